@@ -162,7 +162,7 @@ $(LOCKED): requirements.lock tools/images/build.lock
 	@rm -r $(SCRATCH)
 	@touch $@
 
-$(INSTALLED): pyproject.toml hatch_build.py operator/headrace/kafka/wire/join.c $(LOCKED)
+$(INSTALLED): pyproject.toml hatch_build.py $(wildcard operator/headrace/kafka/wire/*.[ch]) $(LOCKED)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

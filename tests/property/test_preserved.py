@@ -13,11 +13,10 @@ from support.stored import CODECS, batches_of, content, log_batch, marker
 
 from headrace.kafka.wire import Batch, Buffers, Decoded, Stored, decoded, stored_records
 from headrace.kafka.wire.joining import Helper
-from headrace.movers.batch.gate import judged
-from headrace.movers.batch.joining import Joiner
+from headrace.movers.batch.gate import Gate
+from headrace.movers.batch.joining import Joiner, Run
 from headrace.movers.batch.memory import Memory
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.joining import together
+from headrace.movers.batch.partition_data import Found, found_in
 from headrace.movers.preserved.plan import Append, Hole, Operation, planned
 from headrace.movers.preserved.shape import Entry, first_difference
 from headrace.replication.reconcile import Dropped, Record
@@ -109,8 +108,17 @@ class HelpedJoiner(Joiner):
         return compiled()
 
 
-def join(batches: Sequence[Batch]) -> Outgoing | None:
-    return HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic).join(batches, check=True)
+def found(
+    batches: Sequence[Batch], start: int, aborted: Sequence[tuple[int, int]], most_bytes: int
+) -> Iterator[Found]:
+    """Of a response; small ones become one of ``most_bytes``, or none do."""
+    joiner = HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic)
+
+    def join(records: memoryview, start: int) -> Run | None:
+        return joiner.join(records, start, most_bytes, check=True)
+
+    log = memoryview(bytearray().join(batch.data for batch in batches))
+    return found_in(log, Gate(start, aborted), join if most_bytes else None)
 
 
 def responses(
@@ -119,15 +127,13 @@ def responses(
     """What is planned for each response of ``size`` batches, from ``start`` to the log's end; small
     ones become one of ``most_bytes``, or none do."""
     position = start
-    while found := [one for one in log.batches if one.last_offset >= position][:size]:
-        last = found[-1].last_offset
+    while some := [one for one in log.batches if one.last_offset >= position][:size]:
+        last = some[-1].last_offset
         listed = [
             (who, first) for who, first, end in log.aborted if first <= last and end >= position
         ]
-        passed = judged(found, start=position, aborted=listed)
+        passed = found(some, position, listed, most_bytes)
         plan = planned(passed, start=position, release=lambda: None, copies=copies)
-        if most_bytes:
-            plan = together(plan, join, most_bytes=most_bytes)
         operations = list(plan)
         yield operations
         position = operations[-1].next
@@ -202,7 +208,7 @@ def test_of_a_long_gap_each_offset_has_the_next_record(
     value = b"v" * value_bytes
     kept = [Stored(gap + one, 5, content(b"key", value)) for one in (0, 1 + (not whole))]
     log = batches_of(log_batch(kept, base_offset=kept[0].offset if whole else 0))
-    plan = planned(judged(log, start=0), start=0, release=lambda: None, copies=True)
+    plan = planned(found(log, 0, [], 0), start=0, release=lambda: None, copies=True)
     position = 0
     for one in plan:
         assert isinstance(one, Append)
@@ -232,13 +238,8 @@ def test_small_batches_that_follow_each_other_become_one(steps: list[str]) -> No
                 expected.append(1)
             offset += 1
         before = step
-    found = judged(batches_of(*parts), start=0, aborted=[])
-    plan = planned(found, start=0, release=lambda: None)
-    made = [
-        one.outgoing.records
-        for one in together(plan, join, most_bytes=1 << 20)
-        if isinstance(one, Append)
-    ]
+    plan = planned(found(batches_of(*parts), 0, [], 1 << 20), start=0, release=lambda: None)
+    made = [one.outgoing.records for one in plan if isinstance(one, Append)]
     assert made == expected
 
 

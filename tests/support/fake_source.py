@@ -25,7 +25,7 @@ from support.fake_broker import (
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Batch, Cluster, Loop
+from headrace.kafka.wire import Cluster, Loop, split_batches
 from headrace.movers import Bandwidth
 from headrace.movers.batch.memory import HeldResponse, Memory
 from headrace.movers.batch.reader import Reader
@@ -269,14 +269,14 @@ class Reading:
     def take(
         self,
         source: SourcePartition,
-        batches: Sequence[Batch],
+        records: memoryview,
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
         if source.at.partition in self.unread:
             return
         self.aborted += aborted
-        for batch in batches:
+        for batch in split_batches(records).batches:
             taken = self.batches.setdefault(source.at.partition, [])
             taken.append((batch.base_offset, batch.last_offset))
             source.advance(batch.last_offset + 1, batch.leader_epoch)

@@ -2,11 +2,15 @@
 
 import ctypes
 import importlib.util
+import struct
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from crc32c import crc32c
 
 from headrace.kafka.wire import join_helper
 from headrace.kafka.wire.joining import LIBRARY, Helper
@@ -15,11 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @cache
-def compiled() -> Helper:
+def compiled(options: str = "") -> Helper:
     """As ``hatch_build.py`` makes it."""
+    script = build_script()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, LIBRARY.name)
-        why = build_script().compile_helper(LIBRARY.with_name("join.c"), library)
+        command = [*script.compiler(), *options.split()]
+        with patch.object(script, "compiler", lambda: command):
+            why = script.compile_helper(LIBRARY.with_name("join.c"), library)
         assert not why, f"these tests need a C compiler (cc): {why}"
         helper = join_helper(library)
     assert helper is not None
@@ -27,17 +34,20 @@ def compiled() -> Helper:
 
 
 class BrokenHelper:
-    """Changes a byte of the last record's value, as a fault of a compiler or a processor may."""
+    """Changes a byte of the last record's value, as a fault of a compiler or a processor may: the
+    checksum is made of what it has changed."""
 
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, *arguments: int) -> int:
         """See ``headrace_join`` in ``join.c``."""
-        self.calls += 1
-        size, out = compiled()(*arguments), arguments[3]
-        last = ctypes.c_uint8.from_address(out + size - 2)  # its headers are one byte
-        last.value ^= 1
+        size, out = compiled()(*arguments), arguments[5]
+        if size:
+            self.calls += 1
+            data = (ctypes.c_uint8 * size).from_address(out)
+            data[size - 2] ^= 1  # its headers are one byte
+            struct.pack_into(">I", data, 17, crc32c(bytes(data)[21:]))
         return size
 
 

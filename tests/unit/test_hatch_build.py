@@ -10,14 +10,15 @@ from support.join_helper import ROOT, build_script
 from headrace.kafka.wire import join_helper
 from headrace.kafka.wire.joining import LIBRARY
 
-SOURCE = LIBRARY.with_name("join.c")
+SOURCES = [LIBRARY.with_name("join.c"), LIBRARY.with_name("crc32c.h")]
 
 
 def built(folder: Path, version: str) -> dict[str, Any]:
     """What the hook adds to a build of a clone in that folder."""
-    source = folder / SOURCE.relative_to(ROOT)
-    source.parent.mkdir(parents=True)
-    source.write_bytes(SOURCE.read_bytes())
+    for source in SOURCES:
+        copy = folder / source.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(source.read_bytes())
     data: dict[str, Any] = {"artifacts": [], "pure_python": True}
     hook = build_script().Helper(str(folder), {}, None, None, str(folder), "wheel")
     hook.initialize(version, data)

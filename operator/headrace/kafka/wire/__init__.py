@@ -8,7 +8,7 @@ with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)
 
 from kio.schema.describe_producers.v0.response import ProducerState
 
-from headrace.kafka.wire.batches import Batch, split_batches, stored_bytes
+from headrace.kafka.wire.batches import Batch, read_batch, split_batches, stored_bytes
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.control import aborts
@@ -36,7 +36,14 @@ from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.groups import protocol_types
-from headrace.kafka.wire.joining import Helper, join_helper, joined, joined_bytes
+from headrace.kafka.wire.joining import (
+    Helper,
+    Joined,
+    join_helper,
+    joinable,
+    joined,
+    joined_bytes,
+)
 from headrace.kafka.wire.leaders import Answers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import (
@@ -93,6 +100,7 @@ __all__ = [
     "Fetched",
     "Garbled",
     "Helper",
+    "Joined",
     "Leadership",
     "Listed",
     "Loop",
@@ -123,6 +131,7 @@ __all__ = [
     "fetch_outcome",
     "idempotent_producer",
     "join_helper",
+    "joinable",
     "joined",
     "joined_bytes",
     "led_by",
@@ -131,6 +140,7 @@ __all__ = [
     "may_use_transactional_id",
     "produce_call",
     "protocol_types",
+    "read_batch",
     "refusal",
     "sequence_after",
     "split_batches",

@@ -108,51 +108,54 @@ def split_batches(records: memoryview) -> Split:
     has at most one record for each of its offsets, so that no count is trusted beyond its range.
     """
     batches: list[Batch] = []
-    place, end, next_offset = 0, len(records), 0
-    while end - place >= _START.size:
-        if end - place >= HEADER_BYTES:  # the hot path: one that is all right
-            header = _HEADER.unpack_from(records, place)
-            base_offset, length, _, magic, _, _, delta, _, _, _, _, _, count = header
-            size = _LOG_OVERHEAD + length
-            if (
-                magic == 2
-                and HEADER_BYTES <= size <= end - place
-                and base_offset >= next_offset
-                and 0 <= count <= delta + 1
-            ):
-                batches.append(Batch._make((*header, records[place : place + size])))
-                next_offset = base_offset + delta + 1
-                place += size
-                continue
-        base_offset, length, epoch, magic = _START.unpack_from(records, place)
-        smallest = HEADER_BYTES - _LOG_OVERHEAD if magic == 2 else _OLDEST_BYTES
-        if not 0 <= magic <= 2:
-            raise CorruptBatch(f"{_at(base_offset, place)} has magic {magic}: Kafka has 0, 1, 2")
-        if length < smallest:
-            raise CorruptBatch(
-                f"{_at(base_offset, place)} says that {length} bytes follow: at least {smallest} do"
-            )
-        if base_offset < next_offset:
-            raise CorruptBatch(
-                f"{_at(base_offset, place)} follows one that ends with offset {next_offset - 1}"
-            )
-        size = _LOG_OVERHEAD + length
-        if size > end - place:
-            break
-        data = records[place : place + size]
-        if magic == 2:
-            batch = Batch._make((*_HEADER.unpack_from(records, place), data))
-            if not 0 <= batch.record_count <= batch.last_offset_delta + 1:
-                raise CorruptBatch(
-                    f"{_at(base_offset, place)} says {batch.record_count} records in "
-                    f"{batch.last_offset_delta + 1} offsets"
-                )
-        else:
-            batch = Batch(base_offset, length, epoch, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0, data)
+    place = next_offset = 0
+    while (batch := read_batch(records, place, next_offset)) is not None:
         batches.append(batch)
         next_offset = batch.last_offset + 1
-        place += size
-    return Split(batches, end - place)
+        place += len(batch.data)
+    return Split(batches, len(records) - place)
+
+
+def read_batch(records: memoryview, place: int, next_offset: int) -> Batch | None:
+    """The one that begins there, with offset ``next_offset`` or above; ``None``: not all of it is
+    there. Raises ``CorruptBatch``, as ``split_batches``."""
+    left = len(records) - place
+    if left >= HEADER_BYTES:  # the hot path: one that is all right
+        header = _HEADER.unpack_from(records, place)
+        base_offset, length, _, magic, _, _, delta, _, _, _, _, _, count = header
+        size = _LOG_OVERHEAD + length
+        if (
+            magic == 2
+            and HEADER_BYTES <= size <= left
+            and base_offset >= next_offset
+            and 0 <= count <= delta + 1
+        ):
+            return Batch._make((*header, records[place : place + size]))
+    if left < _START.size:
+        return None
+    base_offset, length, epoch, magic = _START.unpack_from(records, place)
+    smallest = HEADER_BYTES - _LOG_OVERHEAD if magic == 2 else _OLDEST_BYTES
+    if not 0 <= magic <= 2:
+        raise CorruptBatch(f"{_at(base_offset, place)} has magic {magic}: Kafka has 0, 1, 2")
+    if length < smallest:
+        raise CorruptBatch(
+            f"{_at(base_offset, place)} says that {length} bytes follow: at least {smallest} do"
+        )
+    if base_offset < next_offset:
+        raise CorruptBatch(
+            f"{_at(base_offset, place)} follows one that ends with offset {next_offset - 1}"
+        )
+    size = _LOG_OVERHEAD + length
+    if size > left:
+        return None
+    data = records[place : place + size]
+    if magic < 2:
+        return Batch(base_offset, length, epoch, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0, data)
+    batch = Batch._make((*_HEADER.unpack_from(records, place), data))
+    raise CorruptBatch(
+        f"{_at(base_offset, place)} says {batch.record_count} records in "
+        f"{batch.last_offset_delta + 1} offsets"
+    )
 
 
 def _at(base_offset: int, place: int) -> str:

@@ -57,41 +57,45 @@ class Judged(NamedTuple):
     """``None``: it is copied as it is."""
 
 
-def judged(
-    batches: Iterable[Batch], *, start: int, aborted: Sequence[tuple[int, int]] = ()
-) -> Iterator[Judged]:
-    """Of one partition of a response, in order.
+class Gate:
+    """Judges the batches of one partition of a response, in order."""
 
-    ``start`` is the first offset wanted. ``aborted`` are producer and first offset of aborted
-    transactions, as that response lists them: of read committed; none else. Raises
-    ``CorruptBatch``.
-    """
-    pending = sorted(aborted, key=lambda one: one[1], reverse=True)
-    aborting: set[int] = set()
-    for batch in batches:
-        attributes = batch.attributes
-        if batch.magic == 2 and not attributes & _SPECIAL:  # the hot path
-            yield _of_data(batch, start)
-            continue
+    def __init__(self, start: int, aborted: Sequence[tuple[int, int]] = ()) -> None:
+        """``start`` is the first offset wanted. ``aborted`` are producer and first offset of
+        aborted transactions, as that response lists them: of read committed; none else."""
+        self.start = start
+        self._pending = sorted(aborted, key=lambda one: one[1], reverse=True)
+        self._aborting: set[int] = set()
+
+    def judge(self, batch: Batch) -> Judged:
+        """The next one. Raises ``CorruptBatch``."""
+        if batch.magic == 2 and not batch.attributes & _SPECIAL:  # the hot path
+            return _of_data(batch, self.start)
         if batch.magic < 2:
             # The offset of a compressed set is that of its last message.
-            before = batch.base_offset < start
-            yield (
+            before = batch.base_offset < self.start
+            return (
                 Judged(batch, Passage.SKIP, Why.BEFORE_START)
                 if before
                 else Judged(batch, Passage.REBUILD, Why.OLD_FORMAT)
             )
-            continue
+        pending, aborting = self._pending, self._aborting
         while pending and pending[-1][1] <= batch.last_offset:
             aborting.add(pending.pop()[0])
         if batch.control:
             if batch.producer_id in aborting and aborts(batch):
                 aborting.discard(batch.producer_id)
-            yield Judged(batch, Passage.SKIP, Why.MARKER)
-        elif batch.producer_id in aborting:
-            yield Judged(batch, Passage.SKIP, Why.ABORTED)
-        else:
-            yield _of_data(batch, start)
+            return Judged(batch, Passage.SKIP, Why.MARKER)
+        if batch.producer_id in aborting:
+            return Judged(batch, Passage.SKIP, Why.ABORTED)
+        return _of_data(batch, self.start)
+
+
+def judged(
+    batches: Iterable[Batch], *, start: int, aborted: Sequence[tuple[int, int]] = ()
+) -> Iterator[Judged]:
+    """All of them: see ``Gate``."""
+    return map(Gate(start, aborted).judge, batches)
 
 
 def _of_data(batch: Batch, start: int) -> Judged:

@@ -1,19 +1,21 @@
 """Batches that wait together, made one in memory that is used again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from headrace.kafka.wire import (
     Batch,
     Buffers,
     CorruptBatch,
     Helper,
+    Joined,
     join_helper,
     joined,
     joined_bytes,
+    split_batches,
     stored_records,
 )
-from headrace.movers.batch.gate import Judged
 from headrace.movers.batch.memory import Memory
 from headrace.movers.batch.outgoing import Outgoing
 
@@ -24,8 +26,31 @@ _CHECKED_EVERY_S = 1.0
 """Of all lanes together, as they have one helper: it takes some 5 us of Python for each record."""
 
 
+class Run(NamedTuple):
+    """Small batches that follow each other, made one."""
+
+    batch: Batch
+    """The new one, in memory of its own."""
+    release: Callable[[], None]
+    """Called once: that memory may be used again."""
+    batches: int
+    """How many they were."""
+    size: int
+    """Their bytes, headers included."""
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """For the target."""
+        return Outgoing(self.batch, self.batch.last_offset + 1, self.release)
+
+
 class Misjoined(Exception):
-    """The helper made other records of batches than they have."""
+    """The helper made something else of batches than they hold."""
+
+    def __init__(self, first: int, last: int) -> None:
+        """Offsets, as far as they are known."""
+        super().__init__()
+        self.first, self.last = first, last
 
 
 class Joiner:
@@ -41,48 +66,44 @@ class Joiner:
         """In C; ``None``: there is none here, or none to be trusted, and ``join`` does nothing."""
         return None if self._failed else join_helper()
 
-    def join(self, batches: Sequence[Batch], *, check: bool) -> Outgoing | None:
-        """They follow each other, and are as ``joined`` wants them; ``None``: one is damaged.
+    def join(self, records: memoryview, start: int, most_bytes: int, *, check: bool) -> Run | None:
+        """The first batches, which are as ``joined`` wants them; ``None``: not two are.
 
-        With ``check`` the first one, and then one a second, is compared with ``batches`` record by
+        With ``check`` the first run, and then one a second, is compared with its batches record by
         record. Raises ``Misjoined``, and from then on there is no helper.
         """
         if (helper := self.helper) is None:
             return None
-        buffer = self._buffers.take(joined_bytes(batches))
-        if (batch := joined(helper, batches, buffer)) is None:
+        buffer = self._buffers.take(joined_bytes(records, most_bytes))
+        made = joined(helper, records, start, most_bytes, buffer)
+        if made is None:
             self._buffers.give(buffer)
             return None
-        if check and self._now_s() >= self._check_s:
+        right = 0 < made.size <= len(records)  # else whoever goes on behind it never ends
+        if right and check and self._now_s() >= self._check_s:
             self._check_s = self._now_s() + _CHECKED_EVERY_S
-            if not _same_records(batch, batches):
-                self._failed = True
-                self._buffers.give(buffer)
-                raise Misjoined
+            right = _same_records(made, records)
+        if not right:
+            self._failed = True
+            self._buffers.give(buffer)
+            raise Misjoined(start, made.batch.last_offset)
         self._memory.take(len(buffer))
-        return Outgoing(batch, batch.last_offset + 1, partial(self._release, buffer))
+        return Run(made.batch, partial(self._release, buffer), made.batches, made.size)
 
     def _release(self, buffer: bytearray) -> None:
         self._buffers.give(buffer)
         self._memory.give(len(buffer))
 
 
-def in_pieces(ones: Sequence[Judged], most_bytes: int) -> Iterator[Sequence[Judged]]:
-    """In order, each of at most so many bytes of records, or a single one."""
-    start = size = 0
-    for index, one in enumerate(ones):
-        payload = one.batch.payload_bytes
-        if index > start and size + payload > most_bytes:
-            yield ones[start:index]
-            start, size = index, 0
-        size += payload
-    yield ones[start:]
-
-
-def _same_records(one: Batch, batches: Sequence[Batch]) -> bool:
+def _same_records(one: Joined, records: memoryview) -> bool:
     try:
+        batches, truncated_bytes = split_batches(records[: one.size])
         wanted = [record for batch in batches for record in stored_records(batch)]
-        found = list(stored_records(one))
+        found = list(stored_records(one.batch))
     except CorruptBatch:  # the helper refuses what Python cannot read
         return False
-    return found == wanted and one.max_timestamp == max(record.timestamp_ms for record in wanted)
+    return (
+        (len(batches), truncated_bytes, found) == (one.batches, 0, wanted)
+        and one.batch.leader_epoch == batches[0].leader_epoch
+        and one.batch.max_timestamp == max(record.timestamp_ms for record in wanted)
+    )

@@ -14,11 +14,12 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.coalescing import coalesced
 from headrace.movers.batch.gate import Judged, Passage, Why
-from headrace.movers.batch.joining import Joiner, Misjoined, in_pieces
+from headrace.movers.batch.joining import Joiner, Run
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.rebuild import rebuilt
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
@@ -52,47 +53,50 @@ class Passing:
     def take(
         self,
         window: BatchWindow,
-        found: Iterable[Judged],
+        found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
     ) -> None:
         """What was fetched of a partition. Raises ``CorruptBatch`` and ``UnreadableBatch``, behind
         what comes before such a batch."""
-        for ones in coalesced(found, helped=self._joiner.helper is not None):
-            for some in self._apart(ones, suspects, window):
-                as_one = len(some) > 1 and self._pass_as_one(window, some)
-                for one in () if as_one else some:
+        for ones in self._together(found, suspects):
+            as_one = len(ones) > 1 and self._pass_as_one(window, ones)
+            for one in () if as_one else ones:
+                if isinstance(one, Run):
+                    self._send(window, one.outgoing)
+                    self._state.copied.rebuild(one.batches, one.size, Why.SMALL)
+                else:
                     self._pass(window, one, held, suspects)
-                    if self._stopped(window, suspects):
-                        break
-                # It may fail at once; then what follows it would count as all there is.
                 if self._stopped(window, suspects):
-                    return
+                    break
+            # It may fail at once; then what follows it would count as all there is.
+            if self._stopped(window, suspects):
+                return
 
-    def _apart(
-        self, ones: Sequence[Judged], suspects: OneAtATime | None, window: BatchWindow
-    ) -> Iterator[Sequence[Judged]]:
-        """What becomes one: not what is searched, and not what is read back as it was fetched."""
-        if len(ones) == 1:  # the hot path
-            yield ones
-            return
+    def _together(
+        self, found: Iterable[Found], suspects: OneAtATime | None
+    ) -> Iterator[Sequence[Found]]:
+        """What Python makes one: not what is searched, or read back as it was fetched. What the
+        helper in C leaves is copied as it is."""
         every = suspects is not None or self._verifier.compares_all
-        helped = self._joiner.helper is not None
-        # What the helper joins is compared as it is sent; what Python rebuilds is not.
-        alone = len(ones) if every else int(self._verifier.due and not helped)
-        for one in ones[:alone]:
-            yield [one]
-        if rest := ones[alone:]:
-            yield from in_pieces(rest, window.together_bytes) if helped else [rest]
+        if every or self._joiner.helper is not None:
+            for one in found:
+                yield [one]
+            return
+        for ones in coalesced(found):
+            # What is rebuilt is not compared.
+            alone = int(self._verifier.due)
+            for one in ones[:alone]:
+                yield [one]
+            if rest := ones[alone:]:
+                yield rest
 
     def _stopped(self, window: BatchWindow, suspects: OneAtATime | None) -> bool:
         return window.at in self._state.problems or (suspects is not None and suspects.waiting)
 
-    def _pass_as_one(self, window: BatchWindow, ones: Sequence[Judged]) -> bool:
+    def _pass_as_one(self, window: BatchWindow, ones: Sequence[Found]) -> bool:
         """Whether it is done: else one of them is damaged, and those before it are not."""
         batches = [one.batch for one in ones]
-        if self._joiner.helper is not None:
-            return self._join(window, batches)
         try:
             made = rebuilt(
                 batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
@@ -101,18 +105,6 @@ class Passing:
             return False
         for outgoing in made:
             self._send(window, outgoing)
-        self._count_rebuilt(batches, Why.SMALL)
-        return True
-
-    def _join(self, window: BatchWindow, batches: Sequence[Batch]) -> bool:
-        try:
-            outgoing = self._joiner.join(batches, check=self._verifier.wanted)
-        except Misjoined:
-            self._verifier.misjoined(window.at, batches[0].base_offset, batches[-1].last_offset)
-            return False
-        if outgoing is None:
-            return False
-        self._send(window, outgoing)
         self._count_rebuilt(batches, Why.SMALL)
         return True
 

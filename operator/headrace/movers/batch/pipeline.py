@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
-    Batch,
     Cluster,
     ProducerIdentity,
     UnreadableBatch,
@@ -16,13 +16,15 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.commits import Commits, Committed, Records
-from headrace.movers.batch.gate import Judged, judged
+from headrace.movers.batch.gate import Gate
+from headrace.movers.batch.joining import Misjoined, Run
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing, Sending
+from headrace.movers.batch.partition_data import Found, found_in
 from headrace.movers.batch.passing import Passing
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
@@ -213,7 +215,7 @@ class Pipeline:
     def take(
         self,
         source: SourcePartition,
-        batches: Sequence[Batch],
+        records: memoryview,
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
@@ -228,17 +230,27 @@ class Pipeline:
             if suspects is not None and suspects.waiting:
                 return
             try:
-                found = judged(batches, start=window.position, aborted=aborted)
+                every = suspects is not None or self._verifier.compares_all
+                join = None if every else partial(self._join, window)
+                found = found_in(records, Gate(window.position, aborted), join)
                 self._pass(window, found, held, suspects)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
                 source.advance(window.position, window.leader_epoch)
 
+    def _join(self, window: BatchWindow, records: memoryview, start: int) -> Run | None:
+        check = self._verifier.wanted
+        try:
+            return self._joiner.join(records, start, window.together_bytes, check=check)
+        except Misjoined as error:
+            self._verifier.misjoined(window.at, error.first, error.last)
+            return None
+
     def _pass(
         self,
         window: BatchWindow,
-        found: Iterable[Judged],
+        found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
     ) -> None:

@@ -13,7 +13,6 @@ from typing import Protocol
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
-    Batch,
     Cluster,
     Connection,
     CorruptBatch,
@@ -26,8 +25,8 @@ from headrace.kafka.wire import (
     fetch_call,
     fetch_outcome,
     led_by,
+    read_batch,
     refusal,
-    split_batches,
     start,
 )
 from headrace.logs import get_logger
@@ -76,11 +75,12 @@ class Sink(Protocol):
     def take(
         self,
         source: SourcePartition,
-        batches: Sequence[Batch],
+        records: memoryview,
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
-        """Data came: ``advance`` the partition as far as it is taken. Raises ``CorruptBatch``."""
+        """Data came, at least one whole batch: ``advance`` the partition as far as it is taken.
+        Raises ``CorruptBatch``."""
         ...
 
     def taken(self) -> None:
@@ -339,14 +339,14 @@ class Reader:
     def _take(
         self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
     ) -> None:
-        split = split_batches(fetched.records)
-        if split.batches:
+        records = fetched.records
+        if (first := read_batch(records, 0, 0)) is not None:
             # The next to be served is another one, also without a session.
             self._partitions[source.at] = self._partitions.pop(source.at)
-            self._ask_for(source, len(split.batches[0].data))
-            self._sink.take(source, split.batches, fetched.aborted, held)
-        elif split.truncated_bytes >= _BATCH_START.size:
-            _, length = _BATCH_START.unpack_from(fetched.records)
+            self._ask_for(source, len(first.data))
+            self._sink.take(source, records, fetched.aborted, held)
+        elif len(records) >= _BATCH_START.size:
+            _, length = _BATCH_START.unpack_from(records)
             self._ask_for(source, _BATCH_START.size + length)
         elif fetched.last_stable_offset > source.position and (
             max(held.size, source.max_bytes) <= most_bytes // 2

@@ -1,20 +1,19 @@
 """What a lane with equal offsets does in its loop: it plans what it reads, and writes that."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import Batch, Reply, start, stored_bytes
+from headrace.kafka.wire import Reply, start
 from headrace.movers.batch.comparison import Comparison
-from headrace.movers.batch.gate import Judged, Passage, Why
-from headrace.movers.batch.joining import Misjoined
+from headrace.movers.batch.gate import Passage, Why
+from headrace.movers.batch.joining import Run
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.batch.window import BatchWindow
-from headrace.movers.preserved.joining import together
 from headrace.movers.preserved.openings import Opening
 from headrace.movers.preserved.owner import Owner
 from headrace.movers.preserved.plan import Append, Operation, planned
@@ -87,40 +86,22 @@ class PreservedPipeline(Pipeline):
     def _pass(
         self,
         window: BatchWindow,
-        found: Iterable[Judged],
+        found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
     ) -> None:
-        counted = self._counted(found)
         operations = planned(
-            counted,
+            self._counted(found),
             start=window.position,
             release=held.release,
             copies=self._resources.copies_in_holes,
         )
-        if self._joiner.helper is not None and not self._verifier.compares_all:
-            join = partial(self._join, window.at)
-            operations = together(operations, join, most_bytes=window.together_bytes)
         for operation in operations:
             if isinstance(operation, Append) and not operation.rebuilt:
                 held.use()
             self._write(window, operation)
             if window.at in self._state.problems:
                 return
-
-    def _join(self, at: TopicPartition, batches: Sequence[Batch]) -> Outgoing | None:
-        try:
-            made = self._joiner.join(batches, check=self._verifier.wanted)
-        except Misjoined:
-            self._verifier.misjoined(at, batches[0].base_offset, batches[-1].last_offset)
-            return None
-        if made is not None:
-            size = stored_bytes(batches)
-            copied = self._state.copied
-            copied.batches_copied -= len(batches)
-            copied.bytes_copied -= size
-            copied.rebuild(len(batches), size, Why.SMALL)
-        return made
 
     def _write(self, window: BatchWindow, operation: Operation) -> None:
         state = self._state
@@ -140,15 +121,16 @@ class PreservedPipeline(Pipeline):
         assert self._writer is not None
         self._writer.write(window.target, operation)
 
-    def _counted(self, found: Iterable[Judged]) -> Iterator[Judged]:
+    def _counted(self, found: Iterable[Found]) -> Iterator[Found]:
         copied = self._state.copied
         for one in found:
-            size = len(one.batch.data)
-            if one.passage is Passage.COPY:
+            if isinstance(one, Run):
+                copied.rebuild(one.batches, one.size, Why.SMALL)
+            elif one.passage is Passage.COPY:
                 copied.batches_copied += 1
-                copied.bytes_copied += size
+                copied.bytes_copied += len(one.batch.data)
             elif one.passage is Passage.REBUILD and one.why is not None:
-                copied.rebuild(1, size, one.why)
+                copied.rebuild(1, len(one.batch.data), one.why)
             yield one
 
     # What the writer reports.

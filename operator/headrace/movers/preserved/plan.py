@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from headrace.movers.batch.gate import Judged, Passage, Why
+from headrace.movers.batch.gate import Passage, Why
+from headrace.movers.batch.joining import Run
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.partition_data import Found
 from headrace.movers.preserved.runs import copies_before, filled_runs, runs
 
 
@@ -44,7 +46,7 @@ _UNSEEN = {Why.MARKER, Why.ABORTED}
 
 
 def planned(
-    found: Iterable[Judged], *, start: int, release: Callable[[], None], copies: bool = False
+    found: Iterable[Found], *, start: int, release: Callable[[], None], copies: bool = False
 ) -> Iterator[Operation]:
     """For one partition of a response, which was fetched from ``start`` on.
 
@@ -56,16 +58,24 @@ def planned(
     """
     written = read = unseen = start
     for one in found:
-        if copies and one.passage is not Passage.SKIP and unseen > written:
-            yield Hole(written, unseen)
-            written = unseen
-        if copies and one.why in _UNSEEN:
-            unseen = one.batch.last_offset + 1
-        for append in _appends(one, start, written, release, copies=copies):
-            if append.first > written:
-                yield Hole(written, append.first)
-            yield append
-            written = append.next
+        passage = Passage.COPY if isinstance(one, Run) else one.passage
+        waiting = one if isinstance(one, Run) else None
+        try:
+            if copies and passage is not Passage.SKIP and unseen > written:
+                yield Hole(written, unseen)
+                written = unseen
+            if copies and not isinstance(one, Run) and one.why in _UNSEEN:
+                unseen = one.batch.last_offset + 1
+            for append in _appends(one, start, written, release, copies=copies):
+                if append.first > written:
+                    yield Hole(written, append.first)
+                if waiting is not None and append.outgoing.batch is waiting.batch:
+                    waiting = None
+                yield append
+                written = append.next
+        finally:
+            if waiting is not None:  # nobody takes it any more
+                waiting.release()
         read = max(read, written, one.batch.last_offset + 1)
     if read > written:
         yield Hole(written, read)
@@ -79,10 +89,14 @@ def trailing(start: int, stable_end: int) -> Hole | None:
 
 
 def _appends(
-    one: Judged, start: int, written: int, release: Callable[[], None], *, copies: bool
+    one: Found, start: int, written: int, release: Callable[[], None], *, copies: bool
 ) -> Iterator[Append]:
     batch = one.batch
-    if one.passage is Passage.COPY:
+    if isinstance(one, Run):
+        if copies and batch.base_offset > written:
+            yield from map(_rebuilt, copies_before(batch, written))
+        yield _rebuilt(one.outgoing)
+    elif one.passage is Passage.COPY:
         if copies and batch.base_offset > written:
             yield from map(_rebuilt, copies_before(batch, written))
         yield Append(Outgoing(batch, batch.last_offset + 1, release), rebuilt=False)

@@ -6,7 +6,6 @@ from support.stored import batches_of, content, log_batch, marker
 from headrace.kafka.wire import CorruptBatch, Stored
 from headrace.movers.batch import judged
 from headrace.movers.batch.coalescing import coalesced
-from headrace.movers.batch.joining import in_pieces
 
 LARGE = 20_000
 
@@ -15,11 +14,11 @@ def records(first: int, count: int = 1, size: int = 10) -> list[Stored]:
     return [Stored(first + n, 5, content(b"k", b"v" * size)) for n in range(count)]
 
 
-def groups(*log: bytearray, helped: bool = False) -> list[list[int]]:
+def groups(*log: bytearray) -> list[list[int]]:
     """By the first offsets of their batches."""
     return [
         [one.batch.base_offset for one in ones]
-        for ones in coalesced(judged(batches_of(*log), start=0), helped=helped)
+        for ones in coalesced(judged(batches_of(*log), start=0))
     ]
 
 
@@ -61,49 +60,3 @@ def test_what_comes_before_a_damaged_one_is_not_lost() -> None:
     assert [one.batch.base_offset for one in next(found)] == [0, 1]
     with pytest.raises(CorruptBatch):
         next(found)
-
-
-def test_with_the_helper_larger_ones_become_one_too() -> None:
-    log = [log_batch(records(0, 100)), log_batch(records(100, size=LARGE)), log_batch(records(101))]
-
-    assert groups(*log) == [[0], [100], [101]]
-    assert groups(*log, helped=True) == [[0, 100, 101]]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        log_batch(records(1, size=4 * LARGE)),
-        log_batch(records(1), codec="gzip"),
-        log_batch(records(1), attributes=0x10, producer_id=7),
-        log_batch(records(1), attributes=0x40),
-        log_batch(records(1), last_offset=2),
-        log_batch(records(1), leader_epoch=3),
-    ],
-)
-def test_with_the_helper_any_other_is_by_itself(other: bytearray) -> None:
-    log = [log_batch(records(0)), other, log_batch(records(20)), log_batch(records(21))]
-
-    assert groups(*log, helped=True) == [[0], [1], [20, 21]]
-
-
-def test_with_the_helper_those_with_a_gap_between_them_stay_apart() -> None:
-    """Its batch has one offset for each record, and they follow each other."""
-    log = [log_batch(records(0)), log_batch(records(1)), log_batch(records(3))]
-
-    assert groups(*log, helped=True) == [[0, 1], [3]]
-    assert groups(*log) == [[0, 1, 3]]
-
-
-def test_pieces_are_at_most_so_large_or_a_single_batch() -> None:
-    log = batches_of(*(log_batch(records(n, size=size)) for n, size in enumerate([10, 10, 90, 10])))
-    ones = list(judged(log, start=0))
-    small = log[0].payload_bytes
-
-    def pieces(most_bytes: int) -> list[list[int]]:
-        found = in_pieces(ones, most_bytes)
-        return [[one.batch.base_offset for one in some] for some in found]
-
-    assert pieces(1000) == [[0, 1, 2, 3]]
-    assert pieces(2 * small) == [[0, 1], [2], [3]]
-    assert pieces(2 * small - 1) == [[0], [1], [2], [3]]

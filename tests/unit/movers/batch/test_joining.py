@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 from support.join_helper import BrokenHelper, compiled
-from support.stored import batches_of, content, log_batch
+from support.stored import content, log_batch, sealed
 
 from headrace.kafka.wire import Batch, Buffers, Stored, stored_records
 from headrace.kafka.wire.joining import Helper
@@ -37,16 +37,20 @@ class Scene:
 
     def join(self, *, check: bool = True) -> list[Stored]:
         """Three batches, which are released."""
-        batches = batches_of(*(log_batch(records(3 * n)) for n in range(3)))
-        outgoing = self.joiner.join(batches, check=check)
-        assert outgoing is not None
-        found = [one._replace(content=bytes(one.content)) for one in stored_records(outgoing.batch)]
-        outgoing.release()
+        run = self.joiner.join(log(), 0, 1 << 20, check=check)
+        assert run is not None
+        assert (run.batches, run.size) == (3, len(log()))
+        found = [one._replace(content=bytes(one.content)) for one in stored_records(run.batch)]
+        run.release()
         return found
 
 
 def records(first: int) -> list[Stored]:
     return [Stored(first + n, 5 + n, content(b"k", b"value")) for n in range(3)]
+
+
+def log() -> memoryview:
+    return memoryview(bytearray().join(log_batch(records(3 * n)) for n in range(3)))
 
 
 ALL = [*records(0), *records(3), *records(6)]
@@ -80,24 +84,74 @@ def wrong_record(*arguments: int) -> int:
 
 def wrong_newest(*arguments: int) -> int:
     """The timestamp that becomes the batch's."""
-    size = compiled()(*arguments)
-    ctypes.c_int64.from_address(arguments[5] + 8).value += 1
-    return size
+    size, out = compiled()(*arguments), arguments[5]
+    ctypes.c_uint8.from_address(out + 42).value += 1
+    return sealed_at(out, size)
 
 
 def wrong_size(*arguments: int) -> int:
     """The last record has lost its end."""
-    return compiled()(*arguments) - 1
+    return sealed_at(arguments[5], compiled()(*arguments) - 1)
 
 
-@pytest.mark.parametrize("helper", [wrong_record, wrong_newest, wrong_size])
+def wrong_epoch(*arguments: int) -> int:
+    size, out = compiled()(*arguments), arguments[5]
+    ctypes.c_uint8.from_address(out + 15).value += 1
+    return size
+
+
+def too_many_batches(*arguments: int) -> int:
+    size = compiled()(*arguments)
+    ctypes.c_int64.from_address(arguments[7]).value += 1
+    return size
+
+
+def too_few_bytes(*arguments: int) -> int:
+    """What follows would be copied twice."""
+    size = compiled()(*arguments)
+    ctypes.c_int64.from_address(arguments[7] + 8).value -= 1
+    return size
+
+
+def nothing(*arguments: int) -> int:
+    """It would be asked for ever."""
+    size = compiled()(*arguments)
+    ctypes.c_int64.from_address(arguments[7] + 8).value = 0
+    return size
+
+
+def sealed_at(out: int, size: int) -> int:
+    """A checksum that fits."""
+    data = bytearray(ctypes.string_at(out, size))
+    ctypes.memmove(out, bytes(sealed(data)), size)
+    return size
+
+
+WRONG = [
+    wrong_record,
+    wrong_newest,
+    wrong_size,
+    wrong_epoch,
+    too_many_batches,
+    too_few_bytes,
+    nothing,
+]
+
+
+@pytest.mark.parametrize("helper", WRONG)
 def test_a_helper_that_was_wrong_once_is_not_used_again(scene: Scene, helper: Helper) -> None:
     scene.use(helper)
     with pytest.raises(Misjoined):
         scene.join()
     assert scene.joiner.helper is None
-    assert scene.joiner.join(batches_of(log_batch(records(0))), check=True) is None
+    assert scene.joiner.join(log(), 0, 1 << 20, check=True) is None
     assert scene.memory.held_bytes == 0
+
+
+def test_one_that_takes_nothing_is_found_at_once(scene: Scene) -> None:
+    scene.use(nothing)
+    with pytest.raises(Misjoined):
+        scene.join(check=False)
 
 
 def test_one_that_goes_wrong_later_is_found_within_a_second(scene: Scene) -> None:
