@@ -255,6 +255,7 @@ def test_drivers_killed_and_frozen_under_load_lose_and_repeat_nothing(
         FlowRun(tmp_path, [flow], drivers=2) as run,
         Load(spec(east), topic, 4, per_second=2_000),
     ):
+        wait_until(run.settled, within_s=WITHIN_S)
         copied_on(3_000)
         victim = run.drivers()[0]
         victim.kill()
