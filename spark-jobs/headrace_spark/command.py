@@ -95,7 +95,6 @@ def _probe(run: Run, arguments: argparse.Namespace) -> int:
         event("ready", missing=missing)
 
     with session("probe", run.name) as spark:
-        event("started")
         sink = job_flags.sink(arguments)
         measured = watching.probe(spark, run, arguments.timeout, on_ready, sink)
     job_documents.write_measured(run, arguments.out, measured)

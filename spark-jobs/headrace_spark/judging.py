@@ -29,7 +29,6 @@ from headrace_spark.phases import Phases
 from headrace_spark.session import session
 from headrace_spark.verdict import judge
 from headrace_spark.verifier import Comparison
-from headrace_spark.warming import warm_up
 
 
 def judged(
@@ -41,14 +40,12 @@ def judged(
 ) -> Result:
     """Wait for the load's end on the target, compare and judge. ``plan``: file with the steps of
     chaos, ``rehearsal``: with that of a fail-over, where the outcome is in the journal. ``begin``:
-    file without which nothing begins; Spark starts before, and warms up. Raises ``GaveUp`` without
-    a manifest, and Spark's errors where a cluster cannot be read."""
+    file without which nothing begins; Spark starts before. Raises ``GaveUp`` without a manifest,
+    and Spark's errors where a cluster cannot be read."""
     phases = Phases()
     with ExitStack() as ends:
-        early = None
+        early = ends.enter_context(session("verify", run.name)) if begin else None
         if begin:
-            early = ends.enter_context(session("verify", run.name))
-            warm_up(early, run)
             waiting.wait_for_file(begin)
         manifest = job_documents.manifest(run, folder)
         comparison = _compared(run, manifest, phases, early)
@@ -111,7 +108,7 @@ def _compared(
         "from the last message until the comparison began",
         (now_ms() - manifest.finished_ms) / 1000,
     )
-    # Spark starts meanwhile, and reads the source.
+    # Spark starts meanwhile.
     with ThreadPoolExecutor(1) as meanwhile, ExitStack() as ends:
         arrived = meanwhile.submit(
             waiting.wait_for_sentinels,
@@ -121,20 +118,17 @@ def _compared(
         )
         with phases.timed("starting Spark"):
             spark = early or ends.enter_context(session("verify", run.name))
-
-        def all_arrived() -> None:
-            with phases.timed("waiting for the end sentinels"):
-                arrived.result()
-                waiting.wait_for_all(run, manifest)
-
+        with phases.timed("waiting for the end sentinels"):
+            arrived.result()
+            waiting.wait_for_all(run, manifest)
         event("reading")
-        comparison = verifier.compare(spark, run, manifest, phases, all_arrived)
+        comparison = verifier.compare(spark, run, manifest, phases)
         if comparison.counts.missing and (left_s := waiting.time_left_s(run, manifest)):
             # What the target has instead, perhaps copies, was counted for it.
             with phases.timed("waiting for what was missing"):
                 time.sleep(left_s)
             spark.catalog.clearCache()
-            comparison = verifier.compare(spark, run, manifest, phases, lambda: None)
+            comparison = verifier.compare(spark, run, manifest, phases)
     return comparison
 
 

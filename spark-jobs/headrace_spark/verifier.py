@@ -1,11 +1,10 @@
 """Reads both clusters back and compares them exactly.
 
-The ranges are fixed before they are read: on the source from the manifest, on the target up to
+The ranges are fixed before anything is read: on the source from the manifest, on the target up to
 where it is once all end sentinels are there, or once ``settleSeconds`` are over.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -54,20 +53,13 @@ class _Found:
     contradictions: tuple[str, ...] = ()
 
 
-def compare(
-    spark: SparkSession,
-    run: Run,
-    manifest: LoadManifest,
-    phases: Phases,
-    arrived: Callable[[], None],
-) -> Comparison:
-    """Read the fixed ranges and compare them. ``arrived`` returns when the target may be read; the
-    source is read before where that is possible. Raises Spark's errors when a range cannot be read.
+def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
+    """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read.
 
     Where partitions are preserved, both sides are read once, for the sums of their blocks, and what
     these leave in doubt once more, to be compared record by record.
     """
-    both = _BothSides(spark, run, manifest, phases, arrived)
+    both = _BothSides(spark, run, manifest, phases)
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
     found = both.by_blocks() if preserved and manifest.adds_up else both.by_record()
     counted = Counter[Kind]()
@@ -103,24 +95,18 @@ class _BothSides:
     """Source and target, each between two offsets of its partitions."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        run: Run,
-        manifest: LoadManifest,
-        phases: Phases,
-        arrived: Callable[[], None],
+        self, spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases
     ) -> None:
         self._spark, self._run, self._manifest, self._phases = spark, run, manifest, phases
-        self._arrived = arrived
         self._slots = max(
             2 * spark.sparkContext.defaultParallelism,
             manifest.acknowledged // _ROWS_A_PARTITION + 1,
         )
         spark.conf.set("spark.sql.shuffle.partitions", self._slots)
-        with phases.timed("asking for the source's ends"):
+        with phases.timed("asking for the logs' ends"):
             self._on_source = ranges.of_source(run, manifest)
-        self.read_until_ms = 0
-        """When the target was asked how far it is."""
+            self._on_target = ranges.of_target(run, manifest)
+        self.read_until_ms = now_ms()
         self.ends_seen: set[tuple[str, int]] = set()
         """Topics and partitions of the source whose sentinel is on the target."""
         self.same_offsets = run.test.spec.budgets.unequal_offsets is not None
@@ -130,16 +116,16 @@ class _BothSides:
 
     def by_blocks(self) -> _Found:
         """What is wrong where partitions are preserved."""
-        on_source = self._summarised("source", self._read(self._run.source, self._on_source))
-        range_of_target = self._fixed_on_target()
-        on_target = self._summarised("target", self._read(self._run.target, range_of_target))
+        source = self._read(self._run.source, self._on_source)
+        target = self._read(self._run.target, self._on_target)
+        on_source, on_target = self._summaries(source, target)
         doubted = doubts(on_source, on_target, self._manifest, same_offsets=self.same_offsets)
         if not doubted.keys:
             return _Found()
         ends = manifest_frames.sentinels(self._spark, self._manifest)
         again = (
             self._read(self._run.source, doubted.where(self._on_source, on_source)),
-            self._read(self._run.target, doubted.where(range_of_target, on_target)),
+            self._read(self._run.target, doubted.where(self._on_target, on_target)),
         )
         ends, source, target = (
             doubted.of(frame, self._run.name, self._size) for frame in (ends, *again)
@@ -152,9 +138,8 @@ class _BothSides:
     def by_record(self) -> _Found:
         """What is wrong; everything is compared record by record."""
         source = self._laid_out(self._read(self._run.source, self._on_source))
-        self._summarised("source", source)
-        target = self._laid_out(self._read(self._run.target, self._fixed_on_target()))
-        self._summarised("target", target)
+        target = self._laid_out(self._read(self._run.target, self._on_target))
+        self._summaries(source, target)
         ends = manifest_frames.sentinels(self._spark, self._manifest)
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
@@ -170,21 +155,19 @@ class _BothSides:
         """Partitioned as every check wants it, and read only once."""
         return frame.repartition(self._slots, *IDENTITY).persist()
 
-    def _fixed_on_target(self) -> records.Range:
-        self._arrived()
-        with self._phases.timed("asking for the target's ends"):
-            fixed = ranges.of_target(self._run, self._manifest)
-        self.read_until_ms = now_ms()
-        return fixed
-
-    def _summarised(self, side: str, frame: DataFrame) -> list[Block]:
+    def _summaries(self, source: DataFrame, target: DataFrame) -> tuple[list[Block], list[Block]]:
         run = self._run.name
-        with self._phases.timed(f"reading the {side}"):
-            sums = blocks.summarised(frame, run, self._size, by_offset=self.same_offsets)
-            found = blocks.collected(sums)
-        if side == "target":
-            self.ends_seen |= {(b.topic, b.number) for b in found if b.producer == run}
-        return found
+
+        def sums(side: DataFrame) -> list[Block]:
+            found = blocks.summarised(side, run, self._size, by_offset=self.same_offsets)
+            return blocks.collected(found)
+
+        with self._phases.timed("reading the source"):
+            on_source = sums(source)
+        with self._phases.timed("reading the target"):
+            on_target = sums(target)
+        self.ends_seen |= {(b.topic, b.number) for b in on_target if b.producer == run}
+        return on_source, on_target
 
     def _one_by_one(
         self,

@@ -254,7 +254,7 @@ def killed_while_it_reads(
         def said() -> str:
             return (out / "verify.log").read_text()
 
-        wait_until(said, within_s=120, until=lambda text: "the source's ends took" in text)
+        wait_until(said, within_s=120, until=lambda text: "the logs' ends took" in text)
         (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
         jvm.kill()
         job.wait(60)
@@ -536,8 +536,6 @@ def test_a_killed_driver_is_survived_and_told(
     assert result.latency_ms is not None
     assert result.latency_ms.measured >= 30_000
     assert "KillDriver" in (report / "report.html").read_text()
-    log = (report / "verify.log").read_text()
-    assert log.index("warming up took") < log.index("phase: sending the load took")
     assert not (report / "scratch").exists()
     for topic in (f"{name}-0", f"{name}-1"):
         times = sorted(

@@ -13,7 +13,6 @@
 ``recovered``              ``{}``: the Job of chaos has ended, and watches no recovery any more
 ``failing-over``           ``{}``: a rehearsal has begun to fail the flow over
 ``rehearsal``              ``Rehearsed``: the plan, then the outcome of the rehearsal
-``warm-up``                ``{}``: something to read, for a comparison that waits for its beginning
 =========================  ==========================================================
 """
 
@@ -25,7 +24,6 @@ MEASURED = "measured"
 RECOVERED = "recovered"
 REHEARSAL = "rehearsal"
 TOPICS = "topics"
-WARM_UP = "warm-up"
 
 _PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentinels"
 

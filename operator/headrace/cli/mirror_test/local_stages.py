@@ -45,8 +45,7 @@ class LocalStages:
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
         self._early: SparkJob | None = None
-        """The comparison: it starts Spark when the probe has, while the target gets its topics,
-        before anything is measured, and waits for its beginning."""
+        """A comparison that has started Spark, and waits for its beginning."""
         self._started_s: dict[Stage, float] = {}
         self._ended_s: dict[Stage, float] = {}
         self._probe_is_ready = False
@@ -97,6 +96,9 @@ class LocalStages:
                 self._receive(stage, event)
         if Stage.PRODUCE in self._jobs and Stage.CHAOS not in self._ended_s:
             self._advance_chaos()
+        if self._early is None and self._may_start_early:
+            begin = self._folder / documents.BEGIN
+            self._early = self._spark_job(Stage.VERIFY, "--begin", str(begin))
         if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
             self._jobs[Stage.VERIFY].end()
 
@@ -116,6 +118,15 @@ class LocalStages:
     def _has_manifest(self) -> bool:
         return (self._folder / documents.MANIFEST).exists()
 
+    @property
+    def _may_start_early(self) -> bool:
+        """Whether the comparison's Spark may start: when it disturbs nothing that is measured, the
+        load's latency, recoveries, a fail-over."""
+        progress = self._clock.progress()
+        sent = Stage.PRODUCE in self._ended_s or (progress and progress.percent >= 100)
+        open_ones = self._rehearsal or self._chaos.recovering or Stage.VERIFY in self._jobs
+        return bool(sent) and not open_ones
+
     def _state(self, stage: Stage, now_s: float) -> StageState:
         ended_s = self._ended_s.get(stage)
         return StageState(
@@ -128,11 +139,7 @@ class LocalStages:
         return time.monotonic() - self._started_s.get(stage, time.monotonic())
 
     def _receive(self, stage: Stage, event: Event) -> None:
-        if (stage, event["event"]) == (Stage.PROBE, "started"):
-            if Stage.PRODUCE not in self._jobs:
-                begin = self._folder / documents.BEGIN
-                self._early = self._spark_job(Stage.VERIFY, "--begin", str(begin))
-        elif (stage, event["event"]) == (Stage.PROBE, "ready"):
+        if (stage, event["event"]) == (Stage.PROBE, "ready"):
             self._probe_is_ready = True
             if event["missing"]:
                 self._view.note(f"not on the target yet: {', '.join(event['missing'])}")

@@ -29,7 +29,6 @@ OF_FLOW = TEST.model_copy(
     update={"metadata": TEST.metadata.model_copy(update={"annotations": FLOW})}
 )
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
-STARTED = {"event": "started"}
 READY = {"event": "ready", "missing": []}
 
 
@@ -46,7 +45,7 @@ class Folder:
         self.jobs: dict[Stage, Job] = {}
         self.flags: dict[Stage, tuple[str, ...]] = {}
         self.events: dict[Stage, list[dict[str, Any]]] = {
-            Stage.PROBE: [STARTED, READY],
+            Stage.PROBE: [READY],
             Stage.PRODUCE: [progress(40), progress(60), progress(100)],
         }
         self.leaves = {documents.MANIFEST, documents.REPORT}
@@ -158,24 +157,26 @@ TITLES = [
 def test_one_stage_after_the_other_and_the_verdict_is_the_reports(folder: Folder) -> None:
     result, view = carry_out(folder)
     assert result.verdict is Verdict.PASSED
-    assert folder.started == [Stage.PROBE, Stage.VERIFY, Stage.PRODUCE]
+    assert folder.started == [Stage.PROBE, Stage.PRODUCE, Stage.VERIFY]
     assert [line for line in view.lines if line != TITLES[2]] == TITLES[:2] + TITLES[3:]
     assert all(job.ended for job in folder.jobs.values())
 
 
-def test_spark_starts_for_the_comparison_before_anything_is_measured(folder: Folder) -> None:
+def test_spark_starts_for_the_comparison_when_all_is_sent(folder: Folder) -> None:
     """And the comparison begins when the load and the probe have ended."""
-    begun: list[tuple[Stage, bool]] = []
+    begun: list[bool] = []
     start = folder.start
 
     def starting(stage: Stage, *others: Any) -> Job:
-        begun.append((stage, folder.has(documents.BEGIN)))
+        if stage is Stage.VERIFY:
+            begun.append(folder.has(documents.BEGIN))
+            assert not folder.events[Stage.PRODUCE]
         return start(stage, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_stages, "SparkJob", starting)
         carry_out(folder)
-    assert begun == [(Stage.PROBE, False), (Stage.VERIFY, False), (Stage.PRODUCE, False)]
+    assert begun == [False]
     assert folder.flags[Stage.VERIFY][-2:] == ("--begin", str(folder.path / documents.BEGIN))
     assert folder.has(documents.BEGIN)
 
@@ -192,7 +193,7 @@ def test_a_comparison_that_ended_before_it_began_is_started_again(folder: Folder
         patch.setattr(local_stages, "SparkJob", starting)
         result, _ = carry_out(folder)
     assert result.verdict is Verdict.PASSED
-    assert folder.started[1:] == [Stage.VERIFY, Stage.PRODUCE, Stage.VERIFY]
+    assert folder.started[-2:] == [Stage.VERIFY, Stage.VERIFY]
     assert "--begin" not in folder.flags[Stage.VERIFY]
 
 
@@ -286,7 +287,7 @@ def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
 
         def fail_over(self) -> Rehearsed:
             assert not folder.jobs[Stage.PRODUCE].running
-            assert not folder.has(documents.BEGIN)
+            assert Stage.VERIFY not in folder.started
             done.append("failed over")
             return Rehearsed(error="refused")
 
