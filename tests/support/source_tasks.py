@@ -68,8 +68,8 @@ class ManualPool(Executor):
 class StoreHerder:
     """By the rules of ``headrace run``'s store, for one source task."""
 
-    def __init__(self, flow: str, partitions: Iterable[TopicPartition]) -> None:
-        self.store, self._flow = TaskStore(), flow
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.store = TaskStore()
         self.put(partitions)
 
     @property
@@ -77,7 +77,7 @@ class StoreHerder:
         return next(iter(self.store))
 
     def put(self, partitions: Iterable[TopicPartition]) -> None:
-        self.store.put(self._flow, TaskType.SOURCE_TASK, 0, TopicPartitions.pack(partitions))
+        self.store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack(partitions))
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self.store.write_status(task, status)
@@ -106,7 +106,7 @@ class Scene:
         self.context = FlowContext(
             flow or FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
         )
-        self.herder = StoreHerder(self.context.name, partitions or (P0, P1))
+        self.herder = StoreHerder(partitions or (P0, P1))
         self.ownership = self._own()
         self.restore_pool, self.release_pool, self.check_pool = (ManualPool() for _ in range(3))
         self.task = self.make_task(Role.ACTIVE, frozenset(partitions or (P0, P1)))
@@ -116,7 +116,7 @@ class Scene:
 
     def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
         return SourceTask(
-            TaskId(self.context.name, TaskType.SOURCE_TASK, 0),
+            TaskId("f", TaskType.SOURCE_TASK, 0),
             partitions,
             role,
             ownership=self.ownership,

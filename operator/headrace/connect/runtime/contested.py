@@ -1,8 +1,7 @@
 """Partitions that somebody else copies too: another flow, or another run of the same one.
 
 Both claim by the epochs in the progress topic, and no herder decides between them. Whoever loses a
-partition again gives way: it takes the partition back when the other stores nothing any more. All
-flows of a source copy its heartbeats: they are left to the flow that has them from the start.
+partition again gives way: it takes the partition back when the other stores nothing any more.
 """
 
 import threading
@@ -20,7 +19,6 @@ from headrace.api import (
 from headrace.backoff import Backoff
 from headrace.clock import Clock
 from headrace.connect.runtime.observations import observation
-from headrace.connect.runtime.ownership import Ownership
 from headrace.logs import get_logger
 from headrace.movers import ProgressLog
 from headrace.replication import Progress
@@ -85,18 +83,16 @@ class Contested:
             self._held &= partitions
             self._contests = {at: one for at, one in self._contests.items() if at in partitions}
 
-    def review(self, partitions: Set[TopicPartition], ownership: Ownership) -> Set[TopicPartition]:
-        """Those that may be restored now, by what progress says of this unit and of others.
+    def review(self, partitions: Set[TopicPartition], owner: str) -> Set[TopicPartition]:
+        """Those that may be restored now, by what progress says; ``owner`` is this unit there.
 
         Reads progress to its end, unless this unit never held any of them. Raises what that raises.
         """
-        self._leave_heartbeats(partitions, ownership)
         with self._lock:
             known = partitions & (self._held | self._contests.keys())
         if not known:
             return partitions
         self._progress.read_to_end()
-        owner = ownership.signature
         stored = {at: self._stored(at) for at in known}
         others = {at: one.owner for at, one in stored.items() if one and one.owner != owner}
         with self._lock:
@@ -108,17 +104,6 @@ class Contested:
                     self._contests[at].given_way = False
             return partitions - self.waiting
 
-    def _leave_heartbeats(self, partitions: Set[TopicPartition], ownership: Ownership) -> None:
-        """Those that another flow has: as long as it stores progress, it keeps them."""
-        for at in partitions:
-            if at.topic != HEARTBEATS or (stored := self._stored(at)) is None:
-                continue
-            with self._lock:
-                new = at not in self._held and at not in self._contests
-                if new and not ownership.is_of_its_flow(stored.owner):
-                    self._contests[at] = _Contest(stored.owner, given_way=True)
-                    self._silence_s = max(self._silence_s, _FIRST_S)
-
     def _take(self, others: dict[TopicPartition, str]) -> None:
         now = self._clock.monotonic()
         taken = self._held & others.keys()
@@ -128,7 +113,7 @@ class Contested:
         for at in taken:
             contest = self._contests.setdefault(at, _Contest())
             contest.taken_at = [*self._recent(contest, now), now]
-            # One flow that copies them is enough.
+            # All flows of a source copy its heartbeats, and one is enough.
             contest.given_way = at.topic == HEARTBEATS or len(contest.taken_at) >= _AGAIN
             if contest.given_way:
                 give_way.add(at)

@@ -64,11 +64,6 @@ class Ownership:
         unit = f"{namespace}/{self.name}" if namespace else self.name
         return f"{unit} on {self.driver.name}/{self.driver.incarnation}"
 
-    def is_of_its_flow(self, signature: str) -> bool:
-        """Whether it is of this unit, or of another one of its kind and flow, on any driver."""
-        kind = self.signature.partition(" on ")[0].rpartition("-")[0]
-        return signature.startswith(f"{kind}-")
-
     @property
     def task(self) -> ReplicationTask:
         """The object, as last seen."""

@@ -61,7 +61,7 @@ class Preparing(BackgroundStep[Restored]):
                 self._contested.keep(frozenset())
         if self._progress.unstored_loss:
             store_settled(self._context, self._progress, owned)
-        partitions = self._contested.review(partitions, self._ownership)
+        partitions = self._contested.review(partitions, self._ownership.signature)
         if not partitions:
             return Restored({}, {})
         return restore(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from headrace.api import HEARTBEATS, TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.runtime.both_clusters import (
     KnownOffsets,
     TopicIds,
@@ -33,8 +33,7 @@ log = get_logger(__name__)
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
-    """The highest epoch in the progress of these partitions, as far as it is known; heartbeats
-    aside, which another flow may have.
+    """The highest epoch in the progress of these partitions, as far as it is known.
 
     Read to its end the first time only: ``restore`` does so in any case, and claims again where it
     finds a higher one.
@@ -42,7 +41,7 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
     context.progress.start()
     if not context.progress.was_read:
         context.progress.read_to_end()
-    stored = (context.stored(at) for at in partitions if at.topic != HEARTBEATS)
+    stored = map(context.stored, partitions)
     return max((progress.epoch for progress in stored if progress), default=0)
 
 

@@ -4,16 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.source_tasks import FLOW, P0, P1, Scene
+from support.source_tasks import P0, P1, Scene
 
-from headrace.api import (
-    Condition,
-    ConditionType,
-    ReplicationFlow,
-    TaskPhase,
-    TopicPartitions,
-    condition,
-)
+from headrace.api import Condition, ConditionType, TaskPhase, TopicPartitions, condition
 from headrace.api.partitions import TopicPartition
 
 BEATS = TopicPartition("heartbeats", 0)
@@ -21,15 +14,14 @@ ALL = {P0, P1}
 
 
 class Rivals:
-    """Two runs of one flow, or two flows; each has a herder of its own, and a Worker restarts what
-    is closed."""
+    """Two runs of one flow, each with a herder of its own; a Worker restarts what is closed."""
 
-    def __init__(self, *partitions: TopicPartition, flow: ReplicationFlow | None = None) -> None:
+    def __init__(self, *partitions: TopicPartition) -> None:
         self.first = Scene(*partitions, driver="here")
         if BEATS in partitions:
             for cluster, topic in ((self.first.source, ""), (self.first.target, "east.")):
                 cluster.create_topic(f"{topic}heartbeats", 1)
-        self.second = Scene(*partitions, kafka=self.first.kafka, driver="there", flow=flow)
+        self.second = Scene(*partitions, kafka=self.first.kafka, driver="there")
         self.running: list[Scene] = []
         self.written = 0
 
@@ -88,8 +80,8 @@ def contested(scene: Scene) -> Condition | None:
 def rivals() -> Iterator[Callable[..., Rivals]]:
     made: list[Rivals] = []
 
-    def make(*partitions: TopicPartition, flow: ReplicationFlow | None = None) -> Rivals:
-        made.append(Rivals(*partitions, flow=flow))
+    def make(*partitions: TopicPartition) -> Rivals:
+        made.append(Rivals(*partitions))
         return made[-1]
 
     yield make
@@ -186,25 +178,6 @@ def test_heartbeats_are_left_to_the_flow_that_took_them_last_without_a_condition
     caught_up = condition(two.first.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "True"
-
-
-def test_heartbeats_stay_with_the_flow_that_has_them_until_it_is_gone(rivals: Any) -> None:
-    another = FLOW.model_copy(update={"metadata": FLOW.metadata.model_copy(update={"name": "g"})})
-    two = rivals(BEATS, flow=another)
-    two.start(two.first)
-    two.run(10, BEATS)
-    two.start(two.second)
-    two.run(60, BEATS)
-    assert two.copiers(BEATS) == [two.first]
-    assert two.first.context.contested("f-source-task-0").taken == 0
-    assert two.second.phase is TaskPhase.RUNNING
-    assert contested(two.second) is None
-    restart(two.first)
-    two.run(5, BEATS)
-    assert two.copiers(BEATS) == [two.first], "a flow takes over from itself at once"
-    two.running.remove(two.first)
-    two.run(20, BEATS)
-    assert BEATS in held(two.second)
 
 
 def test_a_hand_over_by_the_herder_is_no_contest(rivals: Any) -> None:
