@@ -1,10 +1,18 @@
 """Consumer groups of real brokers, and what they read."""
 
 import itertools
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from support.records import unique
 
@@ -12,13 +20,18 @@ from headrace.sandbox import Cluster
 
 
 def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """As a consumer of that group does."""
+    """As a consumer of that group does: again while a new cluster loads its coordinator."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+    wanted = [TopicPartition(topic, number, at) for number, at in offsets.items()]
     with closing(Consumer(settings)) as consumer:
-        consumer.commit(
-            offsets=[TopicPartition(topic, number, at) for number, at in offsets.items()],
-            asynchronous=False,
-        )
+        while True:
+            try:
+                consumer.commit(offsets=wanted, asynchronous=False)
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                    raise
+            time.sleep(0.5)
 
 
 def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
