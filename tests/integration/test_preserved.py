@@ -145,6 +145,7 @@ def test_every_offset_is_equal_though_copiers_are_killed(
         assert_equal(east, west, topic, copies=copies)
 
 
+@pytest.mark.long
 def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
     start_cluster: Callable[..., Cluster], west: Cluster
 ) -> None:
