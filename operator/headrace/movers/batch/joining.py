@@ -16,6 +16,7 @@ from headrace.kafka.wire import (
     split_batches,
     stored_records,
 )
+from headrace.movers.batch.gate import Passage
 from headrace.movers.batch.memory import Memory
 from headrace.movers.batch.outgoing import Outgoing
 
@@ -37,6 +38,16 @@ class Run(NamedTuple):
     """How many they were."""
     size: int
     """Their bytes, headers included."""
+
+    @property
+    def passage(self) -> Passage:
+        """As ``Judged`` has it: the gate would let each of them pass as it is."""
+        return Passage.COPY
+
+    @property
+    def why(self) -> None:
+        """As ``Judged`` has it."""
+        return
 
     @property
     def outgoing(self) -> Outgoing:

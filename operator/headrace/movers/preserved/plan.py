@@ -58,13 +58,12 @@ def planned(
     """
     written = read = unseen = start
     for one in found:
-        passage = Passage.COPY if isinstance(one, Run) else one.passage
         waiting = one if isinstance(one, Run) else None
         try:
-            if copies and passage is not Passage.SKIP and unseen > written:
+            if copies and one.passage is not Passage.SKIP and unseen > written:
                 yield Hole(written, unseen)
                 written = unseen
-            if copies and not isinstance(one, Run) and one.why in _UNSEEN:
+            if copies and one.why in _UNSEEN:
                 unseen = one.batch.last_offset + 1
             for append in _appends(one, start, written, release, copies=copies):
                 if append.first > written:
@@ -92,14 +91,13 @@ def _appends(
     one: Found, start: int, written: int, release: Callable[[], None], *, copies: bool
 ) -> Iterator[Append]:
     batch = one.batch
-    if isinstance(one, Run):
+    if one.passage is Passage.COPY:
         if copies and batch.base_offset > written:
             yield from map(_rebuilt, copies_before(batch, written))
-        yield _rebuilt(one.outgoing)
-    elif one.passage is Passage.COPY:
-        if copies and batch.base_offset > written:
-            yield from map(_rebuilt, copies_before(batch, written))
-        yield Append(Outgoing(batch, batch.last_offset + 1, release), rebuilt=False)
+        if isinstance(one, Run):
+            yield _rebuilt(one.outgoing)
+        else:
+            yield Append(Outgoing(batch, batch.last_offset + 1, release), rebuilt=False)
     elif one.passage is Passage.REBUILD:
         made = filled_runs(batch, start, written) if copies else runs(batch, start)
         yield from map(_rebuilt, made)
