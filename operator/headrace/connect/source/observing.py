@@ -7,6 +7,7 @@ from headrace.api import TaskPhase, TopicPartition, TopicPartitions
 from headrace.connect.runtime.observations import bandwidth_used_up, batch_not_possible
 from headrace.connect.source.copying import Copying
 from headrace.connect.source.pausing import Pausing
+from headrace.connect.source.source_ends import SourceEnds
 from headrace.connect.source.source_status import Partitions
 from headrace.connect.source.stuck_positions import StuckPositions
 from headrace.connect.source.task_context import TaskContext
@@ -28,7 +29,8 @@ class Observing:
         self._progress, self._contested, self._syncing = task.progress, task.contested, task.syncing
         self._reported = task.reported
         self._topic_check = TopicCheck(context, pool)
-        self._pausing = Pausing(context, pool)
+        self._pausing = Pausing(context)
+        self._source_ends = SourceEnds(context, pool)
         self._stuck = StuckPositions(context, pool)
         self._unread_lag = UnreadLag(context, task.life, pool)
         self._unsynced = False
@@ -90,7 +92,10 @@ class Observing:
             self._observe_syncs()
         known = Partitions(
             self._copying.partitions - self._contested.heartbeats_left,
-            self._pausing.with_lag(state, all_paused=self._life.phase is TaskPhase.PAUSED),
+            self._source_ends.observe(
+                state,
+                state.keys() if self._life.phase is TaskPhase.PAUSED else self._pausing.partitions,
+            ),
             progress.starts,
             progress.losses,
             retries.stopped,

@@ -1,20 +1,9 @@
 """Partitions that the user pauses, while their task runs."""
 
-from collections.abc import Iterator
-
-import pytest
-from support.fake_kafka import FakeConsumer
 from support.source_tasks import FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import ConditionType, ReplicationFlow, TaskPhase, condition
 from headrace.kafka import KafkaError
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
 
 
 def pause_partitions(scene: Scene, *items: dict[str, str]) -> None:
@@ -81,20 +70,6 @@ def test_a_paused_partition_is_not_read_after_a_restore_and_its_lag_grows(scene:
     assert scene.task.status.lag_records == 3
     assert 20 <= (scene.task.status.lag_seconds or 0) <= 40
     assert scene.task.partitions == {P0, P1}
-
-
-def test_the_lag_of_a_paused_task_grows_though_nothing_is_fetched(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.start()
-    scene.settle()
-    scene.task.pause(True)
-    # A client fetches until its queue is full: then it hears of no end any more.
-    monkeypatch.setattr(FakeConsumer, "get_watermark_offsets", lambda *_, **__: (0, 0))
-    scene.source.append("orders", b"a")
-    scene.check_topics()
-    assert scene.task.status.lag_records == 1
-    assert (scene.task.status.lag_seconds or 0) > 5
 
 
 def test_a_back_off_resumes_only_what_the_user_did_not_pause(scene: Scene) -> None:

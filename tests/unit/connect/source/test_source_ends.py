@@ -1,0 +1,36 @@
+"""The lag of what a lane holds and does not read."""
+
+import pytest
+from support.fake_kafka import FakeConsumer
+from support.source_tasks import Scene
+
+
+@pytest.fixture
+def hears_of_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client fetches until its queue is full: then it hears of no end any more."""
+    monkeypatch.setattr(FakeConsumer, "get_watermark_offsets", lambda *_, **__: (0, 0))
+
+
+def test_the_lag_of_a_partition_that_the_target_does_not_take_grows(
+    scene: Scene, hears_of_no_end: None
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.source.append("orders", b"b", b"c")
+    scene.check_topics()
+    assert scene.task.status.lag_records == 3
+    assert (scene.task.status.lag_seconds or 0) > 5
+    scene.let_through()
+
+
+def test_the_lag_of_a_paused_task_grows(scene: Scene, hears_of_no_end: None) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.task.pause(True)
+    scene.source.append("orders", b"b")
+    scene.check_topics()
+    assert scene.task.status.lag_records == 1
+    assert (scene.task.status.lag_seconds or 0) > 5
