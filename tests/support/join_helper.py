@@ -41,7 +41,7 @@ class BrokenHelper:
         self.calls = 0
 
     def __call__(self, *arguments: int) -> int:
-        """See ``headrace_join`` in ``join.c``."""
+        """See ``headrace_join_2`` in ``join.c``."""
         size, out = compiled()(*arguments), arguments[5]
         if size:
             self.calls += 1

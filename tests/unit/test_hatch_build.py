@@ -1,5 +1,6 @@
 """What builds the wheel: with the helper in C where there is a compiler, without it elsewhere."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,16 @@ def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
 
     assert join_helper(tmp_path / "broken.so") is None
     assert join_helper(tmp_path / "missing.so") is None
+
+
+def test_a_library_of_other_sources_is_not_used(tmp_path: Path) -> None:
+    """A clone that was updated and not installed again: a call with other arguments crashes."""
+    source, library = tmp_path / "old.c", tmp_path / "old.so"
+    source.write_text("long headrace_join(void) { return 0; }\n")
+    command = [*build_script().compiler(), "-shared", "-fPIC", "-o", library, source]
+    subprocess.run(command, check=True)
+
+    assert join_helper(library) is None
 
 
 def test_dockerfiles_have_what_the_build_needs() -> None:

@@ -111,9 +111,11 @@ static int append(const uint8_t *in, int64_t size, Made *made) {
 /* Of the batches in `in`, from `next_offset` on: the first ones, as many as can be, whose offsets
  * follow each other, of one leader epoch, each of at most `batch_bytes`, with at most `most_bytes`
  * of records together. Returns how many bytes of `out` are the batch made of them; 0: there are not
- * two. taken: how many they are, and their bytes. */
-int64_t headrace_join(const uint8_t *in, int64_t in_bytes, int64_t next_offset, int64_t batch_bytes,
-                      int64_t most_bytes, uint8_t *out, int64_t out_bytes, int64_t taken[2]) {
+ * two. taken: how many they are, and their bytes. The name has a number that is raised with these
+ * arguments: Python finds no function in a library of other sources, and crashes nothing. */
+int64_t headrace_join_2(const uint8_t *in, int64_t in_bytes, int64_t next_offset,
+                        int64_t batch_bytes, int64_t most_bytes, uint8_t *out, int64_t out_bytes,
+                        int64_t taken[2]) {
     if (out_bytes < HEADER || next_offset < 0) return 0;
     Made made = {out + HEADER, out + out_bytes, 0, 0, INT64_MIN};
     const uint8_t *at = in, *end = in + in_bytes;

@@ -46,7 +46,7 @@ def join_helper(library: Path = LIBRARY) -> Helper | None:
         return None
     try:
         # It keeps the interpreter's lock: a call takes as long as it takes to release it.
-        function: Any = ctypes.PyDLL(str(library)).headrace_join
+        function: Any = ctypes.PyDLL(str(library)).headrace_join_2
     except (OSError, AttributeError) as error:
         log.warning("the helper for small batches is not used", why=str(error))
         return None
