@@ -8,6 +8,7 @@ from cluster.kubectl import KubectlError
 from cluster.rest import ApiError
 from confluent_kafka import KafkaException
 from hypothesis import HealthCheck, settings
+from support.patience import WITHIN_S
 from urllib3.exceptions import HTTPError
 
 from headrace.errors import Retriable
@@ -29,7 +30,7 @@ pytest_plugins = ["support.shared_api_server", "support.side_by_side"]
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., object]:
-    """``wait_until(poll, within_s=10, until=bool)``: poll until it is so; what was seen then.
+    """``wait_until(poll, until=bool)``: poll until it is so; what was seen then.
 
     No answer is "not yet".
     """
@@ -37,7 +38,7 @@ def wait_until() -> Callable[..., object]:
     def wait(
         poll: Callable[[], object],
         *,
-        within_s: float,
+        within_s: float = WITHIN_S,
         until: Callable[[object], bool] = bool,
         every_s: float = POLL_INTERVAL_S,
     ) -> object:

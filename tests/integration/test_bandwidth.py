@@ -35,16 +35,16 @@ def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
     flow = manifest(unique("limited"), east, west, topic, bandwidth=limit, mover=mover, tasks=tasks)
     began_s = time.monotonic()
     with FlowRun(tmp_path, [flow], drivers=2) as run:
-        wait_until(run.settled, within_s=60)
+        wait_until(run.settled)
 
         def within_the_limit() -> int:
             copied = count(spec(west), copy) - MARKERS
             assert copied * SIZE <= LIMIT * (time.monotonic() - began_s + SLACK_S)
             return copied
 
-        wait_until(within_the_limit, within_s=60, until=lambda n: n >= 300)
+        wait_until(within_the_limit, until=lambda n: n >= 300)
         del flow["spec"]["bandwidth"]
         run.write(run.file, [flow])
         run.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: arrived(spec(west), copy), within_s=60, until=lambda n: n == RECORDS)
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(spec(west), copy), until=lambda n: n == RECORDS)
+        wait_until(run.ready)

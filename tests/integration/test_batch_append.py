@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.patience import WITHIN_S
 from support.records import Record, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.in_one_worker
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 """The partition of each is its place here."""
 RECORDS = numbered(1_000, len(CODECS))
-WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")

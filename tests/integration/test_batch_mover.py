@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.lanes import (
-    WITHIN_S,
     batch_mover,
     lane_of,
     partitions,
@@ -199,7 +198,7 @@ def test_a_compacted_topic_is_copied_without_its_holes(
         produce_with(spec(east), topic, [roll])
         return len(read(spec(east), topic)[0]) < 1_500
 
-    wait_until(cleaned, within_s=WITHIN_S)
+    wait_until(cleaned)
     mover = batch_mover(east, west)
 
     copied = copy(mover, east, topic, 1, wait_until)
@@ -228,13 +227,13 @@ def test_a_killed_broker_and_moved_leaders_lose_and_reorder_nothing(
             return copied.records
 
         with Load(spec(both), topic, 6, per_second=2_000):
-            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > 2_000)
+            wait_until(moved, until=lambda records: records > 2_000)
             both.broker(2).kill()
             before = copied.records
-            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > before + 8_000)
+            wait_until(moved, until=lambda records: records > before + 8_000)
             both.broker(2).start()
             before = copied.records
-            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > before + 4_000)
+            wait_until(moved, until=lambda records: records > before + 4_000)
         run_until_caught_up(lane, spec(both), at, wait_until)
     assert read(spec(both), f"east.{topic}") == read(spec(both), topic)
 
@@ -249,23 +248,23 @@ def test_drivers_killed_and_frozen_under_load_lose_and_repeat_nothing(
 
     def copied_on(records: int) -> None:
         before = count(spec(west), copy)
-        wait_until(lambda: count(spec(west), copy) > before + records, within_s=WITHIN_S)
+        wait_until(lambda: count(spec(west), copy) > before + records)
 
     with (
         FlowRun(tmp_path, [flow], drivers=2) as run,
         Load(spec(east), topic, 4, per_second=2_000),
     ):
-        wait_until(run.settled, within_s=WITHIN_S)
+        wait_until(run.settled)
         copied_on(3_000)
         victim = run.drivers()[0]
         victim.kill()
         victim.wait()
-        wait_until(run.settled, within_s=WITHIN_S)
+        wait_until(run.settled)
         copied_on(2_000)
         frozen = run.drivers()[0]
         frozen.suspend()
         # Its units are running elsewhere, while batches of its own may be on their way.
-        wait_until(lambda: run.settled(1), within_s=WITHIN_S)
+        wait_until(lambda: run.settled(1))
         frozen.resume()
         copied_on(4_000)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:

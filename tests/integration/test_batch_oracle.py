@@ -18,13 +18,13 @@ from support.flows import FlowRun, manifest, spec
 from support.groups import positions
 from support.join_helper import BrokenHelper, compiled
 from support.lanes import (
-    WITHIN_S,
     batch_mover,
     copy_in_transactions,
     lane_of,
     record_mover,
     run_until_caught_up,
 )
+from support.patience import WITHIN_S
 from support.random_log import Expected, OpenTransactions, RandomLog, expected, stored, wire_client
 from support.records import (
     Record,
@@ -110,7 +110,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
         except OpenTransactions:  # read while the cleaner replaced a segment that has their end
             return Expected()
 
-    wait_until(cleaned, within_s=WITHIN_S, until=lambda found: found.others > 0)
+    wait_until(cleaned, until=lambda found: found.others > 0)
     set_topic(east, compacted, "cleanup.policy", "delete")
     return [mixed, stamped, compacted]
 
@@ -212,7 +212,7 @@ def test_joined_batches_are_compared_before_they_are_sent_and_read_back(
     with lane_of(batch_mover(east, west, prefix, BatchVerification.SAMPLED)) as (lane, copied, _):
         lane.open({at: CopyFrom(0, -1)})
         run_until_caught_up(lane, spec(east), [at], wait_until)
-        wait_until(lambda: copied.verified.get("Same"), within_s=WITHIN_S)
+        wait_until(lambda: copied.verified.get("Same"))
 
     assert read(spec(west), f"{prefix}.{topic}") == read(spec(east), topic)
     assert copied.verified.get("Misjoined", 0) == helper.calls == broken
@@ -236,7 +236,7 @@ def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(
             log.append([b"a segment more"])
             return [one for one in stored(client, topic) if one.attributes & 0x40]
 
-        wait_until(marked, within_s=WITHIN_S)
+        wait_until(marked)
         set_topic(spec(east), topic, "cleanup.policy", "delete")
 
     decoded.clear()
@@ -269,7 +269,7 @@ def test_what_compaction_removed_before_a_take_over_is_copied_again_and_nothing_
             log.append([b"a segment more"])
             return sum(one.record_count for one in stored(client, topic) if one.base_offset < 200)
 
-        wait_until(left, within_s=WITHIN_S, until=lambda count: count < 200)
+        wait_until(left, until=lambda count: count < 200)
         set_topic(spec(east), topic, "cleanup.policy", "delete")
     before = Before(TopicPartition(f"east.{topic}", 0), 0, 0, frozenset({first}))
     resumed = mover.fencing.resume(own, {at: before})[at]
@@ -330,7 +330,7 @@ def test_each_offset_is_translated_to_the_very_next_record(
                 return [one for one in run.drivers() if run.settled(1) and one.pid not in ended]
 
             for turn in range(2):
-                (driver,) = wait_until(running, within_s=WITHIN_S)
+                (driver,) = wait_until(running)
                 for topic in topics[:2]:
                     RandomLog(client, topic, f"{turn} {seed}").fill(20)
                 driver.send_signal(ending)
@@ -338,7 +338,7 @@ def test_each_offset_is_translated_to_the_very_next_record(
                 ended.add(driver.pid)
             ats = [TopicPartition(topic, 0) for topic in topics]
             log_ends = Admin(spec(east)).offsets(ats, Position.LATEST)
-            store = wait_until(lambda: stored_offsets(flow, log_ends), within_s=WITHIN_S)
+            store = wait_until(lambda: stored_offsets(flow, log_ends))
     for at, end in log_ends.items():
         source = [offset for offset, _ in positions(east, at.topic)]
         copies = [offset for offset, _ in positions(west, f"east.{at.topic}")]

@@ -188,7 +188,6 @@ def test_a_test_with_chaos_is_refused_where_it_is_not_enabled(
     resources.apply(mirror_test(chaos=CHAOS))
     (ready,) = wait_until(
         lambda: [one for one in status(resources).get("conditions", []) if one["type"] == "Ready"],
-        within_s=60,
         until=lambda found: [one["reason"] for one in found] == ["Forbidden"],
     )
     assert "set chaos.enabled: true in the values of its chart" in ready["message"]
@@ -233,5 +232,5 @@ def test_the_operator_that_leads_dies_once_and_the_next_one_says_that_it_leads(
     assert annotation() == "operator-1"
     assert resources.leader() == "operator-1", "the Lease is not released"
     with running_operator(*run, "operator-2", chaos=True) as second:
-        wait_until(annotation, within_s=60, until=partial(eq, "operator-1, then operator-2"))
+        wait_until(annotation, until=partial(eq, "operator-1, then operator-2"))
         assert second.process.poll() is None

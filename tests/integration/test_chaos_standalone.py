@@ -33,17 +33,17 @@ def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
             return set(scene.ask("drivers")["alive"])
 
         frozen = injector.inject(step("FreezeDriver"))
-        wait_until(frozen.recovered, within_s=60)
-        wait_until(lambda: frozen.driver in alive(), within_s=60)  # it was thawed
+        wait_until(frozen.recovered)
+        wait_until(lambda: frozen.driver in alive())  # it was thawed
 
         scaled = injector.inject(step("ScaleDrivers", drivers=3))
-        wait_until(scaled.recovered, within_s=60)
+        wait_until(scaled.recovered)
         old = alive()
         rolled = injector.inject(step("RollDrivers"))
-        wait_until(rolled.recovered, within_s=60)
+        wait_until(rolled.recovered)
         assert len(old) == 3
         assert not alive() & old
-        wait_until(injector.inject(step("ScaleDrivers", drivers=1)).recovered, within_s=60)
+        wait_until(injector.inject(step("ScaleDrivers", drivers=1)).recovered)
         with pytest.raises(InvalidSpec, match="the run has no other"):
             injector.inject(step("FreezeDriver"))
 

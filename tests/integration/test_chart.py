@@ -67,7 +67,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
     flows = Resources(api_server, namespace if whose == "own" else other_namespace)
     flows.apply(flow("first", drivers={"replicas": 0}))
-    wait_until(lambda: flows.condition("first", "Ready"), within_s=60)
+    wait_until(lambda: flows.condition("first", "Ready"))
     (container,) = flows.get("deployment", "first-driver")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "drivers:of-the-chart"
 
@@ -78,15 +78,15 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     helm("test", *about[:2], "--timeout=3m", kubeconfig=api_server.kubeconfig)
     leader = leases.leader()
     release.kubectl("delete", "pod", leader, "--wait=false")
-    wait_until(leases.leader, within_s=60, until=lambda now: now not in ("", leader))
+    wait_until(leases.leader, until=lambda now: now not in ("", leader))
     flows.apply(flow("second", drivers={"replicas": 0}))
-    wait_until(lambda: flows.condition("second", "Ready"), within_s=60)
-    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=180s")
+    wait_until(lambda: flows.condition("second", "Ready"))
+    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=240s")
 
     counted = f'flow_schema="headrace-operator.{namespace}",priority_level="leader-election"'
     dispatched = f"apiserver_flowcontrol_dispatched_requests_total{{{counted}}}"
     metrics = ("get", "--raw", "/metrics")
-    wait_until(lambda: dispatched in api_server.kubectl(*metrics), within_s=60)
+    wait_until(lambda: dispatched in api_server.kubectl(*metrics))
 
     helm("uninstall", *about, kubeconfig=api_server.kubeconfig)
     with pytest.raises(KubectlError, match="not found"):
@@ -107,7 +107,7 @@ def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: W
             return False
 
     kinds = ("replicationflows", "mirrortests")
-    wait_until(lambda: may("admin", "create", "mirrortests"), within_s=60)
+    wait_until(lambda: may("admin", "create", "mirrortests"))
     for kind in (*kinds, "replicationtasks"):
         assert all(may(user, "list", kind) for user in ("view", "edit", "admin"))
     for user in ("edit", "admin"):

@@ -110,12 +110,12 @@ class Checked:
         def expected(wrong: list[Document]) -> bool:
             return [(one["cluster"], one["check"]) for one in wrong] == [(cluster, what)]
 
-        (found,) = self._wait_until(self.wrong, within_s=60, until=expected)
+        (found,) = self._wait_until(self.wrong, until=expected)
         return found  # type: ignore[no-any-return]
 
     def nothing_is_wrong(self) -> None:
         """As ``only``."""
-        self._wait_until(self.wrong, within_s=60, until=lambda wrong: not wrong)
+        self._wait_until(self.wrong, until=lambda wrong: not wrong)
 
     def add(self, cluster: str, binding: AclBinding) -> None:
         self._admins[cluster].create_acls([binding])[binding].result(10)
@@ -147,9 +147,7 @@ class Checked:
             granted += wrong
             assert len(granted) < 100, wrong
             self._wait_until(
-                self.wrong,
-                within_s=60,
-                until=lambda now, wrong=wrong: not any(one in now for one in wrong),
+                self.wrong, until=lambda now, wrong=wrong: not any(one in now for one in wrong)
             )
         return granted
 
@@ -217,8 +215,8 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
         copies = spec(checked.clusters["target"])
-        wait_until(lambda: arrived(copies, f"east.{topic}"), within_s=60, until=partial(eq, 100))
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(copies, f"east.{topic}"), until=partial(eq, 100))
+        wait_until(run.ready)
         assert run.condition("RequirementsMissing") == {}
         assert "not synchronized" not in str(run.condition("Ready"))
     assert [one for one in checked.wrong() if one["acl"]] == [], "topics are there now"
@@ -228,11 +226,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
         for binding in denied:
             checked.add(one["cluster"], binding)
         if one["check"] != "Create":  # what there is need not be made
-            wait_until(
-                lambda: list(map(line, checked.wrong())),
-                within_s=60,
-                until=partial(_holds, line(one)),
-            )
+            wait_until(lambda: list(map(line, checked.wrong())), until=partial(_holds, line(one)))
         for binding in denied:
             checked.remove(one["cluster"], binding)
     commands = {one["command"] for one in needed}
@@ -258,7 +252,6 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
         )
         wait_until(
             lambda: run.condition("RequirementsMissing").get("message", ""),
-            within_s=60,
             until=lambda message: all(one in message for one in said),
         )
 
@@ -278,7 +271,7 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
         return {(one["cluster"], one["check"]) for one in found}
 
     beyond = {("target", right) for right in ("Create", "Write", "DescribeConfigs", "AlterConfigs")}
-    wait_until(missing, within_s=60, until=partial(eq, beyond))
+    wait_until(missing, until=partial(eq, beyond))
     with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
         said = (
             f"target topics {alias}.heartbeats, {alias}.{topic}: Write: User:headrace may not",
@@ -286,7 +279,6 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
         )
         wait_until(
             lambda: run.condition("RequirementsMissing").get("message", ""),
-            within_s=60,
             until=partial(_all_in, said),
         )
         why = (
@@ -294,11 +286,7 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
             "TOPIC_AUTHORIZATION_FAILED",
             "grant the principal rights on this topic",
         )
-        wait_until(
-            lambda: run.condition("Stalled").get("message", ""),
-            within_s=60,
-            until=partial(_all_in, why),
-        )
+        wait_until(lambda: run.condition("Stalled").get("message", ""), until=partial(_all_in, why))
         assert not run.ready()
 
 
@@ -417,18 +405,18 @@ def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
     wanted |= {("User:bob", "Read", "Deny"), *kept}
     flow = manifest("ruled", source, target, topic, acls={"sync": True, "intervalSeconds": 1})
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(there, within_s=60, until=partial(eq, wanted))
-        wait_until(run.ready, within_s=60)
+        wait_until(there, until=partial(eq, wanted))
+        wait_until(run.ready)
         assert "not synchronized" not in str(run.condition("Ready"))
         checked.remove("source", denied)
         (ann,) = _bindings(acl(topic, "ann"), AclPermissionType.ALLOW)
         checked.remove("source", ann)
         left = wanted - {("User:ann", "Read", "Allow"), ("User:bob", "Read", "Deny")}
-        wait_until(there, within_s=60, until=partial(eq, left))
+        wait_until(there, until=partial(eq, left))
     for _, binding in [one for one in checked.granted if one[0] == "source"]:
         checked.remove("source", binding)
     with FlowRun(tmp_path, [flow]):
-        wait_until(there, within_s=60, until=partial(eq, kept))
+        wait_until(there, until=partial(eq, kept))
 
 
 def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
@@ -453,8 +441,8 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         return [one for one in AclAdmin(target).topic_acls() if one["topic"] == copy]
 
     with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
-        wait_until(run.ready, within_s=60)
-        kept = wait_until(acls, within_s=60)
+        wait_until(run.ready)
+        kept = wait_until(acls)
         for cluster, operation in (("source", "Describe"), ("target", "Describe")):
             acl = rights[cluster, operation]
             assert acl["resourceType"] == "cluster"
@@ -465,13 +453,13 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
                 f"User:headrace has no {operation} on it (kafka-acls.sh --add --allow-principal "
                 f"User:headrace --operation {operation} --cluster)",
             )
-            wait_until(said, within_s=60, until=partial(_all_in, said_of_acls))
+            wait_until(said, until=partial(_all_in, said_of_acls))
             assert run.ready(), "records are copied all the same"
             assert acls() == kept, "a list that is refused is no empty one"
             checked.remove(cluster, denied)
-            wait_until(said, within_s=60, until=lambda said: "not synchronized" not in said)
+            wait_until(said, until=lambda said: "not synchronized" not in said)
         produce(source, topic, numbered(10, 1))
-        wait_until(lambda: arrived(target, copy), within_s=60, until=partial(eq, 10))
+        wait_until(lambda: arrived(target, copy), until=partial(eq, 10))
         acl = rights["target", "Write"] | {"names": [copy], "patternType": "literal"}
         (denied,) = _bindings(acl | {"resourceType": "topic"}, AclPermissionType.DENY)
         checked.add("target", denied)
@@ -479,7 +467,6 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal rights on this topic")
         wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: (
                 ready.get("status") == "False" and _all_in(words, ready.get("message", ""))
             ),
@@ -487,8 +474,8 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         checked.remove("target", denied)
         (failed,) = [one for one in run.units() if one["phase"] == "Failed"]
         assert main(["restart", failed["name"]]) == 0  # or it waits for two minutes
-        wait_until(lambda: arrived(target, copy), within_s=60, until=partial(eq, 20))
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(target, copy), until=partial(eq, 20))
+        wait_until(run.ready)
     assert "GROUP_AUTHORIZATION_FAILED" not in run.output, "nobody needs rights on a group here"
 
 
@@ -516,9 +503,9 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         code = main(["failover", *options])
         return code, "".join(capsys.readouterr())
 
-    wait_until(may_write, within_s=60)
+    wait_until(may_write)
     with FlowRun(tmp_path, [manifest(name, source, target, topic)]) as run:
-        wait_until(lambda: count(spec(target), f"east.{topic}"), within_s=60)
+        wait_until(lambda: count(spec(target), f"east.{topic}"))
         # As a user who may not alter the cluster: nothing is changed.
         checked.flow["spec"]["topics"]["include"] = [topic]
         checked.file.write_text(yaml.safe_dump(checked.flow))
@@ -528,11 +515,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         needs = "It needs the rights Describe and Alter"
 
         def refused_for(why: str) -> None:
-            wait_until(
-                lambda: fail_over(*manifests, *quick),
-                within_s=60,
-                until=lambda said: why in said[1],
-            )
+            wait_until(lambda: fail_over(*manifests, *quick), until=lambda said: why in said[1])
 
         code, printed = fail_over(*manifests, *quick)
         assert (code, _all_in((needs, "has no Describe on it"), printed)) == (1, True), printed
@@ -547,6 +530,6 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
 
         code, printed = fail_over(run.name, *quick)
         assert (code, f"{name} is failed over" in printed) == (0, True), printed
-        wait_until(may_write, within_s=60, until=lambda may: not may)
+        wait_until(may_write, until=lambda may: not may)
         assert fail_over(run.name, "--abort")[0] == 0
-        wait_until(may_write, within_s=60)
+        wait_until(may_write)

@@ -26,6 +26,7 @@ from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
 from support.other_groups import make_streams_group, share_consumer
+from support.patience import WITHIN_S
 from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
@@ -113,17 +114,15 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 
     with FlowRun(tmp_path, [followed(name, east, west, topic)], drivers=2) as run:
         wanted = {0: (0, 0), 1: (123, 123)}
-        wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
+        wait_until(lambda: offsets(west, group), until=lambda found: found == wanted)
         assert checkpoints(west, group)[1].topic == f"east.{topic}"
         assert len(run.units("CheckpointTask")) == 1
 
         commit(east, late, topic, {1: 500})
         commit(east, group, topic, {0: 250})
         wanted = {0: (250, 250), 1: (123, 123)}
-        wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
-        wait_until(
-            lambda: offsets(west, late), within_s=60, until=lambda found: found == {1: (500, 500)}
-        )
+        wait_until(lambda: offsets(west, group), until=lambda found: found == wanted)
+        wait_until(lambda: offsets(west, late), until=lambda found: found == {1: (500, 500)})
         assert len(run.units("CheckpointTask")) == 2
 
         run.drivers()[0].kill()
@@ -136,8 +135,8 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
             found = offsets(west, group)
             return {n: up for n, (up, _) in found.items()} == {0: 900, 1: 1000}
 
-        wait_until(caught_up, within_s=60)
-        wait_until(run.ready, within_s=60)
+        wait_until(caught_up)
+        wait_until(run.ready)
     for number, (upstream, downstream) in offsets(west, group).items():
         copies = positions(west, f"east.{topic}", number)
         rest = {value for at, value in copies if at >= downstream}
@@ -148,7 +147,7 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 def report(*arguments: str) -> dict[str, Any]:
     """What ``headrace groups`` prints, for programs."""
     command = [sys.executable, "-m", "headrace", "groups", *arguments, "-o", "json"]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, check=True, timeout=WITHIN_S).stdout
     found: dict[str, Any] = json.loads(printed)
     assert found["problems"] == []
     return found
@@ -172,7 +171,7 @@ def test_the_command_shows_where_groups_would_go_on(
     with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
         # A checkpoint of what is not copied yet is raised at the next interval.
         exact = partial(eq, {0: (4, 3)})
-        wait_until(lambda: offsets(west, f"{name}-billing"), within_s=60, until=exact)
+        wait_until(lambda: offsets(west, f"{name}-billing"), until=exact)
         assert groups(name) == {f"{name}-billing": (4, 4, 3, 0)}
     commit(east, f"{name}-billing", topic, {0: 6})
     commit(east, f"{name}-audit", topic, {0: 0})
@@ -209,8 +208,8 @@ def test_share_groups_and_streams_groups_are_named(
             f"follows 1 consumer groups of east; their offsets are not translated: Streams "
             f"group {prices}, share group {share}, Streams group {starts}"
         )
-        wait_until(said, within_s=60, until=partial(eq, words))
-        wait_until(lambda: offsets(west, billing), within_s=60, until=partial(eq, {0: (4, 4)}))
+        wait_until(said, until=partial(eq, words))
+        wait_until(lambda: offsets(west, billing), until=partial(eq, {0: (4, 4)}))
         found = report(name)
     assert [one["group"] for one in found["groups"]] == [billing]
     assert [(one["group"], one["kind"]) for one in found["notTranslated"]] == untranslated
@@ -234,12 +233,12 @@ def test_the_very_next_record_of_a_topic_with_transactions(
 
     with FlowRun(tmp_path, [followed(name, east, west, topic, mover=mover)]) as run:
         copies = len(positions(east, topic))
-        wait_until(lambda: arrived(spec(west), f"east.{topic}") == copies, within_s=90)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == copies)
         very_next = oracle(east, west, topic)
         # What was translated before its records were there is raised at the next interval.
         expected = {offset: very_next(offset) for offset in committed}
-        wait_until(translated, within_s=60, until=partial(eq, expected))
-        wait_until(run.ready, within_s=60)
+        wait_until(translated, until=partial(eq, expected))
+        wait_until(run.ready)
 
 
 def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
@@ -273,34 +272,29 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         }
 
     with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
-        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 100, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 100)
         syncing = "write offset syncs to topic mm2-offset-syncs.east.internal"
-        found = wait_until(
-            errors, within_s=60, until=lambda found: syncing in found.get("SourceTask", "")
-        )
+        found = wait_until(errors, until=lambda found: syncing in found.get("SourceTask", ""))
         assert "grant the principal rights on this topic" in found["SourceTask"]
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         syncs, checkpoints_only = rights[1], rights[0]
         drop(admin, syncs)
         produce(spec(east), topic, numbered(100, 1, first=100))
         commit(east, f"{name}-billing", topic, {0: 150})
         writing = "write checkpoints to topic east.checkpoints.internal"
-        wait_until(
-            errors, within_s=60, until=lambda found: writing in found.get("CheckpointTask", "")
-        )
+        wait_until(errors, until=lambda found: writing in found.get("CheckpointTask", ""))
         wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: (
                 (ready.get("status"), "east.checkpoints.internal" in ready.get("message", ""))
                 == ("True", True)
             ),
         )
         drop(admin, checkpoints_only)
-        wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)}, within_s=60)
-        wait_until(errors, within_s=60, until=lambda found: not found)
+        wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)})
+        wait_until(errors, until=lambda found: not found)
         copied = partial(arrived, spec(west), f"east.{topic}")
-        wait_until(copied, within_s=60, until=partial(eq, 200))
+        wait_until(copied, until=partial(eq, 200))
 
 
 def only_read(topic: str) -> AclBinding:
@@ -342,8 +336,8 @@ def test_syncs_are_on_the_source_when_the_flow_says_so(
     flow = followed(name, source, west, topic, offsetSyncs={"location": "Source"})
     with FlowRun(tmp_path, [flow]) as run:
         found = partial(checkpoints, west, f"{name}-billing", "north")
-        wait_until(found, within_s=60, until=lambda now: bool(now) and now[0].downstream == 3)
-        wait_until(run.ready, within_s=60)
+        wait_until(found, until=lambda now: bool(now) and now[0].downstream == 3)
+        wait_until(run.ready)
     syncs = read(spec(source), "mm2-offset-syncs.west.internal")[0]
     key = struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", 0)
     values = [one.value.hex() for one in syncs if one.key == key and one.value]
@@ -363,9 +357,9 @@ def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
     copy = f"east.{topic}"
     with FlowRun(tmp_path, [followed(name, east, west, topic)]):
         exact = {0: (17, 17), 1: (50, 50)}
-        wait_until(lambda: offsets(west, group), within_s=60, until=partial(eq, exact))
+        wait_until(lambda: offsets(west, group), until=partial(eq, exact))
         with mirror_client(west) as client:
-            wait_until(lambda: "east" in client.upstream_clusters(), within_s=60)
+            wait_until(lambda: "east" in client.upstream_clusters())
             assert "east.checkpoints.internal" in client.checkpoint_topics()
             assert copy in client.remote_topics("east")
             wanted = {(copy, 0): (17, ""), (copy, 1): (50, "")}
@@ -392,7 +386,7 @@ def test_groups_of_a_flow_in_a_cluster(
     more = {"heartbeats": {"enabled": False}, "drivers": {"replicas": 1}, "tasks": {"max": 1}}
     resources.apply(followed(name, east, west, topic, **more))
     for group in groups:
-        wait_until(lambda group=group: offsets(west, group) == {0: (40, 40)}, within_s=120)
+        wait_until(lambda group=group: offsets(west, group) == {0: (40, 40)})
 
     def checkpoint_tasks() -> list[dict[str, Any]]:
         units = resources.tasks(name).values()
@@ -405,8 +399,8 @@ def test_groups_of_a_flow_in_a_cluster(
     (task,) = checkpoint_tasks()
     assert task["spec"]["groups"] == groups
     exact = "offsets of 2 groups: 2 exact"
-    wait_until(reported, within_s=60, until=lambda found: found == [exact])
+    wait_until(reported, until=lambda found: found == [exact])
     assert checkpoint_tasks()[0]["status"]["phase"] == "Running"
     patch = '{"spec": {"checkpoints": {"enabled": false}}}'
     resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
-    wait_until(lambda: checkpoint_tasks() == [], within_s=60)
+    wait_until(lambda: checkpoint_tasks() == [])

@@ -36,7 +36,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     load = Load(spec(east), topic, 4, per_second=PER_SECOND)
     with FlowRun(tmp_path, flows[:1]) as one, load, ExitStack() as later:
         # Without a backlog: each change of owner repeats what was copied in a second.
-        wait_until(lambda: count(spec(west), f"east.{topic}"), within_s=60, until=PER_SECOND.__lt__)
+        wait_until(lambda: count(spec(west), f"east.{topic}"), until=PER_SECOND.__lt__)
         other = later.enter_context(FlowRun(tmp_path, flows[1:]))
         runs = (one, other)
 
@@ -52,21 +52,15 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
                 for unit in run.units()
             )
 
-        wait_until(contested, within_s=90, until=lambda said: "not copied by" in said[0])
-        wait_until(given_way, within_s=60, until=lambda tasks: tasks >= 1)
+        wait_until(contested, until=lambda said: "not copied by" in said[0])
+        wait_until(given_way, until=lambda tasks: tasks >= 1)
         seen = count(spec(east), topic)
-        wait_until(
-            lambda: count(spec(east), topic),
-            within_s=120,
-            until=lambda n: n > seen + 40 * PER_SECOND,
-        )
-        message, _ = wait_until(
-            contested, within_s=60, until=lambda said: "not copied by" in said[0]
-        )
+        wait_until(lambda: count(spec(east), topic), until=lambda n: n > seen + 40 * PER_SECOND)
+        message, _ = wait_until(contested, until=lambda said: "not copied by" in said[0])
         assert f"{topic}/" in message
         assert any(f"default/{name}-source-task-" in message for name in names)
-        wait_until(one.ready, within_s=60)
-        wait_until(other.ready, within_s=60)
+        wait_until(one.ready)
+        wait_until(other.ready)
         had = owners(west, set(names))
         print({f"{name}-{number}": len(flows) for (name, number), flows in had.items()})
     assert had.pop(("heartbeats", 0))

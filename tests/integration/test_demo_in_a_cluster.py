@@ -9,6 +9,7 @@ import pytest
 from cluster.api_server import ApiServer
 from e2e.demo import FLOW, TEST, next_commands
 from e2e.stage import OPERATOR
+from support.patience import WITHIN_S
 
 ROOT = Path(__file__).parents[2]
 LEADER = f"{OPERATOR}-0"
@@ -80,6 +81,6 @@ def run(script: str) -> "subprocess.CompletedProcess[str]":
         env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WITHIN_S,
         check=False,
     )

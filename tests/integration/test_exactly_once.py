@@ -78,14 +78,14 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
     flow = flow_of(topic, east, west, topic)
 
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
-        wait_until(more(spec(west), copy, 2_000), within_s=60)
+        wait_until(more(spec(west), copy, 2_000))
         joins = make_topic(spec(east), f"{topic}-joins", 2)  # tasks that copy already
         produce(spec(east), joins, numbered(1_000, 2))
-        wait_until(lambda: arrived(spec(west), f"east.{joins}"), within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{joins}"))
         for _ in range(2):
-            wait_until(more(spec(west), copy, 2_000), within_s=60)
+            wait_until(more(spec(west), copy, 2_000))
             run.drivers()[0].kill()
-        wait_until(more(spec(west), copy, 2_000), within_s=60)
+        wait_until(more(spec(west), copy, 2_000))
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
@@ -132,9 +132,9 @@ def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
     flow = flow_of(topic, east, west, topic)
     with Load(spec(east), topic, 4, per_second=1_000), FlowRun(tmp_path, [flow]) as run:
         for broker in (1, 2, 3):
-            wait_until(more(spec(west), copy, 1_000), within_s=90)
+            wait_until(more(spec(west), copy, 1_000))
             west.broker(broker).kill()
-            wait_until(more(spec(west), copy, 1_000), within_s=90)
+            wait_until(more(spec(west), copy, 1_000))
             west.broker(broker).start()
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
@@ -149,7 +149,6 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
     with FlowRun(tmp_path, [flow_of(topic, east, west, topic)]) as run:
         error = wait_until(
             lambda: " ".join(str(unit.get("lastError", "")) for unit in run.units()).strip(),
-            within_s=60,
             until=lambda said: "transaction.max.timeout.ms" in said,
         )
     assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error
@@ -164,20 +163,19 @@ def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
     copy = f"east.{topic}"
     flow = flow_of(topic, east, west, topic)
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
-        wait_until(more(spec(west), copy, 2_000), within_s=60)
-        before = wait_until(run.settled, within_s=60)
+        wait_until(more(spec(west), copy, 2_000))
+        before = wait_until(run.settled)
         victim = before[0]["driverName"]
         frozen = next(one for one in run.drivers() if victim in one.cmdline())
         frozen.suspend()
         wait_until(
             lambda: [unit for unit in run.units() if unit.get("driverName") == victim],
-            within_s=60,
             until=lambda left: not left,
         )
-        wait_until(more(spec(west), copy, 4_000), within_s=60)
+        wait_until(more(spec(west), copy, 4_000))
         with suppress(psutil.NoSuchProcess):  # it may have been replaced
             frozen.resume()
-        wait_until(more(spec(west), copy, 4_000), within_s=60)
+        wait_until(more(spec(west), copy, 4_000))
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     assert read(spec(west), copy) == read(spec(east), topic)
@@ -198,10 +196,10 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
         return Admin(spec(west)).offsets([there], of)[there]
 
     with FlowRun(tmp_path, [flow]) as run, Load(spec(gone), topic, 1, per_second=500):
-        wait_until(lambda: arrived(spec(west), topic) > 1_000, within_s=60)
+        wait_until(lambda: arrived(spec(west), topic) > 1_000)
         for group, at in groups.items():
             commit(gone, group, topic, {0: at})
-        wait_until(lambda: checkpointed(run), within_s=60, until=lambda n: n == len(groups))
+        wait_until(lambda: checkpointed(run), until=lambda n: n == len(groups))
         cut_off = [psutil.Process(run.process.pid), *run.drivers()]
 
         def froze_in_mid_transaction() -> bool:
@@ -213,7 +211,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
                 process.resume()
             return False
 
-        wait_until(froze_in_mid_transaction, within_s=60)
+        wait_until(froze_in_mid_transaction)
         committed, opened = positions(west, topic), end(Position.LATEST)
         gone.broker(1).kill()
         code, printed = headrace("failover", "-f", str(run.file), "--source-is-gone", "-o", "json")
@@ -232,7 +230,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
         for process in cut_off:
             process.resume()
         gone.start()
-        wait_until(lambda: "was failed over to" in str(run.units()), within_s=90)
+        wait_until(lambda: "was failed over to" in str(run.units()))
         assert positions(west, topic) == committed, "nothing is behind the switch"
 
     log = positions(gone, topic)
@@ -244,9 +242,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
     )
     produce(spec(west), topic, numbered(500, 1, first=10**6))
     with FlowRun(tmp_path, [back]) as run:
-        wait_until(
-            lambda: positions(gone, topic), within_s=90, until=lambda n: len(n) == len(log) + 500
-        )
+        wait_until(lambda: positions(gone, topic), until=lambda n: len(n) == len(log) + 500)
         copies = positions(west, topic)
         last = dict.fromkeys(groups, copies[-1][1] or b"")
         delivered = read_to(west, topic, last)
@@ -293,7 +289,7 @@ def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
         ],
     )
     with FlowRun(tmp_path, [flow], drivers=2) as run:
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         found = verified(tmp_path, test)
     result = found.result
     assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 4

@@ -59,14 +59,14 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
     log = positions(east, topic)
     groups = commit_everywhere(east, name, topic, log)
     with FlowRun(tmp_path, [flow(name, east, west, topic, delivery=delivery)]) as run:
-        wait_until(lambda: arrived(spec(west), topic), within_s=60, until=lambda n: n == len(log))
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(spec(west), topic), until=lambda n: n == len(log))
+        wait_until(run.ready)
         dry = fail_over(run, "--dry-run", "--quiet-seconds", "1")
         assert (dry["notCopied"], dry["problems"]) == (0, [])
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         found = fail_over(run, "--quiet-seconds", "1")
         assert found["problems"] == []
-        wait_until(lambda: run.condition("Ready").get("reason") == "Stopped", within_s=60)
+        wait_until(lambda: run.condition("Ready").get("reason") == "Stopped")
         assert len(found["groups"]) == 20
         assert all(one["exact"] and not one["note"] for one in found["groups"])
         copies = positions(west, topic)
@@ -82,12 +82,12 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
         # A controller that puts the state back, as GitOps does, copies nothing.
         produce(spec(east), topic, numbered(10, 1, first=500))
         assert headrace("resume", name)[0] == 0
-        wait_until(lambda: "was failed over" in str(run.status()), within_s=60)
+        wait_until(lambda: "was failed over" in str(run.status()))
         assert len(positions(west, topic)) == len(log)
         aborted = fail_over(run, "--abort")
         assert aborted["done"] == "aborted"
         more = len(log) + 10
-        wait_until(lambda: len(positions(west, topic)), within_s=90, until=lambda n: n == more)
+        wait_until(lambda: len(positions(west, topic)), until=lambda n: n == more)
 
 
 def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_nothing_more(
@@ -98,13 +98,13 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
     topic = make_topic(spec(gone), name, 1)
     manifest = flow(name, gone, west, topic)
     with FlowRun(tmp_path, [manifest]) as run, Load(spec(gone), topic, 1, 500):
-        wait_until(lambda: count(spec(west), topic) > 1_000, within_s=60)
+        wait_until(lambda: count(spec(west), topic) > 1_000)
         groups = {f"{name}-{number}": 40 * number for number in range(20)}
         for group, at in groups.items():
             commit(gone, group, topic, {0: at})
-        wait_until(lambda: checkpoints(run), within_s=60, until=lambda n: n == 20)
+        wait_until(lambda: checkpoints(run), until=lambda n: n == 20)
         seen = count(spec(gone), topic)
-        wait_until(lambda: source_end(run), within_s=60, until=lambda end: end >= seen)
+        wait_until(lambda: source_end(run), until=lambda end: end >= seen)
         # Of these no checkpoint is written any more.
         for group, at in list(groups.items())[::2]:
             groups[group] = at + 7
@@ -113,7 +113,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
         for process in cut_off:
             process.suspend()
         suspended = count(spec(gone), topic)
-        wait_until(lambda: count(spec(gone), topic) > suspended, within_s=60)
+        wait_until(lambda: count(spec(gone), topic) > suspended)
         gone.broker(1).kill()
         code, printed = headrace("failover", "-f", str(run.file), "--source-is-gone", "-o", "json")
         assert code == 0, printed
@@ -125,7 +125,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
 
         for process in cut_off:
             process.resume()
-        wait_until(lambda: stopped(run), within_s=60)
+        wait_until(lambda: stopped(run))
         assert positions(west, topic) == copies, "nothing is behind the switch"
         assert copies[-1][0] < partition["targetEnd"]
         gone.start()
@@ -177,7 +177,7 @@ def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
     del there["spec"]["policy"]
     copy = f"east.{topic}"
     with FlowRun(tmp_path, [there]) as run:
-        wait_until(lambda: len(positions(west, copy)), within_s=60, until=lambda n: n == len(log))
+        wait_until(lambda: len(positions(west, copy)), until=lambda n: n == len(log))
         fail_over(run, "--quiet-seconds", "1")
         for group in list(groups)[:3]:
             read_on(west, group, copy, 12)
@@ -195,12 +195,10 @@ def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
         assert reverse(name)[1] == noted, "a command that is typed again changes nothing"
         with FlowRun(tmp_path, [back]):
             fail_over(run, "--abort")
-            wait_until(
-                lambda: len(positions(west, copy)), within_s=60, until=lambda n: n == len(log) + 5
-            )
+            wait_until(lambda: len(positions(west, copy)), until=lambda n: n == len(log) + 5)
             returned = f"west.{topic}"
-            wait_until(lambda: arrived(spec(east), returned), within_s=60, until=lambda n: n == 30)
-            wait_until(run.ready, within_s=60)
+            wait_until(lambda: arrived(spec(east), returned), until=lambda n: n == 30)
+            wait_until(run.ready)
         made = {
             one
             for one in (*Admin(spec(east)).topics(), *Admin(spec(west)).topics())

@@ -51,7 +51,7 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
         with FlowRun(tmp_path, [manifest]) as run:
             with Load(spec(here), topic, 1, RATE, first=turn * BEHIND):
                 copied, seen = count(spec(there), topic) + RATE, partial(count, spec(there), topic)
-                wait_until(seen, within_s=60, until=copied.__lt__)
+                wait_until(seen, until=copied.__lt__)
                 last = {one: value(turn * BEHIND + 100 + 7 * n) for n, one in enumerate(due)}
                 delivered = read_to(here, topic, last)
             log = positions(here, topic)
@@ -92,7 +92,7 @@ def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
     produce(spec(east), topic, numbered(50, 1))
     there = flow(name, east, west, topic)
     with FlowRun(tmp_path, [there]) as run:
-        wait_until(lambda: arrived(spec(west), topic), within_s=60, until=partial(eq, 50))
+        wait_until(lambda: arrived(spec(west), topic), until=partial(eq, 50))
         fail_over(run, "--quiet-seconds", "1")
         back, _ = reverse(name)
         both = tmp_path / "both.yaml"
@@ -101,9 +101,9 @@ def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
         assert (code, f"records of {topic} would go round" in printed) == (3, True), printed
         with FlowRun(tmp_path, [back]):
             produce(spec(west), topic, numbered(30, 1, first=BEHIND))
-            wait_until(lambda: arrived(spec(east), topic), within_s=60, until=partial(eq, 80))
+            wait_until(lambda: arrived(spec(east), topic), until=partial(eq, 80))
             assert headrace("resume", name)[0] == 0
-            wait_until(lambda: "was failed over" in str(run.status()), within_s=60)
+            wait_until(lambda: "was failed over" in str(run.status()))
         there_and_here = [values(positions(one, topic)) for one in (west, east)]
         assert there_and_here[0] == there_and_here[1]
         assert len(there_and_here[0]) == 80

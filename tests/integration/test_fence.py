@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from support.flows import spec
 from support.lanes import (
-    WITHIN_S,
     batch_mover,
     lane_of,
     partitions,
     run_until_caught_up,
     transactional,
 )
+from support.patience import WITHIN_S
 from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
@@ -57,7 +57,7 @@ def errors_of(lane: Lane, wait_until: WaitUntil) -> list[str]:
         lane.run_once()
         return [str(one.error) for one in lane.problems()]
 
-    found: list[str] = wait_until(errors, within_s=WITHIN_S, until=lambda found: len(found) == 2)
+    found: list[str] = wait_until(errors, until=lambda found: len(found) == 2)
     return found
 
 
@@ -229,7 +229,7 @@ def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_
                 late.run_once()
                 return line.held.is_set()
 
-            wait_until(held, within_s=WITHIN_S)
+            wait_until(held)
             line.holds = lambda _: False
 
             another = theirs.fencing.identify(unique("headrace-theirs"))
@@ -320,7 +320,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
                     return True
                 return False
 
-            wait_until(is_forgotten, within_s=60)
+            wait_until(is_forgotten)
         own = mover.fencing.identify(unique("headrace-new"))
         found = {
             at: mover.fencing.resume(own, before(topic, writers[at], numbers=[at.partition]))[at]
@@ -337,7 +337,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
             lane.run_once()
             return [str(one.error) for one in lane.problems()]
 
-        (error,) = wait_until(errors, within_s=WITHIN_S)
+        (error,) = wait_until(errors)
         assert "INVALID_PRODUCER_EPOCH" in error
 
 
@@ -357,7 +357,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
             reader.read_to_end()
             return reader.get(key)
 
-        wait_until(found, within_s=WITHIN_S, until=partial(eq, wanted))
+        wait_until(found, until=partial(eq, wanted))
 
     with (
         closing(ProgressLog(west, alias, KAFKA, time)) as mine,

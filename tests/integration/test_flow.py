@@ -15,6 +15,7 @@ import psutil
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.records import (
     Comparison,
     Load,
@@ -96,8 +97,8 @@ def test_a_killed_driver_loses_nothing(
         FlowRun(tmp_path, [manifest("killed", east, west, topic, mover=mover)], drivers=2) as run,
         Load(spec(east), topic, 8, per_second=2_000),
     ):
-        wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000, within_s=60)
-        before = wait_until(run.settled, within_s=60)
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000)
+        before = wait_until(run.settled)
         victim = before[0]["driverName"]
         lost = {unit["name"] for unit in before if unit["driverName"] == victim}
         pid = next(p.pid for p in run.drivers() if victim in p.cmdline())
@@ -110,13 +111,12 @@ def test_a_killed_driver_loses_nothing(
                 for unit in units
             )
 
-        wait_until(elsewhere, within_s=60)
-        wait_until(lambda: len(run.drivers()) == 2, within_s=60)
+        wait_until(elsewhere)
+        wait_until(lambda: len(run.drivers()) == 2)
         copied = count(spec(west), f"east.{topic}")
-        wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000, within_s=60)
+        wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000)
         movers = wait_until(
             lambda: {unit.get("mover") for unit in run.units()},
-            within_s=60,
             until=lambda found: bool(found) and None not in found,
         )
     found = _assert_complete(east, west, topic, tmp_path)
@@ -133,11 +133,11 @@ def test_a_killed_broker_of_the_target_loses_nothing(
         FlowRun(tmp_path, [manifest("broker", east, west, topic)]) as run,
         Load(spec(east), topic, 6, per_second=1_000),
     ):
-        before = wait_until(copied, within_s=60, until=lambda now: now > 2_000)
+        before = wait_until(copied, until=lambda now: now > 2_000)
         west.broker(2).kill()
-        wait_until(copied, within_s=120, until=lambda now: now > before + 10_000)
+        wait_until(copied, until=lambda now: now > before + 10_000)
         west.broker(2).start()
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
     _assert_complete(east, west, topic, tmp_path)
 
 
@@ -147,13 +147,13 @@ def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
     topic = make_topic(spec(east), unique("nine"), 4)
     flow = manifest("nine", east, west, topic)
     with FlowRun(tmp_path, [flow], drivers=2) as run, Load(spec(east), topic, 4, per_second=2_000):
-        wait_until(lambda: count(spec(west), f"east.{topic}") > 4_000, within_s=60)
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 4_000)
         drivers = run.drivers()
         assert len(drivers) == 2
         drivers[0].suspend()  # even one that cannot hear of it
         run.process.kill()
         run.process.wait()
-        _, alive = psutil.wait_procs(drivers, timeout=60)
+        _, alive = psutil.wait_procs(drivers, timeout=WITHIN_S)
         assert not alive, alive
     _assert_complete(east, west, topic, tmp_path)
 
@@ -169,19 +169,19 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
         def ready() -> dict[str, object]:
             return {u["name"]: (u["epoch"], u["partitions"]) for u in run.settled()}
 
-        before = wait_until(ready, within_s=60)
+        before = wait_until(ready)
         assert sum(len(partitions) for _, partitions in before.values()) == len(before)
 
         second = make_topic(spec(east), f"{word}-b", 3)
         produce(spec(east), second, numbered(300, 3))
-        wait_until(lambda: arrived(spec(west), f"east.{second}") == 300, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{second}") == 300)
 
         Admin(spec(east)).add_partitions(first, 4)
-        wait_until(lambda: Admin(spec(west)).topics().get(f"east.{first}") == 4, within_s=60)
+        wait_until(lambda: Admin(spec(west)).topics().get(f"east.{first}") == 4)
         produce(spec(east), first, numbered(400, 4))
-        wait_until(lambda: arrived(spec(west), f"east.{first}") == 400, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{first}") == 400)
 
-        after = wait_until(ready, within_s=60)
+        after = wait_until(ready)
         assert {name: after[name] for name in before} == before
     _assert_complete(east, west, second, tmp_path)
 
@@ -192,7 +192,7 @@ def test_a_stop_takes_5_s_at_most_and_the_next_run_repeats_nothing(
     topic = make_topic(spec(east), unique("stop"), 4)
     flow = manifest("stop", east, west, topic)
     with FlowRun(tmp_path, [flow]) as run, Load(spec(east), topic, 4, per_second=3_000):
-        wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000, within_s=60)
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000)
         asked = time.monotonic()
         assert run.stop() == 0
         took = time.monotonic() - asked
@@ -211,13 +211,12 @@ def test_a_target_that_is_away_is_waited_for(
     with FlowRun(tmp_path, [manifest("away", east, west, topic)]) as run:
         message = wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: ready.get("reason") == "TargetUnreachable",
         )["message"]
         assert west.bootstrap_servers in message
         assert "no broker listens there" in message
         west.broker(1).start()
-        wait_until(lambda: run.ready() and arrived(spec(west), f"east.{topic}") == 100, within_s=60)
+        wait_until(lambda: run.ready() and arrived(spec(west), f"east.{topic}") == 100)
 
 
 def test_heartbeats_are_those_of_mirrormaker(
@@ -238,7 +237,7 @@ def test_heartbeats_are_those_of_mirrormaker(
                 beat = Heartbeat.decode(records[-1].key or b"", records[-1].value or b"")
                 return beat if beat.timestamp_ms > started_ms else None
 
-            beat = wait_until(seen, within_s=60)
+            beat = wait_until(seen)
             assert isinstance(beat, Heartbeat)
             assert (beat.source, beat.target) == aliases
 
@@ -255,9 +254,9 @@ def test_a_truncated_source_is_reported_with_the_exact_range(
     delete_records(spec(east), topic, {0: 150})
 
     with FlowRun(tmp_path, [flow]) as run:
-        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
         assert "offsets 100 to 149 are lost" in str(lost)
-        wait_until(lambda: run.condition("Ready").get("status") == "False", within_s=60)
+        wait_until(lambda: run.condition("Ready").get("status") == "False")
     assert arrived(spec(west), f"east.{topic}") == 100
 
 
@@ -270,12 +269,12 @@ def test_a_topic_made_again_on_the_source_is_reported(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     Admin(spec(east)).delete_topic(topic)
-    wait_until(lambda: topic not in Admin(spec(east)).topics(), within_s=60)
+    wait_until(lambda: topic not in Admin(spec(east)).topics())
     make_topic(spec(east), topic, 1)
     produce(spec(east), topic, numbered(20, 1))
 
     with FlowRun(tmp_path, [flow]) as run:
-        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
         assert "was deleted and created again" in str(lost)
 
 
@@ -288,21 +287,17 @@ def test_a_topic_created_again_under_a_running_flow_is_reported(
     cluster, name = (east, topic) if side == "source" else (west, f"east.{topic}")
     with FlowRun(tmp_path, [flow]) as run:
         produce(spec(east), topic, numbered(10, 1))
-        wait_until(lambda: arrived(spec(west), f"east.{topic}"), within_s=60, until=partial(eq, 10))
-        wait_until(
-            lambda: run.condition("Ready").get("status"), within_s=60, until=partial(eq, "True")
-        )
+        wait_until(lambda: arrived(spec(west), f"east.{topic}"), until=partial(eq, 10))
+        wait_until(lambda: run.condition("Ready").get("status"), until=partial(eq, "True"))
         admin = Admin(spec(cluster))
         admin.delete_topic(name)
         # At once: a topic that discovery does not find is no loss, but a topic less.
-        wait_until(lambda: admin.create_topic(name, 1), within_s=60)
+        wait_until(lambda: admin.create_topic(name, 1))
         produce(spec(east), topic, numbered(30, 1))
-        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
         assert f"topic {name} on" in str(lost)
         assert "was deleted and created again" in str(lost)
-        wait_until(
-            lambda: run.condition("Ready").get("status"), within_s=60, until=partial(eq, "False")
-        )
+        wait_until(lambda: run.condition("Ready").get("status"), until=partial(eq, "False"))
 
 
 def test_another_writer_on_the_target_is_shown(
@@ -311,7 +306,7 @@ def test_another_writer_on_the_target_is_shown(
     topic = make_topic(spec(east), unique("foreign"), 1)
     with FlowRun(tmp_path, [manifest("foreign", east, west, topic)]) as run:
         produce(spec(east), topic, numbered(10, 1))
-        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 10, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 10)
 
         def condition() -> dict[str, str]:
             # Again and again: a task that stood still a while knows nothing of earlier offsets.
@@ -319,7 +314,7 @@ def test_another_writer_on_the_target_is_shown(
             produce(spec(east), topic, numbered(10, 1, first=10))
             return run.condition("ForeignWriter")
 
-        shown = wait_until(condition, within_s=60, until=lambda seen: seen.get("status") == "True")
+        shown = wait_until(condition, until=lambda seen: seen.get("status") == "True")
         assert f"{topic}-0" in shown["message"]
 
 
@@ -328,7 +323,7 @@ def test_status_prints_the_status_as_yaml(
 ) -> None:
     topic = make_topic(spec(east), unique("status"), 2)
     with FlowRun(tmp_path, [manifest("shown", east, west, topic)], drivers=2) as run:
-        wait_until(run.settled, within_s=60)
+        wait_until(run.settled)
 
         def shown() -> dict[str, Any]:
             done = subprocess.run(
@@ -344,7 +339,7 @@ def test_status_prints_the_status_as_yaml(
             tasks = document["status"]["tasks"]
             return bool(tasks["running"] == tasks["total"])
 
-        document = wait_until(shown, within_s=60, until=all_run)
+        document = wait_until(shown, until=all_run)
     assert document["metadata"] == {"name": "shown"}
     assert (document["status"]["topics"], document["status"]["partitions"]) == (1, 2)
     assert document["status"]["readyReplicas"] == 2
@@ -371,10 +366,9 @@ def test_two_flows_of_one_source_share_its_heartbeats(
     with FlowRun(tmp_path, flows) as run:
         for flow in flows:
             run.name = flow["metadata"]["name"]
-            wait_until(run.ready, within_s=60)
+            wait_until(run.ready)
         for topic in topics:
             wait_until(
                 lambda topic=topic: arrived(spec(west), f"east.{topic}"),
-                within_s=60,
                 until=lambda copied: copied == 100,
             )

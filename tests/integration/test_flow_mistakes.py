@@ -29,7 +29,6 @@ def test_an_unreachable_source_is_retried_and_shown(
     with FlowRun(tmp_path, [flow]) as run:
         ready = wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: ready.get("reason") == "SourceUnreachable",
         )
         assert f"east ({NOBODY})" in ready["message"]
@@ -93,7 +92,7 @@ def test_a_second_run_of_a_flow_is_refused(
 ) -> None:
     flow = manifest("single", east, west, unique("none"))
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(run.status, within_s=60)
+        wait_until(run.status)
         with FlowRun(tmp_path, [flow]) as second:
             assert second.end(60) == 3
         assert "flow single runs already" in second.output
@@ -107,7 +106,6 @@ def test_a_pattern_that_matches_nothing_stays_visible(
     with FlowRun(tmp_path, [manifest("typo", east, west, topic, "ordres.*")]) as run:
         ready = wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: ready.get("reason") == "NoTopicMatches",
         )
         assert ready["status"] == "True"
@@ -133,13 +131,12 @@ def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
     with FlowRun(tmp_path, [manifest("short", east, west, topic)]) as run:
         message = wait_until(
             lambda: run.condition("Ready"),
-            within_s=60,
             until=lambda ready: ready.get("reason") == "TargetPartitionsTooFew",
         )["message"]
         assert f"grow topic east.{topic} to 4 partitions" in message
         assert f"Topic {topic} has 4 partitions on the source" in message
         assert "those from 2 on are not replicated" in message
-        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 200, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 200)
 
 
 def _forbid_alter(cluster: Cluster, topic: str) -> None:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, committed, in_transactions, member, read_on
+from support.patience import WITHIN_S
 from support.records import arrived, make_topic, numbered, produce, unique
 from support.records import read as read_all
 
@@ -51,7 +52,7 @@ def offsets(cluster: Cluster, group: str) -> dict[int, int]:
 def shown(run: FlowRun) -> list[tuple[int, int]]:
     """What is committed, and its lag, of partitions without a note in ``headrace groups``."""
     command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
-    answer = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
     if answer.returncode:
         raise Retriable(answer.stderr.decode())  # the run may still start
     groups = json.loads(answer.stdout)["groups"]
@@ -61,7 +62,7 @@ def shown(run: FlowRun) -> list[tuple[int, int]]:
 def translated(run: FlowRun) -> dict[int, int]:
     """By partition, the target offset of the checkpoint of a run's only group."""
     command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, check=True, timeout=WITHIN_S).stdout
     groups = json.loads(printed)["groups"]
     return {one["partition"]: one["checkpoint"]["targetOffset"] for one in groups}
 
@@ -86,14 +87,10 @@ def test_a_group_fails_over_and_reads_each_record_once(
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
         before = read_on(east, group, topic, 150)
         last = offsets(east, group)
-        wait_until(
-            lambda: shown(run),
-            within_s=60,
-            until=lambda found: found == [(last[0], 0), (last[1], 0)],
-        )
-        wait_until(lambda: offsets(west, group) == translated(run), within_s=60)
+        wait_until(lambda: shown(run), until=lambda found: found == [(last[0], 0), (last[1], 0)])
+        wait_until(lambda: offsets(west, group) == translated(run))
         after = read_on(west, group, copy, 1_000)
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
     assert len(before) == 150
     there = [one.value for records in read_all(spec(east), topic).values() for one in records]
     assert len(there) == 301
@@ -120,18 +117,17 @@ def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
         return {at: offsets(west, f"{name}-{at}").get(0, -1) for at in exact}
 
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(applied_offsets, within_s=60, until=lambda found: found == exact)
+        wait_until(applied_offsets, until=lambda found: found == exact)
         without_note = sorted((at, 0) for at in exact)
-        wait_until(lambda: sorted(shown(run)), within_s=60, until=lambda n: n == without_note)
+        wait_until(lambda: sorted(shown(run)), until=lambda n: n == without_note)
         wait_until(
             lambda: run.condition("BatchNotPossible").get("reason"),
-            within_s=60,
             until=lambda why: why == "RecordFilter",
         )
     produce(spec(east), topic, records[40:])
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: run.status().get("lag", {}).get("records"), within_s=60, until=_is(0))
-        wait_until(lambda: arrived(spec(west), f"east.{topic}"), within_s=60, until=_is(30))
+        wait_until(lambda: run.status().get("lag", {}).get("records"), until=_is(0))
+        wait_until(lambda: arrived(spec(west), f"east.{topic}"), until=_is(30))
         assert applied_offsets() == exact
     copies = read_all(spec(west), f"east.{topic}")[0]
     assert copies == [one for n, one in enumerate(records) if n // 10 % 2 == 0]
@@ -150,7 +146,7 @@ def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoin
     commit(east, group, topic, {0: 0, 1: 0})
     read: list[tuple[float, bytes | None]] = []
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
-        wait_until(lambda: offsets(west, group) == {0: 0, 1: 0}, within_s=60)
+        wait_until(lambda: offsets(west, group) == {0: 0, 1: 0})
         with closing(member(east, group)) as consumer:
             consumer.subscribe([topic])
             began_s = time.monotonic()
@@ -162,7 +158,7 @@ def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoin
                     assert found.error() is None, found.error()
                     consumer.commit(message=found, asynchronous=False)
                     read.append((time.monotonic(), found.value()))
-        wait_until(lambda: arrived(spec(west), copy) == len(read), within_s=60)
+        wait_until(lambda: arrived(spec(west), copy) == len(read))
         killed_s = time.monotonic()
         for driver in run.drivers():
             driver.kill()
@@ -189,21 +185,17 @@ def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
     produce(spec(east), topic, numbered(100, 1))
     group, copy = f"{name}-billing", f"east.{topic}"
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
-        wait_until(lambda: arrived(spec(west), copy) == 100, within_s=60)
+        wait_until(lambda: arrived(spec(west), copy) == 100)
         with closing(member(west, group)) as consumer:
             consumer.subscribe([copy])
-            wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), within_s=60)
+            wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
             commit(east, group, topic, {0: 40})
             words = "1 not, as the group has members there"
-            wait_until(
-                lambda: message(run),
-                within_s=60,
-                until=lambda said: words in said and "1 exact" in said,
-            )
+            wait_until(lambda: message(run), until=lambda said: words in said and "1 exact" in said)
             assert offsets(west, group) == {}
-            wait_until(run.ready, within_s=60)
-        wait_until(lambda: offsets(west, group) == {0: 40}, within_s=60)
-        wait_until(lambda: message(run).endswith("groups of the target: 1 set"), within_s=60)
+            wait_until(run.ready)
+        wait_until(lambda: offsets(west, group) == {0: 40})
+        wait_until(lambda: message(run).endswith("groups of the target: 1 set"))
 
 
 def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
@@ -216,7 +208,7 @@ def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
         for group in (reset, there):
             commit(east, group, topic, {0: 50})
-            wait_until(lambda group=group: offsets(west, group) == {0: 50}, within_s=60)
+            wait_until(lambda group=group: offsets(west, group) == {0: 50})
         commit(west, there, copy, {0: 55})
         commit(east, there, topic, {0: 90})
         commit(east, reset, topic, {0: 10})
@@ -224,10 +216,10 @@ def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
             "in groups of the target: 1 not, as consumers there have committed, "
             "1 not, as the group is behind them already"
         )
-        wait_until(lambda: message(run), within_s=60, until=lambda found: found.endswith(words))
+        wait_until(lambda: message(run), until=lambda found: found.endswith(words))
         assert (offsets(west, there), offsets(west, reset)) == ({0: 55}, {0: 50})
         commit(east, reset, topic, {0: 60})
-        wait_until(lambda: offsets(west, reset) == {0: 60}, within_s=60)
+        wait_until(lambda: offsets(west, reset) == {0: 60})
         assert offsets(west, there) == {0: 55}
 
 
@@ -245,7 +237,7 @@ def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
 
     def notes() -> dict[tuple[str, str], str]:
         command = [sys.executable, "-m", "headrace", "groups", name, "-o", "json"]
-        answer = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
         if answer.returncode:
             raise Retriable(answer.stderr.decode())  # the run may still start
         found = json.loads(answer.stdout)
@@ -253,21 +245,21 @@ def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
         return {(one["group"], one["topic"]): one["note"] for one in found["groups"]}
 
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: arrived(spec(west), f"east.{gone}"), within_s=60, until=_is(10))
-        wait_until(lambda: offsets(west, both), within_s=60, until=lambda at: at == {0: 7})
+        wait_until(lambda: arrived(spec(west), f"east.{gone}"), until=_is(10))
+        wait_until(lambda: offsets(west, both), until=lambda at: at == {0: 7})
         admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
         admin.delete_topics([gone])[gone].result(20)
         commit(east, both, kept, {0: 4})
-        wait_until(lambda: offsets(west, beyond), within_s=60, until=lambda at: at == {0: 10})
+        wait_until(lambda: offsets(west, beyond), until=lambda at: at == {0: 10})
         expected = {
             (beyond, kept): "ahead of the copy, which ends at source offset 10",
             (both, gone): "the group has no offset on the source any more",
             (both, kept): "",
         }
-        wait_until(notes, within_s=60, until=lambda found: found == expected)
-        wait_until(run.ready, within_s=60)
+        wait_until(notes, until=lambda found: found == expected)
+        wait_until(run.ready)
         produce(spec(east), kept, numbered(5, 1, first=10))
-        wait_until(lambda: offsets(west, beyond), within_s=60, until=lambda at: at == {0: 15})
+        wait_until(lambda: offsets(west, beyond), until=lambda at: at == {0: 15})
 
 
 def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_named(
@@ -303,9 +295,9 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
         return "; ".join(str(unit.get("lastError", {}).get("message", "")) for unit in units)
 
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
-        wait_until(lambda: run.units("CheckpointTask"), within_s=60)
+        wait_until(lambda: run.units("CheckpointTask"))
         refused = f"set the committed offsets of group {group}"
-        found = wait_until(error, within_s=60, until=lambda found: refused in found)
+        found = wait_until(error, until=lambda found: refused in found)
         assert "grant the principal rights on this group" in found
         words = "1 exact; in groups of the target: 1 not, as the target refuses it"
-        wait_until(lambda: words in message(run), within_s=60)
+        wait_until(lambda: words in message(run))

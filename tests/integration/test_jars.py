@@ -9,6 +9,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
+from support.patience import WITHIN_S
 
 from headrace.errors import Fatal, InvalidSpec
 from headrace.toolchain import JarSet, jars, missing
@@ -161,6 +162,6 @@ def test_two_processes_at_once_download_once(real_jars: dict[Jar, bytes], reposi
         )
         for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=120) for process in both]
+    outputs = [process.communicate(timeout=WITHIN_S) for process in both]
     assert outputs[0][0] == outputs[1][0] != ""
     assert sum("Downloading" in errors for _, errors in outputs) == 1

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
 from kubernetes.aio.config import incluster_config
+from support.patience import WITHIN_S
 
 from headrace.errors import InvalidSpec
 from headrace.k8s import (
@@ -47,7 +48,7 @@ async def client_of(server: ApiServer, kubeconfig: Path | None = None) -> AsyncI
         await client.close()
 
 
-async def eventually(poll: Callable[[], Any], within_s: float = 60) -> Any:
+async def eventually(poll: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
     deadline = time.monotonic() + within_s
     while not (seen := poll()):
         if time.monotonic() > deadline:

@@ -75,7 +75,7 @@ class Web:
         return self.api.kubectl("-n", self.namespace, *arguments)
 
     def wait_until_rolled_out(self) -> None:
-        self.kubectl("rollout", "status", "deployment/web", "--timeout=180s")
+        self.kubectl("rollout", "status", "deployment/web", "--timeout=240s")
 
     def pods(self) -> list[Any]:
         found: list[Any] = self.api.get("-n", self.namespace, "pods")["items"]
@@ -111,11 +111,11 @@ def test_pods_that_are_not_wanted_any_more_end_in_order(
     web.wait_until_rolled_out()
     before = kubelet.pods()
     web.kubectl("scale", "deployment/web", "--replicas=1")
-    wait_until(lambda: len(web.pods()) == 1, within_s=60)
-    ended = wait_until(lambda: [pod for pod in before if pod not in kubelet.pods()], within_s=60)
+    wait_until(lambda: len(web.pods()) == 1)
+    ended = wait_until(lambda: [pod for pod in before if pod not in kubelet.pods()])
     assert ["ended in order" in pod.log for pod in ended] == [True]
     web.kubectl("delete", "deployment", "web")
-    wait_until(lambda: not web.pods() and not kubelet.pods(), within_s=60)
+    wait_until(lambda: not web.pods() and not kubelet.pods())
 
 
 def test_a_process_that_does_not_end_in_its_grace_period_is_killed(
@@ -126,7 +126,7 @@ def test_a_process_that_does_not_end_in_its_grace_period_is_killed(
     process = psutil.Process(kubelet.pods()[0].pid)
     process.send_signal(signal.SIGSTOP)  # it cannot hear the SIGTERM
     web.kubectl("delete", "deployment", "web")
-    wait_until(lambda: not web.pods(), within_s=60)
+    wait_until(lambda: not web.pods())
     assert not process.is_running()
 
 
@@ -137,9 +137,7 @@ def test_a_killed_container_is_started_again(
     web.wait_until_rolled_out()
     before = web.container()
     kubelet.pods()[0].kill()
-    after = wait_until(
-        web.container, within_s=60, until=lambda c: c.get("restartCount") == 1 and c["ready"]
-    )
+    after = wait_until(web.container, until=lambda c: c.get("restartCount") == 1 and c["ready"])
     assert after["containerID"] != before["containerID"]
     assert after["lastState"]["terminated"]["exitCode"] == 137
     assert len(web.pods()) == 1
@@ -151,9 +149,7 @@ def test_a_frozen_container_is_restarted_by_its_liveness_probe(
     web.apply(livenessProbe={**PROBE, "initialDelaySeconds": 2, "failureThreshold": 2})
     web.wait_until_rolled_out()
     kubelet.pods()[0].freeze()
-    wait_until(
-        web.container, within_s=60, until=lambda c: c.get("restartCount", 0) >= 1 and c["ready"]
-    )
+    wait_until(web.container, until=lambda c: c.get("restartCount", 0) >= 1 and c["ready"])
 
 
 def test_a_secret_reaches_its_folder_whenever_it_appears_and_changes(
@@ -175,11 +171,11 @@ def test_a_secret_reaches_its_folder_whenever_it_appears_and_changes(
 
     literals = ("secret", "generic", "east-user")
     web.kubectl("create", *literals, "--from-literal=password=first")
-    wait_until(read, within_s=60, until=lambda seen: seen == "first")
+    wait_until(read, until=lambda seen: seen == "first")
     web.kubectl("patch", "secret", "east-user", "-p", '{"stringData": {"password": "second"}}')
-    wait_until(read, within_s=60, until=lambda seen: seen == "second")
+    wait_until(read, until=lambda seen: seen == "second")
     web.kubectl("delete", "secret", "east-user")
-    wait_until(read, within_s=60, until=lambda seen: not seen)
+    wait_until(read, until=lambda seen: not seen)
 
 
 def test_a_pod_speaks_to_the_api_as_its_service_account(
@@ -207,11 +203,9 @@ def test_containers_run_on_without_an_api_server_and_are_told_of_later(
     pod = kubelet.pods()[0]
     own_api_server.kill()
     pod.kill()
-    wait_until(lambda: pod.container().restart_count == 1, within_s=60)
+    wait_until(lambda: pod.container().restart_count == 1)
     own_api_server.start()
-    wait_until(
-        web.container, within_s=60, until=lambda c: c.get("restartCount") == 1 and c["ready"]
-    )
+    wait_until(web.container, until=lambda c: c.get("restartCount") == 1 and c["ready"])
 
 
 def test_what_the_stand_in_does_not_know_is_said_in_the_status(
@@ -220,6 +214,5 @@ def test_what_the_stand_in_does_not_know_is_said_in_the_status(
     web.apply(livenessProbe={"tcpSocket": {"port": 80}})
     wait_until(
         lambda: web.container().get("state"),
-        within_s=60,
         until=lambda state: "only httpGet and exec probes" in str(state),
     )

@@ -52,7 +52,7 @@ def flow_under_load(
         with Load(spec(east), topic, PARTITIONS, per_second=500):
             for driver in ("a", "b"):
                 made.start_driver(driver)
-            wait_until(lambda: all(d.ready for d in made.drivers.values()), within_s=60)
+            wait_until(lambda: all(d.ready for d in made.drivers.values()))
             settle(made, wait_until, "a", "b")
             yield made
         wait_until(
@@ -60,13 +60,11 @@ def flow_under_load(
                 (unit.get("status", {}).get("conditions") or [{}])[0].get("status")
                 for unit in made.units("SourceTask")
             ],
-            within_s=60,
             until=lambda caught_up: caught_up == ["True"] * PARTITIONS,
         )
         total = sum(map(len, read(spec(east), topic).values()))
         result = wait_until(
             lambda: compare(read(spec(east), topic), read(spec(west), f"east.{topic}")),
-            within_s=60,
             until=lambda result: result.missing == 0,
         )
         assert result.in_order
@@ -80,11 +78,7 @@ def settle(made: Scene, wait_until: WaitUntil, *drivers: str) -> None:
         made.spread(*drivers)
         return made.running()
 
-    wait_until(
-        owners,
-        within_s=60,
-        until=lambda on: len(on) == PARTITIONS and set(on.values()) == set(drivers),
-    )
+    wait_until(owners, until=lambda on: len(on) == PARTITIONS and set(on.values()) == set(drivers))
 
 
 def reported_lost(driver: Driver) -> set[str]:
@@ -101,8 +95,8 @@ def test_claims_moves_and_lets_go(
         task = min(before)
         other = next(driver for driver in ("a", "b") if driver != before[task])
         made.assign(task, other)
-        wait_until(lambda: made.running().get(task) == other, within_s=60)
-        after = wait_until(made.epochs, within_s=60)
+        wait_until(lambda: made.running().get(task) == other)
+        after = wait_until(made.epochs)
         assert {name for name, epoch in after.items() if epoch != epochs[name]} == {task}
 
         made.patch(
@@ -113,18 +107,15 @@ def test_claims_moves_and_lets_go(
             },
         )
         wait_until(
-            made.drivers[before[task]].log.read_text,
-            within_s=60,
-            until=lambda log: "role=Standby" in log,
+            made.drivers[before[task]].log.read_text, until=lambda log: "role=Standby" in log
         )
 
-        restarted = wait_until(made.epochs, within_s=60)[task]
+        restarted = wait_until(made.epochs)[task]
         made.patch(task, {"metadata": {"annotations": {"headrace.dev/restart": "please"}}})
-        wait_until(lambda: made.epochs().get(task, 0) > restarted, within_s=60)
-        wait_until(lambda: len(made.running()) == PARTITIONS, within_s=60)
+        wait_until(lambda: made.epochs().get(task, 0) > restarted)
+        wait_until(lambda: len(made.running()) == PARTITIONS)
         annotations = wait_until(
             lambda: made.unit(task)["metadata"]["annotations"],
-            within_s=60,
             until=lambda left: "headrace.dev/restart" not in left,
         )
         assert f"east.{made.name}" in annotations["headrace.dev/target-topics"].split("\n")
@@ -135,12 +126,12 @@ def test_claims_moves_and_lets_go(
             f"{task}/status",
             {"status": {"driverName": "stranger", "driverIncarnation": "x", "epoch": 99}},
         )
-        wait_until(lambda: made.epochs().get(task, 0) > 99, within_s=60)
-        wait_until(lambda: made.running().get(task) == other, within_s=60)
+        wait_until(lambda: made.epochs().get(task, 0) > 99)
+        wait_until(lambda: made.running().get(task) == other)
 
         # TERM: all is let go of, the Lease goes; the other goes on with it.
         assert made.drivers["a"].end() == 0
-        units = wait_until(made.units, within_s=60)
+        units = wait_until(made.units)
         assert not [u for u in units if u.get("status", {}).get("driverName") == "a"]
         leases = api_server.get("-n", namespace, "leases")["items"]
         assert [lease["metadata"]["name"] for lease in leases] == ["b"]
@@ -158,11 +149,11 @@ def test_what_is_edited_or_deleted_by_hand_is_put_right(
             units = made.units("SourceTask")
             return {unit["metadata"]["name"]: unit["spec"]["partitions"] for unit in units}
 
-        right = wait_until(split, within_s=60)
+        right = wait_until(split)
         edited, deleted, *_ = sorted(right)
         made.patch(edited, {"spec": {"partitions": [{"topic": made.name, "partitions": "3-1"}]}})
         made.delete(deleted)
-        wait_until(split, within_s=60, until=partial(eq, right))
+        wait_until(split, until=partial(eq, right))
         settle(made, wait_until, "a", "b")
         assert "put right what somebody else changed" in made.log()
 
@@ -177,14 +168,13 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
         made.drivers["a"].start()  # the same pod, a new incarnation
         wait_until(
             lambda: {n for n, e in made.epochs().items() if e > epochs[n]},
-            within_s=60,
             until=lambda claimed: claimed == on_a,
         )
         settle(made, wait_until, "a", "b")
 
-        epochs = wait_until(made.epochs, within_s=60)
+        epochs = wait_until(made.epochs)
         made.drivers["a"].end(signal.SIGKILL)
-        for unit in wait_until(made.units, within_s=60):
+        for unit in wait_until(made.units):
             if unit["spec"]["driverName"] == "a":
                 lost = unit["status"]["driverIncarnation"]
                 made.assign(unit["metadata"]["name"], "b", lost=lost)
@@ -207,16 +197,15 @@ def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
             lost = unit["status"]["driverIncarnation"]
             made.assign(unit["metadata"]["name"], "b", lost=lost)
         settle(made, wait_until, "b")
-        epochs = wait_until(made.epochs, within_s=60)
+        epochs = wait_until(made.epochs)
         made.drivers["a"].process.send_signal(signal.SIGCONT)
-        wait_until(lambda: made.drivers["a"].ready, within_s=60)
+        wait_until(lambda: made.drivers["a"].ready)
         wait_until(
             lambda: reported_lost(made.drivers["a"]),
-            within_s=60,
             until={unit["metadata"]["name"] for unit in given}.issubset,
         )
-        assert wait_until(made.epochs, within_s=60) == epochs
-        assert set(wait_until(made.running, within_s=60).values()) == {"b"}
+        assert wait_until(made.epochs) == epochs
+        assert set(wait_until(made.running).values()) == {"b"}
 
 
 def test_a_driver_without_rights_says_which(
@@ -228,7 +217,6 @@ def test_a_driver_without_rights_says_which(
         driver = made.start_driver("a", api_server.kubeconfig_of(namespace, "powerless"))
         wait_until(
             lambda: driver.probe("/readyz"),
-            within_s=60,
             until=lambda answer: (
                 answer[0] == 503
                 and (
@@ -238,7 +226,7 @@ def test_a_driver_without_rights_says_which(
                 in answer[1]
             ),
         )
-        wait_until(lambda: driver.probe("/healthz")[0] == 200, within_s=60)
+        wait_until(lambda: driver.probe("/healthz")[0] == 200)
         assert driver.end() == 0
 
 
@@ -253,27 +241,23 @@ def test_an_api_server_that_is_away_stops_no_data(
         topic, epochs = f"east.{made.name}", made.epochs()
         for fault in (own_api_server.kill, own_api_server.freeze):
             fault()
-            wait_until(lambda: not any(d.ready for d in made.drivers.values()), within_s=60)
-            wait_until(
-                lambda: all(d.probe("/healthz")[0] == 200 for d in made.drivers.values()),
-                within_s=60,
-            )
+            wait_until(lambda: not any(d.ready for d in made.drivers.values()))
+            wait_until(lambda: all(d.probe("/healthz")[0] == 200 for d in made.drivers.values()))
             there = sum(map(len, read(spec(west), topic).values()))
             wait_until(
                 lambda: sum(map(len, read(spec(west), topic).values())),
-                within_s=60,
                 until=lambda now, there=there: now > there + 1_000,
             )
             if fault == own_api_server.freeze:
                 own_api_server.thaw()
             else:
                 own_api_server.start()
-            wait_until(lambda: all(d.ready for d in made.drivers.values()), within_s=60)
-        after = wait_until(made.epochs, within_s=60)
+            wait_until(lambda: all(d.ready for d in made.drivers.values()))
+        after = wait_until(made.epochs)
         assert after == epochs, "nobody was lost, nothing was claimed anew"
         task, other = min(epochs), "b"
         made.assign(task, other)
-        wait_until(lambda: made.running().get(task) == other, within_s=60)
+        wait_until(lambda: made.running().get(task) == other)
 
 
 def test_an_owner_that_is_cut_off_and_given_up_stops(
@@ -295,23 +279,19 @@ def test_an_owner_that_is_cut_off_and_given_up_stops(
             made.kubeconfig.read_text().replace(api_server.url, f"https://127.0.0.1:{proxy.port}")
         )
         made.start_driver("c", own_way)
-        wait_until(lambda: made.drivers["c"].ready, within_s=60)
-        task = min(wait_until(made.running, within_s=60))
+        wait_until(lambda: made.drivers["c"].ready)
+        task = min(wait_until(made.running))
         made.assign(task, "c")
-        wait_until(lambda: made.running().get(task) == "c", within_s=60)
+        wait_until(lambda: made.running().get(task) == "c")
 
         proxy.cut()
         lost = made.unit(task)["status"]["driverIncarnation"]
         made.assign(task, "a", lost=lost)
-        wait_until(lambda: made.running().get(task) == "a", within_s=60)
-        wait_until(
-            made.drivers["c"].log.read_text,
-            within_s=60,
-            until=lambda log: "not ours any more" in log,
-        )
+        wait_until(lambda: made.running().get(task) == "a")
+        wait_until(made.drivers["c"].log.read_text, until=lambda log: "not ours any more" in log)
         proxy.mend()
-        wait_until(lambda: made.drivers["c"].ready, within_s=60)
-        assert wait_until(lambda: made.running().get(task), within_s=60) == "a"
+        wait_until(lambda: made.drivers["c"].ready)
+        assert wait_until(lambda: made.running().get(task)) == "a"
 
 
 async def apply(server: ApiServer, object: Object) -> None:
@@ -334,10 +314,9 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         # Its successor changes nothing, and writes its epoch into every task in time.
         wait_until(
             lambda: {u["spec"]["connectorEpoch"] for u in made.units("SourceTask")},
-            within_s=60,
             until=lambda epochs: epochs == {epoch + 1},
         )
-        wait_until(made.running, within_s=60, until=lambda on: len(on) == PARTITIONS)
+        wait_until(made.running, until=lambda on: len(on) == PARTITIONS)
 
         flow = ReplicationFlow.model_validate(
             manifest(made.name, east, west, "any") | {"metadata": {"name": made.name, "uid": "any"}}
@@ -353,7 +332,6 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
             second.assign(f"{second.name}-source-connector-0", "d")
             wait_until(
                 lambda: second.unit(f"{second.name}-source-connector-0").get("status", {}),
-                within_s=60,
                 until=lambda status: (
                     f"flows {made.name} and {second.name} both write topic east.{made.name}"
                     in str(status.get("conditions"))
@@ -406,7 +384,7 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
             return made.running()
 
         id = TaskId(name, TaskType.SOURCE_TASK, 0)  # heartbeats of other tests may make a second
-        wait_until(owners, within_s=60, until=lambda on: id.name in on)
+        wait_until(owners, until=lambda on: id.name in on)
         failed = worker._instances._tasks.tasks.get(id)
         assert failed
         epoch = failed.ownership.epoch
@@ -414,19 +392,13 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
         worker._instances._tasks._order(lambda: failed.fail(Fatal("injected")))
         wait_until(
             lambda: worker._instances._tasks.tasks.get(id),
-            within_s=60,
             until=lambda task: task and task is not failed and task.phase is TaskPhase.RUNNING,
         )
         there = count(spec(west), f"east.{topic}")
-        wait_until(
-            lambda: count(spec(west), f"east.{topic}"),
-            within_s=60,
-            until=lambda now: now > there + 200,
-        )
+        wait_until(lambda: count(spec(west), f"east.{topic}"), until=lambda now: now > there + 200)
         own_api_server.thaw()
         wait_until(
             lambda: made.unit(id.name)["status"],
-            within_s=60,
             until=lambda status: (
                 (status["restarts"], status["phase"], status["epoch"]) == (1, "Running", epoch)
             ),

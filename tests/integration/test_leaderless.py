@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
-from support.lanes import (
-    WITHIN_S,
-    batch_mover,
-    lane_of,
-    partitions,
-    run_until_caught_up,
-)
+from support.lanes import batch_mover, lane_of, partitions, run_until_caught_up
+from support.patience import WITHIN_S
 from support.random_log import wire_client
 from support.records import make_topic, numbered, produce, produce_with, read, unique
 
@@ -82,7 +77,7 @@ def test_it_delays_no_other_of_its_task(
 
     produce(spec(east), topic, numbered(2_000, 2))
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: (end(0), end(1)), within_s=60, until=lambda ends: ends == (1000, 1000))
+        wait_until(lambda: (end(0), end(1)), until=lambda ends: ends == (1000, 1000))
         for driver in run.drivers():  # progress need not name all that they have appended
             driver.kill()
         run.process.kill()
@@ -91,16 +86,16 @@ def test_it_delays_no_other_of_its_task(
     produce(spec(east), topic, numbered(1_000, 2))
 
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: end(0), within_s=90, until=lambda found: found >= 1500)
+        wait_until(lambda: end(0), until=lambda found: found >= 1500)
 
         def error() -> str:
             [unit] = run.units() or [{}]
             return str(unit.get("lastError", ""))
 
-        wait_until(error, within_s=60, until=lambda found: f"{copy}-1" in found)
+        wait_until(error, until=lambda found: f"{copy}-1" in found)
         target.broker(3).start()
-        wait_until(lambda: end(1), within_s=90, until=lambda found: found >= 1500)
-        wait_until(error, within_s=60, until=lambda found: not found)
+        wait_until(lambda: end(1), until=lambda found: found >= 1500)
+        wait_until(error, until=lambda found: not found)
     assert read(spec(target), copy) == read(spec(east), topic)
 
 
@@ -137,7 +132,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         assert isinstance(second, Resumed)
         assert (second.resume.outcome, second.resume.copied) == (Outcome.AGREES, 200)
         produce(spec(east), topic, numbered(50, [1], first=400))
-        wait_until(lambda: problems_of(old), within_s=WITHIN_S, until=lambda found: len(found) == 2)
+        wait_until(lambda: problems_of(old), until=lambda found: len(found) == 2)
         assert all("INVALID_PRODUCER_EPOCH" in one for one in problems_of(old))
 
 
@@ -158,7 +153,7 @@ def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence
     owner = produce_with(spec(target), copy, records, **identity)
     admin = Admin(spec(target))
     target.broker(3).kill()
-    wait_until(lambda: admin.describe([copy])[copy].leaderless, within_s=WITHIN_S)
+    wait_until(lambda: admin.describe([copy])[copy].leaderless)
     owner.commit_transaction()
     target.broker(3).start()
 
@@ -167,7 +162,7 @@ def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence
             admin.offsets([there], one)[there] for one in (Position.LAST_STABLE, Position.LATEST)
         ]
 
-    wait_until(ends, within_s=WITHIN_S, until=lambda found: found == [0, 100])
+    wait_until(ends, until=lambda found: found == [0, 100])
     own = mover.fencing.identify(unique("headrace-new"))
     stored = Before(there, 100, 100, frozenset({writer}), progress=TopicPartition(progress, 0))
     if closing == "take-over":
@@ -190,7 +185,7 @@ def run_until_caught_up_there(lane: Lane, at: TopicPartition, wait_until: WaitUn
         lane.run_once()
         return lane.state()[at].acknowledged
 
-    wait_until(acknowledged, within_s=WITHIN_S, until=lambda found: found == 200)
+    wait_until(acknowledged, until=lambda found: found == 200)
 
 
 def test_a_marker_that_no_follower_has_closes_nothing(
@@ -219,7 +214,7 @@ def test_a_marker_that_no_follower_has_closes_nothing(
 
         target.broker(2).freeze()
         produce(spec(east), topic, numbered(50, 1, first=100))
-        wait_until(end, within_s=WITHIN_S, until=lambda found: found == 150)
+        wait_until(end, until=lambda found: found == 150)
         found = next_mover.fencing.resume(own, wanted)[at]
         assert isinstance(found, Retriable), "the coordinator's answer is no fence"
         assert (end(), Admin(spec(target)).known_ends([there])) == (151, {there: 100})
@@ -230,12 +225,12 @@ def test_a_marker_that_no_follower_has_closes_nothing(
             again = next_mover.fencing.resume(own, wanted)[at]
             return again if isinstance(again, Resumed) else None
 
-        resume = wait_until(resumed, within_s=WITHIN_S).resume
+        resume = wait_until(resumed).resume
         assert resume.outcome is Outcome.AGREES
         produce(spec(east), topic, numbered(50, 1, first=150))
         with lane_of(next_mover) as (lane, _, _):
             lane.open({at: CopyFrom(resume.source_offset, -1, writer=own)})
             run_until_caught_up(lane, spec(east), [at], wait_until)
-        [error] = wait_until(lambda: problems_of(old), within_s=WITHIN_S)
+        [error] = wait_until(lambda: problems_of(old))
         assert "INVALID_PRODUCER_EPOCH" in error
     assert read(spec(target), copy) == read(spec(east), topic)

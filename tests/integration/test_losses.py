@@ -35,7 +35,7 @@ def recreate(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
     """At once: a topic that discovery does not find is no loss, but a topic less."""
     admin = Admin(spec(cluster))
     admin.delete_topic(topic)
-    wait_until(lambda: admin.create_topic(topic, 1), within_s=60)
+    wait_until(lambda: admin.create_topic(topic, 1))
 
 
 def confirmed(west: Cluster, topic: str) -> int:
@@ -63,27 +63,24 @@ def test_retention_that_was_faster_than_the_flow(
     delete_records(spec(east), lost, {0: 120})
 
     with FlowRun(tmp_path, [flow]) as run:
-        (loss,) = wait_until(partial(losses, run), within_s=60)
+        (loss,) = wait_until(partial(losses, run))
         action = {"Fail": "Stopped", "Restart": "Restarted", "Continue": "Continued"}[policy]
         expected = {"topic": lost, "partition": 0, "cause": "SourceTruncated", "action": action}
         offsets = {"firstOffset": 100, "lastOffset": 119, "lowerBound": False}
         assert loss == expected | offsets
         wait_until(
             lambda: run.condition("DataLossDetected").get("message", ""),
-            within_s=60,
             until=lambda said: "offsets 100 to 119 are lost" in said,
         )
         # The others of its task go on, whatever becomes of this one.
-        wait_until(
-            partial(arrived, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 50)
-        )
+        wait_until(partial(arrived, spec(west), f"east.{other}"), until=partial(eq, 50))
         if policy == "Fail":
-            wait_until(partial(ready, run), within_s=60, until=partial(eq, ("False", "DataLost")))
+            wait_until(partial(ready, run), until=partial(eq, ("False", "DataLost")))
             assert arrived(spec(west), f"east.{lost}") == 100
         else:
-            wait_until(run.ready, within_s=60)
+            wait_until(run.ready)
             copies = partial(read, spec(west), f"east.{lost}")
-            wait_until(copies, within_s=60, until=lambda found: found[0] == OLD + NEW[20:])
+            wait_until(copies, until=lambda found: found[0] == OLD + NEW[20:])
 
 
 @pytest.mark.parametrize("policy", ["Restart", "Continue"])
@@ -96,12 +93,12 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
     produce(spec(east), topic, OLD)
     flow = manifest("again", east, west, topic, onDataLoss=policy, **ONE_TASK)
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(partial(arrived, spec(west), copy), within_s=60, until=partial(eq, 100))
-        wait_until(run.ready, within_s=60)
-        wait_until(partial(confirmed, west, topic), within_s=60, until=partial(eq, 100))
+        wait_until(partial(arrived, spec(west), copy), until=partial(eq, 100))
+        wait_until(run.ready)
+        wait_until(partial(confirmed, west, topic), until=partial(eq, 100))
         cluster, name = (east, topic) if side == "source" else (west, copy)
         recreate(cluster, name, wait_until)
-        (loss,) = wait_until(partial(losses, run), within_s=60)
+        (loss,) = wait_until(partial(losses, run))
         if side == "source":
             assert (loss["cause"], loss["firstOffset"]) == ("SourceRecreated", 100)
             assert loss["lowerBound"]
@@ -116,8 +113,8 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
             ("target", "Continue"): NEW,
         }[side, policy]
         copies = partial(read, spec(west), copy)
-        wait_until(copies, within_s=60, until=lambda found: found.get(0) == expected)
-        wait_until(run.ready, within_s=60)
+        wait_until(copies, until=lambda found: found.get(0) == expected)
+        wait_until(run.ready)
 
 
 def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
@@ -134,25 +131,24 @@ def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
     produce(spec(east), lost, NEW)
     flow = manifest("deleted", east, west, lost, whole, **ONE_TASK, **paused)
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         behind = partial(eq, 50)  # how much is lost is known by the end that was seen last
-        wait_until(lambda: run.status().get("lag", {}).get("records"), within_s=60, until=behind)
+        wait_until(lambda: run.status().get("lag", {}).get("records"), until=behind)
         admin = Admin(spec(east))
         admin.delete_topic(lost)
         admin.delete_topic(whole)
-        (loss,) = wait_until(partial(losses, run), within_s=60)
+        (loss,) = wait_until(partial(losses, run))
         expected = {"topic": lost, "partition": 0, "cause": "SourceDeleted", "action": "Stopped"}
         offsets = {"firstOffset": 100, "lastOffset": 149, "lowerBound": True}
         assert loss == expected | offsets
         message = wait_until(
             lambda: run.condition("DataLossDetected").get("message", ""),
-            within_s=60,
             until=lambda said: f"topic {lost} on" in said,
         )
         assert "offsets 100 to (at least) 149" in message
-        wait_until(partial(ready, run), within_s=60, until=partial(eq, ("False", "DataLost")))
+        wait_until(partial(ready, run), until=partial(eq, ("False", "DataLost")))
     accepted = manifest("deleted", east, west, lost, whole, onDataLoss="Continue", **ONE_TASK)
     with FlowRun(tmp_path, [accepted]) as run:
-        wait_until(run.ready, within_s=60)
-        (loss,) = wait_until(partial(losses, run), within_s=60)
+        wait_until(run.ready)
+        (loss,) = wait_until(partial(losses, run))
         assert loss["action"] == "Continued"

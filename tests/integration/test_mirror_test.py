@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.prometheus import scraped
 from support.records import Record, count, make_topic, produce, produce_with, read, unique
 from support.verifying import result_in, verified, verify_command
@@ -254,7 +255,7 @@ def killed_while_it_reads(
         def said() -> str:
             return (out / "verify.log").read_text()
 
-        wait_until(said, within_s=120, until=lambda text: "the logs' ends took" in text)
+        wait_until(said, until=lambda text: "the logs' ends took" in text)
         (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
         jvm.kill()
         job.wait(60)
@@ -486,9 +487,9 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     make_topic(spec(west), f"east.{topic}", 3)
     with submitted(installed, "probe", test, out) as probe:
         try:
-            wait_until((out / "ready").exists, within_s=120)
+            wait_until((out / "ready").exists)
             with submitted(installed, "produce", test, out) as load_job:
-                wait_until(lambda: count(spec(east), topic), within_s=120)
+                wait_until(lambda: count(spec(east), topic))
                 (tmp_path / "end-load").touch()
                 _, errors = load_job.communicate()
             assert load_job.returncode == 0, errors
@@ -522,7 +523,7 @@ def test_a_killed_driver_is_survived_and_told(
         del test["spec"][clusters]
     test["spec"] |= {"flowName": name, "chaos": [{"action": "KillDriver", "atPercent": 40}]}
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as flow:
-        wait_until(flow.ready, within_s=60)
+        wait_until(flow.ready)
         found = verified(tmp_path, test)
     assert found.printed.startswith("Passed: ")
     assert "30,000 of 30,000 messages arrived" in found.printed
@@ -565,7 +566,7 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
     }
     flow = manifest(name, east, west, f"{name}-.*", discovery={"topicsSeconds": 1})
     with FlowRun(tmp_path, [flow]) as running:
-        wait_until(running.ready, within_s=60)
+        wait_until(running.ready)
         result = verified(tmp_path, test).result
     assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 3
     *grown, added = result.topics
@@ -590,13 +591,11 @@ def test_a_killed_load_is_no_verdict(
         pass  # free, until somebody else takes it
     command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
     verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    seen = wait_until(
-        lambda: scraped(port), within_s=120, until=lambda seen: seen.get("messages_produced", 0)
-    )
+    seen = wait_until(lambda: scraped(port), until=lambda seen: seen.get("messages_produced", 0))
     assert seen["messages_consumed"] == seen["message_send_errors"] == 0
     assert seen["producer_number_of_topics"] == 2
-    wait_until(lambda: _jvm_of("produce.py", verify.pid), within_s=120).kill()
-    _, errors = verify.communicate(timeout=120)
+    wait_until(lambda: _jvm_of("produce.py", verify.pid)).kill()
+    _, errors = verify.communicate(timeout=WITHIN_S)
     assert verify.returncode == 2, errors
     result = result_in(report)
     assert result.verdict == "Inconclusive"
@@ -613,12 +612,12 @@ def test_nothing_is_left_of_a_killed_verify(
         make_topic(spec(west), f"east.{name}-{number}", 3)
     test = mirror_test(name, east, west)
     verify = subprocess.Popen(verify_command(write(tmp_path, test), tmp_path / "report"))
-    jvm = wait_until(lambda: _jvm_of("probe.py", verify.pid), within_s=120)
+    jvm = wait_until(lambda: _jvm_of("probe.py", verify.pid))
     family = psutil.Process(verify.pid).children(recursive=True)
     assert jvm in family
     verify.send_signal(signal.SIGKILL)
     verify.wait()
-    wait_until(lambda: not any(_lives(process) for process in family), within_s=60)
+    wait_until(lambda: not any(_lives(process) for process in family))
 
 
 def test_without_a_manifest_there_is_no_verdict(

@@ -12,6 +12,7 @@ from typing import Any
 
 from support.flows import spec
 from support.helm import CHART
+from support.patience import WITHIN_S
 from support.prometheus import SCRAPE_S, running_prometheus, scraped
 from support.records import make_topic, produce, read, unique
 
@@ -63,15 +64,13 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
         f"--metrics-port={load_port}",
     )
     try:
-        wait_until((tmp_path / "ready").exists, within_s=120)
+        wait_until((tmp_path / "ready").exists)
 
         def produced() -> dict[str, float]:
             assert load.poll() is None, (tmp_path / "produce.log").read_text()
             return scraped(load_port)
 
-        seen = wait_until(
-            produced, within_s=120, until=lambda s: s.get("messages_produced", 0) > 400
-        )
+        seen = wait_until(produced, until=lambda s: s.get("messages_produced", 0) > 400)
         assert seen["bytes_produced"] == 100 * seen["messages_produced"]
         assert (seen["producer_number_of_topics"], seen["producer_number_of_partitions"]) == (1, 2)
         assert seen["message_send_errors"] == 0
@@ -80,13 +79,11 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
         targets = [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": labels}]
         with running_prometheus(tmp_path, {"kafka/headrace-mirror-tests": targets}, []) as found:
             picked = {"namespace": "default", "test": run, "__rate_interval": f"{5 * SCRAPE_S}s"}
-            wait_until(found.ready, within_s=60)
-            wait_until(
-                partial(found.unanswered, PAGE, picked), within_s=60, until=partial(eq, set())
-            )
+            wait_until(found.ready)
+            wait_until(partial(found.unanswered, PAGE, picked), until=partial(eq, set()))
         # As theirs, it sends until somebody ends it.
         (tmp_path / "end-load").touch()
-        output, _ = load.communicate(timeout=120)
+        output, _ = load.communicate(timeout=WITHIN_S)
         assert load.returncode == 0, (tmp_path / "produce.log").read_text()
         *_, last = output.splitlines()
         sent = json.loads(last)["acknowledged"]
@@ -116,14 +113,14 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
         histogram = "message_arrival_latency_hist_ms"
         assert seen[f"{histogram}_count"] == seen[f'{histogram}_bucket{{le="+Inf"}}'] == sent
         produce(spec(west), topic, ends)
-        probe.communicate(timeout=60)
+        probe.communicate(timeout=WITHIN_S)
     finally:
         for process in (load, probe):
             process.kill()
             process.wait()
     assert probe.returncode == 0, (tmp_path / "probe.log").read_text()
     judged = started("verify", tmp_path, *consume)
-    judged.communicate(timeout=120)
+    judged.communicate(timeout=WITHIN_S)
     assert judged.returncode == 1, (tmp_path / "verify.log").read_text()
     counts = Result.model_validate_json((tmp_path / "report.json").read_text()).counts
     assert counts is not None

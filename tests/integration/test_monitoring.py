@@ -27,7 +27,6 @@ from headrace.control import control
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
-LONG_S = 120.0
 PARTITIONS = 3
 SMALL_BYTES = 2_000
 SOON = {
@@ -120,8 +119,8 @@ def watched(
     with ExitStack() as running:
         load = Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True)
         running.enter_context(load)
-        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
-        pods = wait_until(kubelet.pods, within_s=LONG_S, until=lambda found: len(found) == 2)
+        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=240s")
+        pods = wait_until(kubelet.pods, until=lambda found: len(found) == 2)
         labels = {"namespace": resources.namespace, "headrace_dev_flow": name}
         jobs = {
             "kafka/headrace-operator": [
@@ -139,10 +138,8 @@ def watched(
         prometheus = running.enter_context(
             running_prometheus(tmp_path, jobs, rules["spec"]["groups"])
         )
-        wait_until(prometheus.ready, within_s=LONG_S)
-        wait_until(
-            prometheus.targets, within_s=LONG_S, until=lambda seen: set(seen.values()) == {"up"}
-        )
+        wait_until(prometheus.ready)
+        wait_until(prometheus.targets, until=lambda seen: set(seen.values()) == {"up"})
         yield Scene(resources, operator, prometheus, name, narrow)
 
 
@@ -166,7 +163,7 @@ def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
     def without_data() -> set[str]:
         return set().union(*(watched.prometheus.unanswered(page, picked) for page in dashboards()))
 
-    wait_until(without_data, within_s=LONG_S, until=partial(ge, WITHOUT_DATA))
+    wait_until(without_data, until=partial(ge, WITHOUT_DATA))
 
 
 def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
@@ -180,12 +177,12 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
     with ExitStack() as running:
         run = running.enter_context(FlowRun(tmp_path, [flow], "--drivers=2", "--metrics-port=0"))
         running.enter_context(Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True))
-        wait_until(run.settled, within_s=LONG_S)
+        wait_until(run.settled)
         url = control.request(name, "dashboard")["url"]
         labels = {"namespace": "default", "headrace_dev_flow": name}
         target = {"targets": [urlsplit(url).netloc], "labels": labels}
         prometheus = running.enter_context(running_prometheus(tmp_path, {"headrace": [target]}, []))
-        wait_until(prometheus.ready, within_s=LONG_S)
+        wait_until(prometheus.ready)
         page = json.loads((CHART / "files" / "dashboards" / "flow.json").read_text())
         picked = {"namespace": "default", "flow": name, "__rate_interval": f"{5 * SCRAPE_S}s"}
 
@@ -202,10 +199,10 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
             return {panel["title"] for panel in answer.json()["panels"] if not panel["series"]}
 
         expected = WITHOUT_DATA - {"Requests that the API server refused"}
-        wait_until(empty_on_its_page, within_s=LONG_S, until=partial(eq, expected))
+        wait_until(empty_on_its_page, until=partial(eq, expected))
         # There is no API server.
         expected.add("Requests of drivers to the API server")
-        wait_until(empty_in_prometheus, within_s=LONG_S, until=partial(eq, expected))
+        wait_until(empty_in_prometheus, until=partial(eq, expected))
 
 
 def test_each_alert_fires_once(
@@ -217,11 +214,11 @@ def test_each_alert_fires_once(
     flow = {"namespace": watched.resources.namespace, "flow": watched.flow}
 
     def fires(alert: str, **about: str) -> None:
-        seen = wait_until(lambda: watched.fails(alert), within_s=LONG_S)
+        seen = wait_until(lambda: watched.fails(alert))
         assert [about.items() <= labels.items() for labels in seen] == [True], seen
 
     def quiet() -> None:
-        wait_until(prometheus.firing, within_s=LONG_S, until=partial(eq, []))
+        wait_until(prometheus.firing, until=partial(eq, []))
 
     quiet()
     watched.end_a_test()
@@ -233,7 +230,7 @@ def test_each_alert_fires_once(
     fires("HeadraceHeartbeatMissing", **flow, cluster="west")
     fires("HeadraceReplicationLag", **flow)
     silent = f'time() - headrace_heartbeat_timestamp_seconds{{cluster="west"}} > {SILENT_S}'
-    wait_until(lambda: prometheus.query(silent), within_s=LONG_S)
+    wait_until(lambda: prometheus.query(silent))
     fires("HeadraceHeartbeatMissing", **flow, cluster="west")
     west.broker(1).thaw()
     quiet()
@@ -250,4 +247,4 @@ def test_each_alert_fires_once(
         seen = prometheus.query_range('ALERTS{alertstate="firing"}', began_s, time.time())
         return {series["metric"]["alertname"] for series in seen}
 
-    wait_until(fired, within_s=LONG_S, until=partial(eq, ALL_THAT_FIRE))
+    wait_until(fired, until=partial(eq, ALL_THAT_FIRE))

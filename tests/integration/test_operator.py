@@ -57,8 +57,8 @@ def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
 
 
 def is_made(resources: Resources, wait_until: Wait) -> None:
-    wait_until(lambda: children(resources) ^ CHILDREN, within_s=60, until=lambda less: not less)
-    wait_until(lambda: ready(resources)[1], within_s=60, until=lambda why: why == "NoDrivers")
+    wait_until(lambda: children(resources) ^ CHILDREN, until=lambda less: not less)
+    wait_until(lambda: ready(resources)[1], until=lambda why: why == "NoDrivers")
 
 
 def test_a_flow_gets_its_children_and_says_what_it_waits_for(
@@ -74,7 +74,6 @@ def test_a_flow_gets_its_children_and_says_what_it_waits_for(
     assert metadata["annotations"].keys() == {"kubectl.kubernetes.io/last-applied-configuration"}
     wait_until(
         lambda: {one["reason"] for one in resources.events("ReplicationFlow")},
-        within_s=60,
         until=partial(eq, {"NoDrivers"}),
     )
     row = resources.kubectl("get", "rflow").splitlines()[1].split()
@@ -92,7 +91,6 @@ def test_what_somebody_changes_by_hand_is_as_it_was_a_moment_later(
     resources.kubectl("label", "--overwrite", "sa/orders-driver", "headrace.dev/flow=mine")
     wait_until(
         lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
-        within_s=60,
         until=lambda replicas: replicas == 2,
     )
     is_made(resources, wait_until)
@@ -102,7 +100,6 @@ def test_what_somebody_changes_by_hand_is_as_it_was_a_moment_later(
     )  # fmt: skip
     wait_until(
         lambda: resources.flow("orders")["status"],
-        within_s=60,
         until=lambda status: (status["readyReplicas"], status["observedGeneration"]) == (0, 1),
     )
 
@@ -112,21 +109,13 @@ def test_nothing_is_written_when_nothing_changed(
 ) -> None:
     resources.apply(FLOW)
     is_made(resources, wait_until)
-    wait_until(lambda: resources.flow("orders")["status"].get("replicas") == 2, within_s=60)
-    wait_until(
-        lambda: (resources.versions(KINDS), time.monotonic()),
-        within_s=60,
-        until=_Unchanged(for_s=3),
-    )
+    wait_until(lambda: resources.flow("orders")["status"].get("replicas") == 2)
+    wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     writes = operator.writes()
     assert writes > 0
     # The flow changes and wants nothing else than before; the operator looks at all of it.
     resources.kubectl("annotate", "rflow/orders", "somebody=looked")
-    wait_until(
-        lambda: (resources.versions(KINDS), time.monotonic()),
-        within_s=60,
-        until=_Unchanged(for_s=3),
-    )
+    wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     assert operator.writes() == writes, operator.log
 
 
@@ -136,7 +125,6 @@ def test_scale_is_the_drivers(operator: Operator, resources: Resources, wait_unt
     resources.kubectl("scale", "rflow/orders", "--replicas=5")
     wait_until(
         lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
-        within_s=60,
         until=lambda replicas: replicas == 5,
     )
     assert "app.kubernetes.io/component=driver" in resources.flow("orders")["status"]["selector"]
@@ -151,19 +139,17 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
     resources.kubectl("annotate", "rflow/orders", f"{pause}=true")
     wait_until(
         lambda: resources.condition("orders", "ReconciliationPaused").get("status"),
-        within_s=60,
         until=partial(eq, "True"),
     )
     assert ready(resources) == ("False", "NoDrivers"), "its units are looked after"
     resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
     resources.kubectl("patch", "rflow/orders", "--type=merge", "-p", '{"spec":{"state":"Stopped"}}')
-    wait_until(lambda: ready(resources)[1], within_s=60, until=partial(eq, "Stopping"))
+    wait_until(lambda: ready(resources)[1], until=partial(eq, "Stopping"))
     assert resources.flow("orders")["status"]["observedGeneration"] == 1, "nothing was applied"
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 7
     resources.kubectl("annotate", "rflow/orders", f"{pause}-")
     wait_until(
         lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
-        within_s=60,
         until=lambda replicas: replicas == 0,
     )
 
@@ -195,23 +181,20 @@ def test_an_upgrade_rolls_out_one_flow_after_the_other(
     ):
         resources.apply(FLOW, urgent, pinned)
         for name in ("orders", "urgent", "pinned"):
-            wait_until(partial(pods, name), within_s=60, until=partial(eq, 2))
+            wait_until(partial(pods, name), until=partial(eq, 2))
     newer = ["--driver-image=headrace:2", "--max-concurrent-rollouts=1"]
     with running_operator(api_server, resources.namespace, tmp_path, "operator-2", arguments=newer):
-        wait_until(partial(image, "urgent"), within_s=60, until=partial(eq, "headrace:2"))
+        wait_until(partial(image, "urgent"), until=partial(eq, "headrace:2"))
         before = deployment("orders")["spec"]["template"]
         resources.kubectl("scale", "rflow/orders", "--replicas=3")
-        wait_until(
-            lambda: deployment("orders")["spec"]["replicas"], within_s=60, until=partial(eq, 3)
-        )
+        wait_until(lambda: deployment("orders")["spec"]["replicas"], until=partial(eq, 3))
         wait_until(
             lambda: resources.condition("orders", "DriversAvailable").get("message", ""),
-            within_s=60,
             until=lambda message: message.endswith("their roll-out waits for its turn"),
         )
         assert deployment("orders")["spec"]["template"] == before
         resources.kubectl("delete", "rflow/urgent")
-        wait_until(partial(image, "orders"), within_s=60, until=partial(eq, "headrace:2"))
+        wait_until(partial(image, "orders"), until=partial(eq, "headrace:2"))
         assert image("pinned") == "mine"
 
 
@@ -219,7 +202,7 @@ def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(flow(state="Stopped"))
-    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("True", "Stopped")))
+    wait_until(lambda: ready(resources), until=partial(eq, ("True", "Stopped")))
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 0
 
 
@@ -247,8 +230,8 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
             return True
         return False
 
-    wait_until(apply, within_s=60)
-    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
+    wait_until(apply)
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
     sentence = "spec.delivery: ExactlyOnce is not built yet with mover: Record"
@@ -266,7 +249,7 @@ def test_an_object_of_somebody_else_is_not_taken_over(
     mine = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orders-driver"}}
     resources.apply(mine)
     resources.apply(FLOW)
-    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NameTaken")))
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "NameTaken")))
     assert "ServiceAccount orders-driver" in resources.condition("orders", "Stalled")["message"]
     assert "ownerReferences" not in resources.get("sa", "orders-driver")["metadata"]
     resources.kubectl("delete", "sa/orders-driver")
@@ -292,11 +275,11 @@ def test_an_operator_without_a_right_says_which(
     give_rights(api_server, resources.namespace, without=right)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         resources.apply(FLOW)
-        wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "Forbidden")))
+        wait_until(lambda: ready(resources), until=partial(eq, ("False", "Forbidden")))
         assert sentence in resources.condition("orders", "Stalled")["message"]
-        wait_until(lambda: sentence in operator.log, within_s=60)
+        wait_until(lambda: sentence in operator.log)
         give_rights(api_server, resources.namespace)
-        wait_until(lambda: children(resources) ^ CHILDREN, within_s=60, until=lambda less: not less)
+        wait_until(lambda: children(resources) ^ CHILDREN, until=lambda less: not less)
 
 
 def test_an_operator_that_cannot_stand_for_election_is_not_ready(
@@ -304,16 +287,14 @@ def test_an_operator_that_cannot_stand_for_election_is_not_ready(
 ) -> None:
     give_rights(api_server, resources.namespace, without="get leases")
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
-        wait_until(lambda: "cannot stand for election" in operator.log, within_s=60)
+        wait_until(lambda: "cannot stand for election" in operator.log)
         answer = wait_until(
-            lambda: operator.get("/readyz"),
-            within_s=60,
-            until=lambda said: "may not get leases" in said,
+            lambda: operator.get("/readyz"), until=lambda said: "may not get leases" in said
         )
         assert answer.startswith("the Lease headrace-operator was not reached yet: "), answer
         assert operator.get("/healthz") == "ok\n"
         give_rights(api_server, resources.namespace)
-        wait_until(lambda: operator.get("/readyz"), within_s=60, until=partial(eq, "ok\n"))
+        wait_until(lambda: operator.get("/readyz"), until=partial(eq, "ok\n"))
 
 
 def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_may(
@@ -323,13 +304,11 @@ def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_m
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         resources.apply(FLOW)
         is_made(resources, wait_until)
-        wait_until(lambda: "may not watch roles.rbac.authorization.k8s.io in" in operator.log,
-                   within_s=60)  # fmt: skip
+        wait_until(lambda: "may not watch roles.rbac.authorization.k8s.io in" in operator.log)
         give_rights(api_server, resources.namespace)
         resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
         wait_until(
             lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
-            within_s=60,
             until=partial(eq, 2),
         )
         resources.kubectl("delete", "role/orders-driver")
@@ -340,14 +319,12 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
     own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
     give_rights(own_api_server, resources.namespace)
-    own_api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=180s")
+    own_api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=240s")
     try:
         with running_operator(own_api_server, resources.namespace, tmp_path) as operator:
             resources.apply(FLOW)
             is_made(resources, wait_until)
-            wait_until(
-                lambda: "could not list mirrortests.headrace.dev" in operator.log, within_s=60
-            )
+            wait_until(lambda: "could not list mirrortests.headrace.dev" in operator.log)
             assert "apply the definitions (CRDs) first" in operator.log
             own_api_server.install_crds(ROOT / "crds")
             source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]
@@ -359,7 +336,7 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
                     "spec": {"source": source, "target": target, "load": {"messages": 1}},
                 }
             )
-            wait_until(lambda: resources.get("mtest", "late").get("status"), within_s=60)
+            wait_until(lambda: resources.get("mtest", "late").get("status"))
     finally:
         own_api_server.install_crds(ROOT / "crds")
 
@@ -368,7 +345,7 @@ def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(flow(drivers={"podTemplate": {"tolerations": [{"operator": "Sometimes"}]}}))
-    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "Refused")))
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "Refused")))
     assert "Sometimes" in resources.condition("orders", "Stalled")["message"]
 
 
@@ -378,8 +355,8 @@ def test_children_go_with_their_flow_also_while_no_operator_runs(
     resources.apply(FLOW)
     is_made(resources, wait_until)
     assert operator.end() == 0
-    resources.kubectl("delete", "rflow/orders", "--timeout=180s")
-    wait_until(lambda: children(resources), within_s=60, until=lambda left: not left)
+    resources.kubectl("delete", "rflow/orders", "--timeout=240s")
+    wait_until(lambda: children(resources), until=lambda left: not left)
 
 
 def test_a_flow_that_is_deleted_and_made_again_gets_children_of_its_own(
@@ -391,7 +368,7 @@ def test_a_flow_that_is_deleted_and_made_again_gets_children_of_its_own(
     resources.kubectl("delete", "rflow/orders", "--wait=false")
     resources.apply(FLOW)
     uid = resources.flow("orders")["metadata"]["uid"]
-    wait_until(lambda: resources.owners(KINDS), within_s=60, until=lambda owners: owners == {uid})
+    wait_until(lambda: resources.owners(KINDS), until=lambda owners: owners == {uid})
     is_made(resources, wait_until)
     assert not before & resources.uids(KINDS)
 
@@ -419,12 +396,8 @@ def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
                 },
             }
         )
-    wait_until(lambda: "a-copy" in operator.log, within_s=60)
-    wait_until(
-        lambda: resources.flow("orders")["status"]["tasks"]["total"],
-        within_s=60,
-        until=partial(eq, 1),
-    )
+    wait_until(lambda: "a-copy" in operator.log)
+    wait_until(lambda: resources.flow("orders")["status"]["tasks"]["total"], until=partial(eq, 1))
     assert "it says that it is orders-source-task-0: delete it" in operator.log
 
 
@@ -434,9 +407,7 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
     names = ("first", "second")
     for name in names:
         resources.apply(flow() | {"metadata": {"name": name}})
-        wait_until(
-            lambda name=name: ready(resources, name)[1], within_s=60, until=partial(eq, "NoDrivers")
-        )
+        wait_until(lambda name=name: ready(resources, name)[1], until=partial(eq, "NoDrivers"))
         resources.apply(
             {
                 "apiVersion": "headrace.dev/v1alpha1",
@@ -450,11 +421,7 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
                 "spec": {"flowName": name, "type": "SourceTask"},
             }
         )
-    wait_until(
-        lambda: ready(resources, "second"),
-        within_s=60,
-        until=partial(eq, ("False", "TargetTopicTaken")),
-    )
+    wait_until(lambda: ready(resources, "second"), until=partial(eq, ("False", "TargetTopicTaken")))
     message = resources.condition("second", "Stalled")["message"]
     assert "flow first" in message
     assert "topic east.a" in message
@@ -502,18 +469,18 @@ def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
             }
         )
     waits = {"away": "NoDrivers", "back": "ReplicationLoop"}
-    wait_until(reasons, within_s=60, until=partial(eq, waits))
+    wait_until(reasons, until=partial(eq, waits))
     message = resources.condition("back", "Stalled")["message"]
     assert "records of orders-eu would go round" in message
     assert f"flow away of namespace {resources.namespace} copies that back" in message
     assert "stop one of the flows (spec.state: Stopped)" in message
 
     put("away", state="Stopped")
-    wait_until(lambda: reasons()["back"], within_s=60, until=partial(eq, "NoDrivers"))
+    wait_until(lambda: reasons()["back"], until=partial(eq, "NoDrivers"))
     put("away")
-    wait_until(lambda: reasons()["back"], within_s=60, until=partial(eq, "ReplicationLoop"))
+    wait_until(lambda: reasons()["back"], until=partial(eq, "ReplicationLoop"))
     resources.kubectl("delete", "rflow/away")
-    wait_until(lambda: ready(resources, "back")[1], within_s=60, until=partial(eq, "NoDrivers"))
+    wait_until(lambda: ready(resources, "back")[1], until=partial(eq, "NoDrivers"))
 
 
 def test_a_second_operator_waits_and_takes_over(
@@ -526,10 +493,10 @@ def test_a_second_operator_waits_and_takes_over(
     resources.apply(FLOW)
     is_made(resources, wait_until)
     with running_operator(api_server, resources.namespace, tmp_path, "operator-2") as second:
-        wait_until(lambda: "waits to lead" in second.log, within_s=60)
+        wait_until(lambda: "waits to lead" in second.log)
         assert resources.leader() == "operator-1"
         assert operator.end() == 0
-        wait_until(resources.leader, within_s=60, until=partial(eq, "operator-2"))
+        wait_until(resources.leader, until=partial(eq, "operator-2"))
         resources.kubectl("delete", "role/orders-driver")
         is_made(resources, wait_until)
 
@@ -546,10 +513,10 @@ def test_network_policies_go_when_they_are_not_wanted_any_more(
         api_server, resources.namespace, tmp_path, network_policy=True
     ) as operator:
         resources.apply(FLOW)
-        wait_until(policies, within_s=60, until=partial(eq, [policy]))
+        wait_until(policies, until=partial(eq, [policy]))
         assert operator.end() == 0
     with running_operator(api_server, resources.namespace, tmp_path, "operator-2"):
-        wait_until(policies, within_s=60, until=partial(eq, []))
+        wait_until(policies, until=partial(eq, []))
         is_made(resources, wait_until)
 
 
@@ -593,7 +560,7 @@ def test_an_operator_of_two_namespaces_and_of_some_flows(
                 assert "status" not in one.flow("stable")
             assert children(third) == set()
             resources.kubectl("label", "rflow/stable", "headrace.dev/channel=canary")
-            wait_until(lambda: ready(resources, "stable")[1], within_s=60, until=bool)
+            wait_until(lambda: ready(resources, "stable")[1], until=bool)
             assert "Traceback" not in operator.log
     finally:
         for one in (other, third):
@@ -616,10 +583,10 @@ def test_without_mirror_tests_no_rights_on_them_are_needed(
 def test_a_leader_that_cannot_renew_its_lease_ends(
     operator: Operator, own_api_server: OwnApiServer, resources: Resources, wait_until: Wait
 ) -> None:
-    wait_until(resources.leader, within_s=60, until=partial(eq, "operator-1"))
+    wait_until(resources.leader, until=partial(eq, "operator-1"))
     own_api_server.freeze()
     try:
-        wait_until(operator.process.poll, within_s=60, until=lambda code: code is not None)
+        wait_until(operator.process.poll, until=lambda code: code is not None)
     finally:
         own_api_server.thaw()
     assert operator.process.poll() == 1
@@ -645,7 +612,6 @@ def test_pods_that_the_api_server_does_not_take_are_said(
     resources.apply(flow(drivers={"podTemplate": {"priorityClassName": "nowhere"}}))
     wait_until(
         lambda: resources.condition("orders", "Ready").get("message", ""),
-        within_s=60,
         until=lambda message: (
             message.startswith("the API server takes no driver pod: pods ")
             and "no PriorityClass with name nowhere was found" in message
@@ -654,6 +620,5 @@ def test_pods_that_the_api_server_does_not_take_are_said(
     resources.apply(flow())
     wait_until(
         lambda: resources.condition("orders", "Ready").get("message", ""),
-        within_s=60,
         until=lambda message: "takes no driver pod" not in message,
     )

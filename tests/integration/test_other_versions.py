@@ -17,7 +17,6 @@ from support.operators import Operator, Resources
 Wait = Callable[..., Any]
 CRDS = Path(__file__).parents[2] / "crds"
 MOMENT = "2026-11-21T12:00:00Z"
-SOON_S = 60
 
 
 @pytest.fixture
@@ -52,9 +51,7 @@ def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
 
 def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None:
     """It got all that a flow gets; there is nobody who runs its pods."""
-    wait_until(
-        lambda: ready(resources, name), within_s=SOON_S, until=partial(eq, ("False", "NoDrivers"))
-    )
+    wait_until(lambda: ready(resources, name), until=partial(eq, ("False", "NoDrivers")))
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 2
 
 
@@ -102,13 +99,11 @@ def test_a_spec_of_a_newer_version_is_named_and_other_flows_go_on(
 
     change_crds(newer)
     coloured = flow("coloured", colour="red")
-    wait_until(accepted(lambda: resources.apply(coloured)), within_s=SOON_S)
+    wait_until(accepted(lambda: resources.apply(coloured)))
     resources.apply(flow("other", delivery="AtMostOnce"), flow("orders"))
     for name, field in (("coloured", "spec.colour"), ("other", "spec.delivery")):
         wait_until(
-            lambda name=name: ready(resources, name),
-            within_s=SOON_S,
-            until=partial(eq, ("False", "InvalidSpec")),
+            lambda name=name: ready(resources, name), until=partial(eq, ("False", "InvalidSpec"))
         )
         stalled = resources.condition(name, "Stalled")
         assert f"ReplicationFlow {name} in namespace {resources.namespace}" in stalled["message"]
@@ -147,14 +142,13 @@ def test_a_status_of_a_newer_version_is_no_obstacle(
         write_status(resources, unit, mood="good", phase="Pondering", conditions=[sunny])
         return "mood" in resources.get(*unit.split("/"))["status"]
 
-    wait_until(write, within_s=SOON_S)
-    wait_until(write_of_unit, within_s=SOON_S)
+    wait_until(write)
+    wait_until(write_of_unit)
     waits_for_drivers(resources, "orders", wait_until)
     assert resources.condition("orders", "WeatherWatched") == weather
     resources.kubectl("scale", "rflow/orders", "--replicas=3")
     wait_until(
         lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
-        within_s=SOON_S,
         until=partial(eq, 3),
     )
     assert "not understood" not in operator.log
@@ -166,9 +160,7 @@ def test_nonsense_in_a_status_is_put_right(
     resources.apply(flow("orders"))
     waits_for_drivers(resources, "orders", wait_until)
     before = wait_until(  # as it stays: its Deployment has made both pods
-        lambda: resources.flow("orders")["status"],
-        within_s=SOON_S,
-        until=lambda status: status.get("replicas") == 2,
+        lambda: resources.flow("orders")["status"], until=lambda status: status.get("replicas") == 2
     )
     condition = {"status": "True", "reason": "Because", "message": "nonsense"}
     condition |= {"lastTransitionTime": MOMENT}
@@ -184,9 +176,7 @@ def test_nonsense_in_a_status_is_put_right(
         return status | {"conditions": sorted(conditions, key=lambda one: str(one["type"]))}
 
     wait_until(
-        lambda: timeless(resources.flow("orders")["status"]),
-        within_s=SOON_S,
-        until=partial(eq, timeless(before)),
+        lambda: timeless(resources.flow("orders")["status"]), until=partial(eq, timeless(before))
     )
 
 
@@ -221,9 +211,7 @@ def test_a_unit_that_makes_no_sense_is_named_until_it_is_mended(
     with pytest.raises(KubectlError, match=r"spec\.partitions"):
         edit("all")
     edit("9-3")  # which a definition cannot check
-    wait_until(
-        lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "InvalidSpec"))
-    )
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "InvalidSpec")))
     message = resources.condition("orders", "Stalled")["message"]
     assert "ReplicationTask orders-source-task-0" in message
     assert "spec.partitions.0.partitions: must be partition numbers" in message
@@ -244,15 +232,15 @@ def test_a_mirror_test_of_a_newer_version_is_named(
 
     change_crds(newer)
     newer_test = mirror_test_of_another("coloured", colour="red")
-    wait_until(accepted(lambda: resources.apply(newer_test)), within_s=SOON_S)
+    wait_until(accepted(lambda: resources.apply(newer_test)))
     resources.apply(mirror_test_of_another("other"))
 
     def conditions(name: str) -> dict[str, Document]:
         status = resources.get("mtest", name).get("status", {})
         return {one["type"]: one for one in status.get("conditions", [])}
 
-    wait_until(lambda: "Reconciling" in conditions("other"), within_s=SOON_S)
-    stalled = wait_until(lambda: conditions("coloured").get("Stalled"), within_s=SOON_S)
+    wait_until(lambda: "Reconciling" in conditions("other"))
+    stalled = wait_until(lambda: conditions("coloured").get("Stalled"))
     assert stalled["reason"] == "InvalidSpec"
     assert "spec.colour" in stalled["message"]
 
@@ -277,12 +265,12 @@ def test_definitions_that_are_older_than_the_operator(
     tried = ("-n", resources.namespace, "apply", "--dry-run=server", "-f", "-")
     known = accepted(lambda: api_server.kubectl(*tried, input=unknown))
     change_crds(older)
-    wait_until(known, within_s=SOON_S, until=lambda known: not known)
+    wait_until(known, until=lambda known: not known)
     resources.apply(flow("orders"))
-    wait_until(lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "Refused")))
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "Refused")))
     message = resources.condition("orders", "Stalled")["message"]
     assert "field not declared in schema" in message
     assert "apply the definitions that belong to it" in message
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2
     change_crds(lambda kind, schema: None)
-    wait_until(lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "NoDrivers")))
+    wait_until(lambda: ready(resources), until=partial(eq, ("False", "NoDrivers")))

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from support.patience import WITHIN_S
+
 from headrace.toolchain.jre import packaged_jre
 
 SCRIPT = """
@@ -20,7 +22,7 @@ def test_spark_runs_on_it() -> None:
         env=os.environ | {"JAVA_HOME": str(packaged_jre()), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WITHIN_S,
         check=False,
     )
     assert done.stdout == "3 21\n", done.stderr

@@ -19,15 +19,8 @@ from confluent_kafka import TopicPartition as Place
 from support import preserved_copy
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
-from support.preserved_topics import (
-    CLEANER,
-    COMPACTED,
-    KEPT,
-    WITHIN_S,
-    bounds,
-    holes,
-    visible,
-)
+from support.patience import WITHIN_S
+from support.preserved_topics import CLEANER, COMPACTED, KEPT, bounds, holes, visible
 from support.random_log import RandomLog, wire_client
 from support.records import delete_records, make_topic, set_topic, unique
 from support.verifying import result_in, verify_command
@@ -190,7 +183,7 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
                 return [one for one in run.drivers() if run.settled(1) and one.pid not in ended]
 
             for turn in range(2):
-                (driver,) = wait_until(running, within_s=WITHIN_S)
+                (driver,) = wait_until(running)
                 for topic in (mixed, cut):
                     RandomLog(client, topic, f"{turn} {topic}").fill(20)
                 driver.kill()
@@ -225,7 +218,7 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
                     ),
                 ]
 
-            wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+            wait_until(differ, until=lambda found: not found)
             assert run.ready()
     there = {}
     for topic in (mixed, cut):
@@ -333,15 +326,15 @@ def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
 
         def fill_and_wait(word: str) -> None:
             RandomLog(client, topic, word).fill(20)
-            wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+            wait_until(differ, until=lambda found: not found)
 
-        wait_until(run.ready, within_s=WITHIN_S)
+        wait_until(run.ready)
         fill_and_wait("first")
-        wait_until(known, within_s=WITHIN_S, until=lambda found: not found)
+        wait_until(known, until=lambda found: not found)
         fill_and_wait("second")
-        wait_until(known, within_s=WITHIN_S, until=lambda found: not found)
+        wait_until(known, until=lambda found: not found)
         for driver in run.drivers():
             driver.kill()
         fill_and_wait("third")
-        wait_until(run.ready, within_s=WITHIN_S)
+        wait_until(run.ready)
     assert visible(spec(west), copy.topic) == visible(spec(east), topic)

@@ -58,11 +58,10 @@ def test_drivers_read_in_their_own_rack(
         with FlowRun(tmp_path, [flow], *options) as run:
             copies = f"racks.{topic}"
             # A driver that joins first gets all tasks, and reads in other racks until they move.
-            wait_until(lambda run=run: run.settled(3), within_s=120)
+            wait_until(lambda run=run: run.settled(3))
             produce_what_does_not_compress(cluster, topic)
             wait_until(
                 lambda copies=copies: arrived(spec(west), copies),
-                within_s=120,
                 until=lambda count: count == RECORDS,
             )
             other, total = bytes_of_other_racks(run, cluster)
@@ -75,7 +74,7 @@ def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> s
     topic = unique("racks")
     admin = Admin(spec(cluster))
     admin.create_topic(topic, PARTITIONS, 2)
-    wait_until(lambda: admin.topics().get(topic) == PARTITIONS, within_s=60)
+    wait_until(lambda: admin.topics().get(topic) == PARTITIONS)
     return topic
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.patience import WITHIN_S
+
 from headrace.toolchain.jre import packaged_jre
 
 USER = 1000660000
@@ -47,7 +49,7 @@ def run_spark(tmp_path: Path, names: str) -> "subprocess.CompletedProcess[str]":
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WITHIN_S,
         check=False,
     )
 

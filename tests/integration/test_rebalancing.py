@@ -22,7 +22,7 @@ def test_a_planned_move_touches_one_task_only(
         task = min(before)
         other = next(driver for driver in before.values() if driver != before[task])
         assert main(["move", task, other]) == 0
-        wait_until(lambda: scene.holders().get(task) == other, within_s=60)
+        wait_until(lambda: scene.holders().get(task) == other)
         after = scene.epochs()
         assert {name for name in after if after[name] != epochs[name]} == {task}
 
@@ -40,13 +40,11 @@ def test_a_restart_and_a_pause(
         epochs = scene.epochs()
         task = min(epochs)
         assert main(["restart", task]) == 0
-        wait_until(lambda: scene.epochs()[task] > epochs[task], within_s=60)
+        wait_until(lambda: scene.epochs()[task] > epochs[task])
         scene.settle(2)
 
         assert main(["pause", scene.run.name]) == 0
-        wait_until(
-            lambda: {unit.get("phase") for unit in scene.run.units()} == {"Paused"}, within_s=60
-        )
+        wait_until(lambda: {unit.get("phase") for unit in scene.run.units()} == {"Paused"})
         assert main(["resume", scene.run.name]) == 0
         scene.settle(2)
 
@@ -63,23 +61,21 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
             return {unit["name"] for unit in scene.run.units() if unit.get("lagRecords", 0) > 500}
 
         assert main(["pause", name, f"{name}/0-1"]) == 0
-        wait_until(behind, within_s=60, until=lambda lag: lag == paused)
+        wait_until(behind, until=lambda lag: lag == paused)
         words = f"1 of 1 partitions are paused by spec.pausedPartitions: {name}/0"
         wait_until(
             lambda: scene.run.condition("PartitionsPaused").get("message", ""),
-            within_s=60,
             until=lambda message: words in message,
         )
         assert main(["resume", name, f"{name}/1"]) == 0
-        wait_until(behind, within_s=60, until=lambda lag: lag == {scene.tasks()[0]})
+        wait_until(behind, until=lambda lag: lag == {scene.tasks()[0]})
         assert main(["resume", name, name]) == 0
-        wait_until(behind, within_s=60, until=lambda lag: not lag)
+        wait_until(behind, until=lambda lag: not lag)
         assert scene.epochs() == epochs
 
         assert main(["pause", name, "--stop"]) == 0
         wait_until(
             lambda: scene.run.condition("Ready").get("reason"),
-            within_s=60,
             until=lambda reason: reason == "Stopped",
         )
         assert {unit["driverName"] for unit in scene.run.units()} == {""}
@@ -98,10 +94,7 @@ def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
         lost = {task for task, driver in before.items() if driver == victim}
         process = scene.process(victim)
         process.suspend()
-        wait_until(
-            lambda: all(scene.holders().get(task) not in (None, victim) for task in lost),
-            within_s=60,
-        )
+        wait_until(lambda: all(scene.holders().get(task) not in (None, victim) for task in lost))
         process.resume()
         # It finds its tasks taken, and takes back what balance gives it.
         scene.settle(2)
@@ -119,7 +112,7 @@ def test_scaling_moves_what_must_move(
         assert main(["scale", "1"]) == 0
         one = scene.settle(1)
         assert set(one.values()) <= set(before.values())
-        wait_until(lambda: len(scene.run.drivers()) == 1, within_s=60)
+        wait_until(lambda: len(scene.run.drivers()) == 1)
 
 
 def test_the_silence_of_a_move(
@@ -135,11 +128,11 @@ def test_the_silence_of_a_move(
             for number in range(20):
                 partition = number % PARTITIONS
                 task = scene.tasks()[partition]
-                holder = wait_until(lambda t=task: scene.holders().get(t), within_s=60)
+                holder = wait_until(lambda t=task: scene.holders().get(t))
                 other = next(driver for driver in both if driver != holder)
                 began = time.monotonic()
                 scene.ask("move", task=task, driver=other)
-                wait_until(lambda t=task, o=other: scene.holders().get(t) == o, within_s=60)
+                wait_until(lambda t=task, o=other: scene.holders().get(t) == o)
                 time.sleep(0.5)  # a window with the same margin for all partitions
                 silences = watch.longest_silences(began)
                 moved.append(silences.pop(partition))

@@ -18,7 +18,6 @@ from headrace.cli.main import main
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
-WITHIN_S = 120.0
 Say = Callable[..., str]
 
 
@@ -61,8 +60,8 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
         return [offset for _, (offset, _) in sorted(committed(west, group).items())]
 
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
-        wait_until(positions, within_s=WITHIN_S, until=lambda found: found == [30, 40])
+        wait_until(differ, until=lambda found: not found)
+        wait_until(positions, until=lambda found: found == [30, 40])
         run.stop()
 
     def ids() -> list[str]:
@@ -81,7 +80,7 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
         def said() -> str:
             return str(run.units())
 
-        wait_until(said, within_s=WITHIN_S, until=lambda text: text.count("headrace rebuild") >= 2)
+        wait_until(said, until=lambda text: text.count("headrace rebuild") >= 2)
         # What cannot be done, and what would be done: nothing is changed.
         assert f"`headrace rebuild {name} {written}` rebuilds all 2 partitions" in say(
             name, f"{written}/0", "--yes", code=3
@@ -97,9 +96,9 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
 
         assert f"what east.{late}/0 holds is deleted" in say(name, f"{late}/0", "--yes")
         assert f"topic east.{written} is deleted" in say(name, written, "--yes")
-        wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
-        wait_until(run.ready, within_s=WITHIN_S)
-        wait_until(positions, within_s=WITHIN_S, until=lambda found: found == [30, 40])
+        wait_until(differ, until=lambda found: not found)
+        wait_until(run.ready)
+        wait_until(positions, until=lambda found: found == [30, 40])
         assert not run.condition("PartitionsPaused")
     assert [one == other for one, other in zip(ids(), before, strict=True)] == [False, True]
     for topic in (written, late):
@@ -136,17 +135,16 @@ def test_a_flow_of_a_cluster_has_its_copy_made_again(
         ]
         return [one for one in both if one[0] != one[1]]
 
-    wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+    wait_until(differ, until=lambda found: not found)
     produce(spec(west), f"east.{topic}", numbered(1, [0], first=900))
     produce(spec(east), topic, numbered(100, 2, first=100))
     wait_until(
         lambda: str(resources.flow(name).get("status")),
-        within_s=WITHIN_S,
         until=lambda status: "headrace rebuild" in status,
     )
     there = ("-n", resources.namespace)
     assert f"topic east.{topic} is deleted" in say(name, topic, "--yes", *there)
-    wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+    wait_until(differ, until=lambda found: not found)
     flow = resources.flow(name)
     assert not flow["spec"].get("pausedPartitions")
     assert f"{topic}@" in flow["metadata"]["annotations"]["headrace.dev/reset"]

@@ -55,17 +55,15 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
             (task,) = run.units() or [{}]
             return str(task.get("lastError", {}).get("message"))
 
-        message = wait_until(
-            failure, within_s=60, until=lambda message: "INVALID_TIMESTAMP" in message
-        )
+        message = wait_until(failure, until=lambda message: "INVALID_TIMESTAMP" in message)
         assert "raise its message.timestamp.before.max.ms" in message
         copied = read(spec(west), copy)[0]
         assert copied == records[: len(copied)], "what came first, each once, and no more"
         assert len(copied) <= 20_000
         set_topic(spec(west), copy, "message.timestamp.before.max.ms", str(2**62))
         assert main(["restart", run.units()[0]["name"]]) == 0
-        wait_until(partial(arrived, spec(west), copy), within_s=120, until=lambda n: n >= 30_000)
-        wait_until(run.ready, within_s=60)
+        wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 30_000)
+        wait_until(run.ready)
     assert read(spec(west), copy)[0] == records
 
 
@@ -123,9 +121,9 @@ def test_refused_records_and_no_others_are_left_out(
             # A producer that a refusal stopped may leave a batch repeated: the last acknowledged.
             return list(dict.fromkeys(read(spec(west), copy)[0]))
 
-        wait_until(partial(arrived, spec(west), copy), within_s=120, until=lambda n: n >= 1_998)
-        wait_until(message, within_s=60, until=lambda now: said in now)
-        wait_until(run.ready, within_s=60)
+        wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 1_998)
+        wait_until(message, until=lambda now: said in now)
+        wait_until(run.ready)
         (task,) = run.units()
         assert (task.get("skippedRecords"), task.get("deadLetteredRecords")) == (
             (None, 2) if dead else (2, None)
@@ -134,7 +132,7 @@ def test_refused_records_and_no_others_are_left_out(
         assert "INVALID_TIMESTAMP" in message()
         tail = numbered(10, 1, first=2_000)
         produce(spec(east), topic, tail)
-        wait_until(first_arrivals, within_s=60, until=lambda found: len(found) >= 2_008)
+        wait_until(first_arrivals, until=lambda found: len(found) >= 2_008)
     kept = [r for n, r in enumerate(records) if n not in (TOO_LARGE, TOO_OLD)]
     assert first_arrivals() == kept + tail
     if dead:
@@ -169,7 +167,7 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
     flow = manifest("left-out-killed", east, west, topic, **asked)
     with FlowRun(tmp_path, [flow]) as run:
         copied = partial(arrived, spec(west), copy)
-        wait_until(copied, within_s=120, until=lambda found: found > TOO_LARGE)
+        wait_until(copied, until=lambda found: found > TOO_LARGE)
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
@@ -197,16 +195,14 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
             (task,) = run.units() or [{}]
             return str(task.get("lastError", {}).get("message"))
 
-        said = wait_until(
-            failure, within_s=60, until=lambda said: f"dead-letter topic {dead}" in said
-        )
+        said = wait_until(failure, until=lambda said: f"dead-letter topic {dead}" in said)
         assert "or leave the record out with spec.onRecordError: Skip" in said
         copies = partial(read, spec(west), copy)
-        wait_until(copies, within_s=60, until=lambda found: found.get(0) == records[:10])
+        wait_until(copies, until=lambda found: found.get(0) == records[:10])
         set_topic(spec(west), dead, "max.message.bytes", "1000000")
         assert main(["restart", run.units()[0]["name"]]) == 0
-        wait_until(partial(arrived, spec(west), copy), within_s=120, until=lambda n: n >= 19)
-        wait_until(run.ready, within_s=60)
+        wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 19)
+        wait_until(run.ready)
     assert read(spec(west), copy)[0] == records[:10] + records[11:]
     assert [letter.value for letter in read(spec(west), dead)[0]] == [records[10].value]
 
@@ -231,20 +227,20 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
         def lag() -> list[tuple[Any, Any]]:
             return [(task.get("phase"), task.get("lagRecords")) for task in run.units()]
 
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         west.broker(2).kill()
         produce(spec(east), stuck, waiting)
-        wait_until(lag, within_s=60, until=partial(eq, [("Running", 30_000)]))
+        wait_until(lag, until=partial(eq, [("Running", 30_000)]))
         if mover == "Record":
-            wait_until(lambda: "others go on" in run.output, within_s=60)
+            wait_until(lambda: "others go on" in run.output)
         produce(spec(east), free, going)
         copied = partial(arrived, spec(west), f"east.{free}")
-        wait_until(copied, within_s=60, until=partial(eq, 30_000))
+        wait_until(copied, until=partial(eq, 30_000))
 
-        wait_until(lag, within_s=60, until=partial(eq, [("Running", 30_000)]))
+        wait_until(lag, until=partial(eq, [("Running", 30_000)]))
         west.broker(2).start()
         copied = partial(arrived, spec(west), f"east.{stuck}")
-        wait_until(copied, within_s=60, until=lambda n: n >= 30_000)
-        wait_until(run.ready, within_s=60)
+        wait_until(copied, until=lambda n: n >= 30_000)
+        wait_until(run.ready)
     assert read(spec(west), f"east.{stuck}")[0] == waiting
     assert read(spec(west), f"east.{free}")[0] == going

@@ -43,14 +43,14 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
     copies = flow(name, east, west, topic)
     copies["spec"]["groups"] = {"include": ["headrace-rehearsal-.*"]}
     with FlowRun(tmp_path, [copies]) as run:
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         fail_over = FailOver(of_flow(name, east, west, topic), GROUPS)
         fail_over.start()
         with Load(spec(east), topic, 2, 500, stamped_now=True):
             for percent in (0, 25, 50, 75):
                 fail_over.progress(percent)
                 seen = count(spec(west), topic)
-                wait_until(lambda: count(spec(west), topic), within_s=60, until=(seen + 300).__lt__)
+                wait_until(lambda: count(spec(west), topic), until=(seen + 300).__lt__)
         found = fail_over.fail_over()
         assert found.error is None
         assert [(one.reread, one.skipped) for one in found.groups] == [(0, 0)] * 5
@@ -58,7 +58,7 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
         assert read[0] == 0
         assert read == sorted(set(read)), "each stops later than the one before"
         assert fail_over.end() is None
-        wait_until(run.ready, within_s=60)  # it copies on
+        wait_until(run.ready)  # it copies on
 
 
 def test_a_fail_over_that_is_refused_is_no_rehearsal(
@@ -67,13 +67,13 @@ def test_a_fail_over_that_is_refused_is_no_rehearsal(
     name = unique("unfollowed")
     topic = make_topic(spec(east), name, 1)
     with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:  # its groups are others
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         fail_over = FailOver(of_flow(name, east, west, topic), GROUPS[:1])
         fail_over.start()
         found = fail_over.fail_over()
         assert "its spec.groups has to match it" in (found.error or "")
         assert fail_over.end() is None
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
 
 
 @pytest.mark.long
@@ -91,9 +91,9 @@ def test_a_mirror_test_rehearses_a_fail_over(
         settleSeconds=60,
     )
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as run:
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         judged = verified(tmp_path, test)
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
     said = "20 groups went on at the target, 0 messages delivered again, 0 skipped"
     assert said in judged.printed
     found, report = judged.result.rehearsal, judged.report

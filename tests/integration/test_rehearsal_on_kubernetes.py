@@ -25,7 +25,6 @@ from headrace.mirror_test import Rehearsed, Stage, journal_keys, resolve
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
-LONG_S = 120.0
 GROUPS, QUARTER = 3, 200
 MESSAGES = 4 * QUARTER
 
@@ -114,14 +113,13 @@ def rehearsing(
         resources.apply(copies)
         flow_is_ready(resources, name, wait_until)
         found = Rehearsing(resources, name, east, topic)
-        wait_until(found.is_ready, within_s=LONG_S)
+        wait_until(found.is_ready)
         yield found
 
 
 def flow_is_ready(resources: Resources, name: str, wait_until: Wait) -> None:
     wait_until(
         lambda: resources.condition(name, "Ready"),
-        within_s=LONG_S,
         until=lambda ready: (ready.get("status"), ready.get("reason")) == ("True", "Running"),
     )
 
@@ -133,7 +131,7 @@ def test_the_job_rehearses_with_the_rights_of_the_chart_and_undoes_it(
         f"Job {rehearsing.run.part(Stage.REHEARSAL)} ended before it was done"
     )
     rehearsing.send()
-    wait_until(rehearsing.ended, within_s=LONG_S, until=lambda ended: "Complete" in ended)
+    wait_until(rehearsing.ended, until=lambda ended: "Complete" in ended)
     found = rehearsing.outcome()
     assert (found.error, found.not_undone) == (None, None)
     assert [(one.reread, one.skipped) for one in found.groups] == [(0, 0)] * GROUPS
@@ -147,9 +145,9 @@ def test_after_a_pod_that_was_killed_the_next_one_only_undoes_what_it_left(
 ) -> None:
     (first,) = rehearsing.pods()
     rehearsing.send()
-    wait_until(rehearsing.state, within_s=LONG_S, until=partial(eq, "Stopped"))
+    wait_until(rehearsing.state, until=partial(eq, "Stopped"))
     kubelet.pod(first).kill()
-    wait_until(rehearsing.ended, within_s=LONG_S, until=lambda ended: "Failed" in ended)
+    wait_until(rehearsing.ended, until=lambda ended: "Failed" in ended)
     assert len(rehearsing.pods()) == 2
     found = rehearsing.outcome()
     assert found.error == f"Job {rehearsing.run.part(Stage.REHEARSAL)} ended before it was done"

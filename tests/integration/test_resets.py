@@ -47,8 +47,8 @@ def test_the_runbook_s_remedy_for_a_loss(
         return read(spec(west), f"east.{topic}").get(0)
 
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: run.condition("DataLossDetected"), within_s=60)
-        wait_until(lambda: run.condition("Ready").get("reason") == "DataLost", within_s=60)
+        wait_until(lambda: run.condition("DataLossDetected"))
+        wait_until(lambda: run.condition("Ready").get("reason") == "DataLost")
         dry_run, reset = remedy("reset", lost)
         assert main(dry_run) == 0
         printed = capsys.readouterr().out
@@ -57,18 +57,15 @@ def test_the_runbook_s_remedy_for_a_loss(
         ]
         assert run.condition("Ready").get("reason") == "DataLost", "nothing was changed"
         assert main(reset) == 0
-        wait_until(partial(copies, lost), within_s=60, until=partial(eq, OLD + NEW[20:]))
-        wait_until(run.ready, within_s=60)
+        wait_until(partial(copies, lost), until=partial(eq, OLD + NEW[20:]))
+        wait_until(run.ready)
         wait_until(
             lambda: run.condition("PartitionsReset").get("message", ""),
-            within_s=60,
             until=lambda said: f"{lost}/0@" in said,
         )
-        wait_until(lambda: not run.condition("DataLossDetected"), within_s=60)
+        wait_until(lambda: not run.condition("DataLossDetected"))
         produce(spec(east), other, NEXT)
-        wait_until(
-            partial(arrived, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 110)
-        )
+        wait_until(partial(arrived, spec(west), f"east.{other}"), until=partial(eq, 110))
 
         # One that nothing is wrong with is copied again, and the first one is not.
         dry_run, reset = remedy("reset", other)
@@ -77,10 +74,10 @@ def test_the_runbook_s_remedy_for_a_loss(
             assert main(dry_run) == 0
             return "110 offsets would be copied again" in capsys.readouterr().out
 
-        wait_until(repeated, within_s=60)
+        wait_until(repeated)
         assert main(reset) == 0
         twice = OLD + NEXT + OLD + NEXT
-        wait_until(partial(copies, other), within_s=60, until=partial(eq, twice))
+        wait_until(partial(copies, other), until=partial(eq, twice))
         (task,) = run.units()
         assert (task["restarts"], task["phase"]) == (0, "Running")
         assert run.stop() == 0, run.output

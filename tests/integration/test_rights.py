@@ -39,7 +39,7 @@ USERS = {
 class Wait(Protocol):
     """As the fixture ``wait_until``."""
 
-    def __call__(self, poll: Any, *, within_s: float, until: Any = bool) -> Any: ...
+    def __call__(self, poll: Any, *, until: Any = bool) -> Any: ...
 
 
 class Installed:
@@ -53,7 +53,7 @@ class Installed:
         self._running, self._operator = ExitStack(), cast("Operator | None", None)
         for one in (self.flows, self.own):
             one.kubectl("create", "namespace", one.namespace)
-            one.kubectl("wait", "--for=create", "--timeout=120s", "serviceaccount/default")
+            one.kubectl("wait", "--for=create", "--timeout=240s", "serviceaccount/default")
 
     def render(self, *arguments: str) -> list[Document]:
         """What Helm makes for both namespaces."""
@@ -133,7 +133,7 @@ class Installed:
 
     def pod_of(self, label: str) -> Document:
         """A pod that somebody's object led to."""
-        pods = self._wait(lambda: self.flows.get("pods", "-l", label)["items"], within_s=60)
+        pods = self._wait(lambda: self.flows.get("pods", "-l", label)["items"])
         pod: Document = pods[0]
         return pod
 
@@ -145,7 +145,7 @@ class Installed:
             conditions = where.get("mtest", test).get("status", {}).get("conditions", [])
             return next((one for one in conditions if one["type"] == "Ready"), {})
 
-        refused = self._wait(ready, within_s=60, until=lambda one: one.get("reason") == "Forbidden")
+        refused = self._wait(ready, until=lambda one: one.get("reason") == "Forbidden")
         message: str = refused["message"]
         return message
 
@@ -234,7 +234,7 @@ def test_tests(chart: Installed) -> None:
 def test_chaos(chart: Installed, wait_until: Wait) -> None:
     """Write mirror tests, with `chaos.enabled`"""
     account = chart.account("break-chaos")
-    wait_until(partial(chart.may, account, INJECT), within_s=60)
+    wait_until(partial(chart.may, account, INJECT))
     chart.may_not(account, INJECT, namespace=chart.name)
     chart.may_not(account, "get secrets", "create pods")
     pod = chart.pod_of("headrace.dev/mirror-test=break")["metadata"]["name"]
@@ -256,11 +256,10 @@ def test_own_namespace(chart: Installed) -> None:
 def test_tasks(chart: Installed, wait_until: Wait) -> None:
     """Patch tasks"""
     task = "rtask/orders-source-connector-0"
-    wait_until(lambda: chart.flows.kubectl("get", task), within_s=60)
+    wait_until(lambda: chart.flows.kubectl("get", task))
     chart.as_user("tasks", "annotate", task, "headrace.dev/move-to=nowhere")
     wait_until(
         lambda: {one["reason"] for one in chart.flows.events("ReplicationTask")},
-        within_s=60,
         until=lambda reasons: "MoveRefused" in reasons,
     )
     taken = ("--type=merge", "-p", '{"spec":{"driverName":"nobody"}}', "--dry-run=server")
@@ -277,7 +276,7 @@ def test_tasks(chart: Installed, wait_until: Wait) -> None:
 def test_driver(chart: Installed, wait_until: Wait) -> None:
     """A driver's token"""
     driver = chart.account("orders-driver")
-    wait_until(partial(chart.may, driver, "get replicationflows", name="orders"), within_s=60)
+    wait_until(partial(chart.may, driver, "get replicationflows", name="orders"))
     chart.may_not(driver, "get replicationflows", "patch replicationflows", name="still")
     for right in ("create replicationtasks", "update replicationtasks/status", "patch leases"):
         assert chart.may(driver, right)
@@ -292,7 +291,7 @@ def test_driver(chart: Installed, wait_until: Wait) -> None:
 def test_spark(chart: Installed, wait_until: Wait) -> None:
     """The token of a test's Spark driver"""
     spark = chart.account("any-spark")
-    wait_until(partial(chart.may, spark, "create pods"), within_s=60)
+    wait_until(partial(chart.may, spark, "create pods"))
     write = ("patch", "--type=merge", "-p", '{"data":{"report.json":"{}"}}', "--dry-run=server")
     chart.may_not(spark, "get secrets", "create jobs", "get replicationflows", "create configmaps")
     chart.may_not(spark, "patch configmaps", name="any-run")
@@ -322,7 +321,7 @@ def test_operator(chart: Installed) -> None:
 def test_pods_beside_the_operator(chart: Installed, wait_until: Wait) -> None:
     """Create pods in the operator's namespace"""
     grant(chart.own, "pods", "create pods")
-    wait_until(partial(chart.may, "pods", "create pods", chart.name), within_s=60)
+    wait_until(partial(chart.may, "pods", "create pods", chart.name))
     chart.may_not("pods", "create deployments", "get secrets")
     spec: Document = {"serviceAccountName": ACCOUNT, "automountServiceAccountToken": True}
     spec["containers"] = [{"name": "mine", "image": "mine"}]
@@ -338,7 +337,7 @@ def test_switched_off(chart: Installed, wait_until: Wait) -> None:
     off = ("--set=mirrorTests.enabled=false", "--set=chaos.enabled=false")
     chart.give(*off, "--set=fullnameOverride=plain")
     plain = chart.account("plain-operator", chart.name)
-    wait_until(partial(chart.may, plain, "create deployments"), within_s=60)
+    wait_until(partial(chart.may, plain, "create deployments"))
     chart.may_not(
         plain, "create jobs", "create configmaps", "delete pods", "bind roles",
         "get mirrortests", "patch replicationflows",

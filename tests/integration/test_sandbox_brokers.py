@@ -39,18 +39,18 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
 ) -> None:
     cluster = start_cluster("three", brokers=3)
     admin, brokers = _admin(cluster), partial(_brokers, cluster)
-    wait_until(brokers, within_s=60, until=lambda seen: seen == 3)
+    wait_until(brokers, until=lambda seen: seen == 3)
 
     victim = cluster.broker(2)
     victim.kill()
     assert victim.process is None
     assert not cluster.running
-    wait_until(brokers, within_s=60, until=lambda seen: seen == 2)
+    wait_until(brokers, until=lambda seen: seen == 2)
     assert admin.create_topic("made-by-two", 1, replication_factor=2)
 
     victim.start()
     assert cluster.running
-    wait_until(brokers, within_s=60, until=lambda seen: seen == 3)
+    wait_until(brokers, until=lambda seen: seen == 3)
     archive = ClassArchive(victim.java, jars(JarSet.KAFKA_BROKER)).path
     assert victim.process is not None
     assert str(archive) in {mapped.path for mapped in victim.process.memory_maps()}

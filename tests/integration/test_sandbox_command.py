@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.patience import WITHIN_S
 
 from headrace.cli.screen.exits import Exit
 from headrace.sandbox import Sandbox, sandboxes_home
@@ -23,7 +24,7 @@ def _headrace(
 ) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "headrace", "sandbox", *arguments]
     done = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        command, input=stdin, capture_output=True, text=True, timeout=WITHIN_S, check=False
     )
     assert done.returncode == exit_code, done.stderr
     return done

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.patience import WITHIN_S
 
 from headrace.errors import Fatal
 from headrace.sandbox import Sandbox
@@ -62,7 +63,7 @@ def test_parent_killed_leaves_no_broker(
     brokers = _children(starter)
     assert len(brokers) == 1
     starter.kill()
-    wait_until(lambda: _none_runs(brokers), within_s=60)
+    wait_until(lambda: _none_runs(brokers))
     assert not Sandbox.open("mine", home=tmp_path).running
 
 
@@ -71,7 +72,7 @@ def test_ctrl_c_leaves_no_broker(starter: "subprocess.Popen[str]", tmp_path: Pat
     brokers = _children(starter)
     assert len(brokers) == 1
     starter.send_signal(signal.SIGINT)
-    starter.wait(timeout=60)
+    starter.wait(timeout=WITHIN_S)
     assert _none_runs(brokers)
     assert not list(tmp_path.rglob("data"))
 
@@ -80,9 +81,9 @@ def test_ctrl_c_leaves_no_broker(starter: "subprocess.Popen[str]", tmp_path: Pat
 def test_ctrl_c_while_it_starts_leaves_no_jvm(
     moment: str, starter: "subprocess.Popen[str]", tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    wait_until(lambda: _children(starter, moment), within_s=60)
+    wait_until(lambda: _children(starter, moment))
     children = _children(starter)
     starter.send_signal(signal.SIGINT)
-    starter.wait(timeout=60)
+    starter.wait(timeout=WITHIN_S)
     assert _none_runs(children)
     assert not Sandbox.open("mine", home=tmp_path).running

@@ -15,7 +15,6 @@ from support.manifests import flow
 from support.operators import Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
-LONG_S = 120.0
 
 
 class Scale:
@@ -84,17 +83,17 @@ def scale(
 def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wait) -> None:
     def there_are(count: int) -> None:
         names = ("asked", "deployment", "counted", "alive", "selected")
-        wait_until(scale.figures, within_s=LONG_S, until=partial(eq, dict.fromkeys(names, count)))
+        wait_until(scale.figures, until=partial(eq, dict.fromkeys(names, count)))
 
     resources = scale.resources
-    resources.kubectl("wait", "--for=jsonpath={.status.selector}", "rflow/orders", "--timeout=180s")
+    resources.kubectl("wait", "--for=jsonpath={.status.selector}", "rflow/orders", "--timeout=240s")
     there_are(2)
     resources.kubectl("scale", "rflow/orders", "--replicas=3")
     there_are(3)
     every = {pod["metadata"]["name"] for pod in resources.get("pods")["items"]}
     of_the_other = partial(eq, 1)
-    wait_until(lambda: len(every - scale.pods()), within_s=LONG_S, until=of_the_other)
-    wait_until(lambda: scale.write(1), within_s=LONG_S)
+    wait_until(lambda: len(every - scale.pods()), until=of_the_other)
+    wait_until(lambda: scale.write(1))
     there_are(1)
     with_others = resources.flow("orders")
     del with_others["spec"]["drivers"]
@@ -105,9 +104,8 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     there_are(0)
     stalled = wait_until(
         lambda: resources.condition("orders", "Stalled"),
-        within_s=LONG_S,
         until=lambda found: (found.get("reason"), found.get("status")) == ("NoDrivers", "True"),
     )
     assert "spec.drivers.replicas is 0" in stalled["message"]
-    wait_until(lambda: scale.write(2), within_s=LONG_S)
+    wait_until(lambda: scale.write(2))
     there_are(2)

@@ -104,8 +104,8 @@ def test_a_flow_with_password_and_certificate_copies_everything_and_shows_no_sec
     produce(spec(source), topic, numbered(2_000, 4))
     document = flow("locked", by_password(source), by_certificate(target), topic)
     with FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run:
-        wait_until(run.ready, within_s=60)
-        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 2_000, within_s=60)
+        wait_until(run.ready)
+        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 2_000)
         seen = json.dumps(run.status()), command_lines()
         assert run.stop() == 0
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
@@ -157,7 +157,7 @@ def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
         return list(runtime_folder.glob("headrace-secrets-*"))
 
     with FlowRun(tmp_path, [document, password]) as run:
-        wait_until(lambda: run.condition("Ready").get("reason") == "SecretMissing", within_s=60)
+        wait_until(lambda: run.condition("Ready").get("reason") == "SecretMissing")
         (folder,) = folders()
         file = folder / f"{source.name}-user" / "password"
         assert file.read_text() == "canary-4711"
@@ -168,7 +168,7 @@ def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
         run.process.wait()
         assert folders() == [folder]
     with FlowRun(tmp_path, [document, password]) as run:
-        wait_until(lambda: run.condition("Ready").get("reason") == "SecretMissing", within_s=60)
+        wait_until(lambda: run.condition("Ready").get("reason") == "SecretMissing")
         assert folder not in folders()
         assert run.stop() == 0
     assert folders() == []
@@ -197,7 +197,6 @@ def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_co
         def stalled_by(reason: str) -> str:
             stalled, _ = wait_until(
                 lambda: (run.condition("Stalled"), run.condition("Ready")),
-                within_s=60,
                 until=lambda seen: (
                     (seen[0].get("reason"), seen[1].get("status")) == (reason, "False")
                 ),
@@ -209,17 +208,16 @@ def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_co
         assert f"there is no Secret {user}, {wants}" in stalled_by("SecretMissing")
         mounted.write(user, {"other": b"x"})
         wait_until(
-            lambda: f"Secret {user} has no key password, {wants}" in stalled_by("SecretMissing"),
-            within_s=60,
+            lambda: f"Secret {user} has no key password, {wants}" in stalled_by("SecretMissing")
         )
         mounted.write(user, {"password": b"canary-0815"})
         message = stalled_by("AuthenticationFailed")
         assert "invalid credentials with SASL mechanism SCRAM-SHA-512; check" in message
         assert f"username headrace, and the key password of Secret {user}" in message
         mounted.write(user, {"password": f"{password}\n".encode()})
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         assert run.condition("Stalled") == {}
-        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 500, within_s=60)
+        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 500)
         assert run.stop() == 0
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
@@ -263,7 +261,7 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     report, options = tmp_path / "report", ("--secrets", str(mounted.folder))
     seen: list[str] = []
     with FlowRun(tmp_path, [document, test], *options) as run:
-        wait_until(run.status, within_s=60)
+        wait_until(run.status)
         command = verify_command(run.file, report, *options)
         with (tmp_path / "verify.log").open("wb") as log:
             verify = subprocess.Popen(command, stdout=log, stderr=log)
@@ -313,19 +311,17 @@ def test_password_and_certificate_are_changed_under_load(
             FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run,
             Load(spec(source), topic, 4, per_second=500) as load,
         ):
-            wait_until(run.ready, within_s=60)
+            wait_until(run.ready)
             change_password(source, "rotated-1")
             mounted.write(f"{source.name}-user", {"password": b"rotated-1"})
             certify(new)
             trusted.write_bytes(new.certificate)
-            wait_until(lambda: run.output.count("secrets changed: new clients") >= 2, within_s=60)
+            wait_until(lambda: run.output.count("secrets changed: new clients") >= 2)
             # No connection of before is left: everybody has to get in anew.
             strict.broker(1).restart()
             source.broker(1).restart()
             sent = load.sent
-            wait_until(
-                lambda: sum(map(len, read(spec(strict), copied).values())) > sent, within_s=90
-            )
+            wait_until(lambda: sum(map(len, read(spec(strict), copied).values())) > sent)
             units = {unit["restarts"] for unit in run.units()}
         with FlowRun(
             tmp_path, [document], "--secrets", str(mounted.folder), "--until-caught-up"

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from support.flows import manifest, spec
+from support.patience import WITHIN_S
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.host import spawn
@@ -35,7 +36,6 @@ PLAYED = {
     'exec /usr/bin/install "$@"',
     "systemctl": 'echo "$@" >> "$SYSTEMCTL"',
 }
-WAIT_S = 60.0
 
 
 def blocks(page: str) -> list[str]:
@@ -77,7 +77,7 @@ class Machine:
             env=self.environment | more,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=WITHIN_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr + self.log
@@ -161,17 +161,17 @@ def test_the_commands_of_the_pages_do_what_they_say(
     assert INSTALL in install
     linked = f"ln -s {Path(sys.executable).parent}/headrace /opt/headrace-0.1.0/bin/headrace\n"
     machine.bash(install.replace(INSTALL, linked))
-    wait_until(ready, within_s=WAIT_S)
-    wait_until(copied, within_s=WAIT_S, until=lambda seen: seen >= 100)
+    wait_until(ready)
+    wait_until(copied, until=lambda seen: seen >= 100)
     assert re.search(r"(?m)^http://127.0.0.1:\d+/", machine.bash(dashboard))
 
     before = machine.pid
     machine.bash(f"cp -a /opt/headrace-0.1.0 /opt/headrace-0.2.0\n{upgrade}")
     assert (root / "headrace").readlink() == Path("headrace-0.2.0")
     assert machine.pid != before
-    wait_until(ready, within_s=WAIT_S)
+    wait_until(ready)
     produce(spec(east), topic, numbered(100, 1))
-    wait_until(copied, within_s=WAIT_S, until=lambda seen: seen >= 200)
+    wait_until(copied, until=lambda seen: seen >= 200)
     assert copied() == 200, "nothing is copied twice after an orderly stop"
 
     (closer,) = blocks("troubleshooting-standalone.md")
@@ -181,4 +181,4 @@ def test_the_commands_of_the_pages_do_what_they_say(
     for expected in (r"(?m)^  name: orders$", r"(?m)^  name: orders-source-task-0$"):
         assert re.search(expected, shown), shown
     machine.bash("systemctl reload headrace@orders")
-    wait_until(lambda: "reload" in machine.log.lower(), within_s=WAIT_S)
+    wait_until(lambda: "reload" in machine.log.lower())

@@ -78,8 +78,8 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
         tasks={"max": 2, "movementBudget": 0.25},
     )
     with FlowRun(tmp_path, [flow], drivers=2) as run:
-        wait_until(run.settled, within_s=60)
-        before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
+        wait_until(run.settled)
+        before = wait_until(lambda: settled(run, PARTITIONS))
         full, light = sorted(before)
         # All that is heavy lies in one task: 100 records for each one of the others.
         heavy = sorted(at.partition for at in assigned(before[full]))
@@ -104,7 +104,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
 
             began = time.monotonic()
             wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
-            after = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
+            after = wait_until(lambda: settled(run, PARTITIONS))
             moved = {at.partition for at in assigned(after[light]) - assigned(before[light])}
             assert moved < set(heavy)
             # In none, between the two; a look may come too late to see each of them there.
@@ -122,17 +122,16 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             print(f"silence of partitions with 300 records/s, s: {figures}")
 
             # Another connector goes on with this split.
-            drivers = {unit["driverName"] for unit in wait_until(run.settled, within_s=60)}
-            (connector,) = wait_until(lambda: run.units("SourceConnector"), within_s=60)
+            drivers = {unit["driverName"] for unit in wait_until(run.settled)}
+            (connector,) = wait_until(lambda: run.units("SourceConnector"))
             (other,) = drivers - {connector["driverName"]}
             assert main(["move", connector["name"], other]) == 0
             wait_until(
                 lambda: [unit["driverName"] for unit in run.units("SourceConnector")],
-                within_s=60,
                 until=partial(eq, [other]),
             )
             make_topic(spec(east), f"{name}-later", 1)
-            grown = wait_until(lambda: settled(run, PARTITIONS + 1), within_s=60)
+            grown = wait_until(lambda: settled(run, PARTITIONS + 1))
             for task, now in grown.items():
                 assert assigned(after[task]) <= assigned(now)
         assert run.stop() == 0
@@ -161,10 +160,10 @@ def test_a_new_topic_touches_one_task_only(
         FlowRun(tmp_path, [flow], drivers=2) as run,
         Load(spec(east), name, PARTITIONS, per_second=400),
     ):
-        wait_until(run.settled, within_s=60)
-        before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
+        wait_until(run.settled)
+        before = wait_until(lambda: settled(run, PARTITIONS))
         make_topic(spec(east), f"{name}-later", 1)
-        after = wait_until(lambda: settled(run, PARTITIONS + 1), within_s=60)
+        after = wait_until(lambda: settled(run, PARTITIONS + 1))
         touched = [
             task
             for task in before

@@ -92,11 +92,10 @@ def test_metrics_and_three_edits_under_load(
             }
 
         with Load(spec(east), orders, 4, per_second=200):
-            wait_until(run.settled, within_s=60)
-            wait_until(partial(get, run, "/readyz"), within_s=60, until=partial(eq, "200 ok\n"))
+            wait_until(run.settled)
+            wait_until(partial(get, run, "/readyz"), until=partial(eq, "200 ok\n"))
             served = wait_until(
                 partial(metrics, run),
-                within_s=60,
                 until=lambda found: asked_by_the_dashboard() - found.keys() <= NOT_HERE,
             )
             assert {one["pod"] for one in served["headrace_task_partitions"]} == {
@@ -104,22 +103,22 @@ def test_metrics_and_three_edits_under_load(
                 "driver-2",
             }
             assert get(run, "/").startswith("200 <!doctype html>")
-            wait_until(partial(shown_by_the_dashboard, run, "Records copied"), within_s=60)
+            wait_until(partial(shown_by_the_dashboard, run, "Records copied"))
             before = owned()
 
             edit(topics={"include": [orders, late]})
-            wait_until(lambda: run.status().get("partitions"), within_s=60, until=partial(eq, 8))
+            wait_until(lambda: run.status().get("partitions"), until=partial(eq, 8))
             assert owned() == before, "tasks take more partitions where they are"
 
             edit(tasks={"max": 3})
-            wait_until(lambda: len(run.settled()), within_s=60, until=partial(eq, 3))
+            wait_until(lambda: len(run.settled()), until=partial(eq, 3))
             assert before.items() <= owned().items(), (
                 "the new task takes partitions, no other moves"
             )
             applied = generation()
 
             edit(tasks={"max": 0})
-            notices = wait_until(lambda: run.status().get("notices"), within_s=60)
+            notices = wait_until(lambda: run.status().get("notices"))
             assert "spec.tasks.max: got 0, must be at least 1" in notices[0]
             assert generation() == applied
             assert len(run.units()) == 3
@@ -128,7 +127,6 @@ def test_metrics_and_three_edits_under_load(
                 lambda topic=topic: compare(
                     read(spec(east), topic), read(spec(west), f"east.{topic}")
                 ),
-                within_s=60,
                 until=partial(eq, Comparison(missing=0, repeated=0, in_order=True)),
             )
         assert run.stop() == 0

@@ -39,7 +39,6 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
                 tasks = scene.tasks()
                 before = wait_until(
                     scene.run.units,
-                    within_s=60,
                     until=lambda units: (
                         {len(unit["standbys"]) for unit in units} == {standbys}
                         and len(units) >= PARTITIONS
@@ -52,14 +51,11 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
                 wait_until(
                     lambda lost=lost, victim=victim: all(
                         scene.holders().get(task) not in (None, victim) for task in lost
-                    ),
-                    within_s=60,
+                    )
                 )
                 over = time.monotonic()
                 wait_until(
-                    lambda over=over: observed(watch, over),
-                    within_s=60,
-                    until=lambda on: len(on) == PARTITIONS,
+                    lambda over=over: observed(watch, over), until=lambda on: len(on) == PARTITIONS
                 )
                 for partition, silence in watch.longest_silences(began).items():
                     (taken if tasks[partition] in lost else others).append(silence)
@@ -76,7 +72,7 @@ def test_standbys_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until, tasks={"standbys": 1}) as scene:
-        units = {unit["name"]: unit for unit in wait_until(scene.run.settled, within_s=60)}
+        units = {unit["name"]: unit for unit in wait_until(scene.run.settled)}
         assert len(units) == PARTITIONS
         both = {unit["driverName"] for unit in units.values()}
         assert all({u["driverName"], *u["standbys"]} == both for u in units.values())

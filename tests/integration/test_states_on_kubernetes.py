@@ -20,7 +20,6 @@ from support.records import arrived, compare, make_topic, numbered, produce, rea
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
-LONG_S = 120.0
 
 ASKED = {
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
@@ -68,16 +67,14 @@ def test_running_paused_stopped_and_on(
         }
 
     def says(reason: str) -> None:
-        wait_until(
-            lambda: ready(resources, name), within_s=LONG_S, until=partial(eq, ("True", reason))
-        )
+        wait_until(lambda: ready(resources, name), until=partial(eq, ("True", reason)))
 
     produce(spec(east), topic, numbered(200, 2))
     one_driver = {"replicas": 1, "leaseSeconds": 60}  # which is not lost on a busy machine
     resources.apply(
         manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers=one_driver)
     )
-    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
+    wait_until(lambda: arrived(spec(west), copy), until=partial(eq, 200))
     says("Running")
 
     def pause(*items: dict[str, str]) -> None:
@@ -97,25 +94,23 @@ def test_running_paused_stopped_and_on(
 
     before = held()
     pause({"topic": topic, "partitions": "1"})
-    wait_until(paused, within_s=LONG_S, until=lambda message: f"{topic}/1" in message)
+    wait_until(paused, until=lambda message: f"{topic}/1" in message)
     produce(spec(east), topic, numbered(100, 2, first=200))
-    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 250))
+    wait_until(lambda: arrived(spec(west), copy), until=partial(eq, 250))
     # Heartbeats are one more, where the source has them. A task's partitions count once it reports.
     wait_until(
         lambda: resources.condition(name, "Ready")["message"],
-        within_s=LONG_S,
         until=partial(re.search, r"1 of [23] partitions are paused"),
     )
     pause()
-    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
-    wait_until(paused, within_s=LONG_S, until=lambda message: not message)
+    wait_until(lambda: arrived(spec(west), copy), until=partial(eq, 300))
+    wait_until(paused, until=lambda message: not message)
     assert held() == before, "no task was restarted"
 
     turn("Paused")
-    wait_until(phases, within_s=LONG_S, until=partial(eq, {"Paused"}))
+    wait_until(phases, until=partial(eq, {"Paused"}))
     wait_until(
         lambda: resources.condition(name, "Ready").get("message", ""),
-        within_s=LONG_S,
         until=lambda message: "paused" in message,
     )
     assert ready(resources, name) == ("True", "Running")
@@ -124,7 +119,7 @@ def test_running_paused_stopped_and_on(
 
     turn("Stopped")
     says("Stopped")
-    wait_until(kubelet.pods, within_s=LONG_S, until=lambda left: not left)
+    wait_until(kubelet.pods, until=lambda left: not left)
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
     assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
     # Nothing was copied since it paused.
@@ -132,6 +127,6 @@ def test_running_paused_stopped_and_on(
 
     turn("Running")
     says("Running")
-    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 400))
+    wait_until(lambda: arrived(spec(west), copy), until=partial(eq, 400))
     found = compare(read(spec(east), topic), read(spec(west), copy))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)

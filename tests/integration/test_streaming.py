@@ -21,7 +21,6 @@ from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
 Record = tuple[int, bytes | None]
-WITHIN_S = 120.0
 
 
 @contextmanager
@@ -80,7 +79,7 @@ def test_a_job_with_its_own_checkpoint_goes_on_at_the_target(
                 before = read(east)
                 assert before == positions(east, topic)
                 RandomLog(client, topic, "second").fill(20)
-                wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+                wait_until(differ, until=lambda found: not found)
         records = positions(east, topic)
         east.stop()
         assert read(west) == records[len(before) :]

@@ -89,13 +89,13 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
     produce(spec(east), topic, numbered(3, 1))
 
     with copying(topic, east, west, mover) as scene:
-        wait_until(scene.behind, within_s=60, until=lambda now: now == (5, 4))
+        wait_until(scene.behind, until=lambda now: now == (5, 4))
         scene.clock.skipped_s += 71
-        (found,) = wait_until(scene.conditions, within_s=60)
+        (found,) = wait_until(scene.conditions)
         assert f"{scene.at} from offset 5 on, 4 offsets wait since" in found.message
         producer.abort_transaction(30)
-        wait_until(scene.conditions, within_s=60, until=lambda conditions: conditions == ())
-        wait_until(scene.behind, within_s=60, until=lambda now: now[1] == 0)
+        wait_until(scene.conditions, until=lambda conditions: conditions == ())
+        wait_until(scene.behind, until=lambda now: now[1] == 0)
     assert arrived(spec(west), f"east.{topic}") == 8
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_batch_is_a_problem_of_its_partition_and_nothing_behind_it_is_
             scene.observe()
             return [problem.error for problem in scene.lane.problems()]
 
-        (error,) = wait_until(problems, within_s=60)
+        (error,) = wait_until(problems)
         assert isinstance(error, Fatal)
         assert f"could not read {scene.at} offset 2 of east" in str(error)
         scene.lane.settle(30)
@@ -188,9 +188,7 @@ def test_the_batch_mover_stops_before_a_damaged_batch(
     flow = manifest(unique("damaged"), east, west, topic)
     with FlowRun(tmp_path, [flow]) as run:
         ready = wait_until(
-            lambda: run.condition("Ready"),
-            within_s=90,
-            until=lambda found: "offset" in found.get("message", ""),
+            lambda: run.condition("Ready"), until=lambda found: "offset" in found.get("message", "")
         )
         assert f"{topic}-0" in ready["message"]
     assert arrived(spec(west), f"east.{topic}") <= 2
@@ -201,8 +199,8 @@ def test_a_batch_that_the_client_leaves_without_a_word_is_found(
 ) -> None:
     damage(east, topic, claim_a_record_longer_than_its_batch)
     with copying(topic, east, west) as scene:
-        wait_until(scene.behind, within_s=60, until=lambda now: now == (2, 3))
+        wait_until(scene.behind, until=lambda now: now == (2, 3))
         scene.clock.skipped_s += 71
-        (error,) = wait_until(scene.observe, within_s=60).values()
+        (error,) = wait_until(scene.observe).values()
         assert isinstance(error, Retriable)
         assert f"could not read {scene.at} offset 2 of east" in str(error)

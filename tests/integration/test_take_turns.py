@@ -13,6 +13,7 @@ import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
 from support.mirror_client import mirror_client
+from support.patience import WITHIN_S
 from support.records import Load, arrived, compare, make_topic, read, unique
 
 from headrace.sandbox import ClusterPlan, Sandbox, start_mirror_maker
@@ -43,7 +44,7 @@ def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[byt
 def headrace(*words: str) -> tuple[int, str]:
     """A command, its exit code and what it printed."""
     command = [sys.executable, "-m", "headrace", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -96,9 +97,9 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
             with Load(spec(east), topic, 2, 100):
                 with mirror_maker(sandbox, topic) as mirror:
                     more = 250
-                    wait_until(copied_more, within_s=60)
+                    wait_until(copied_more)
                     commit(east, group, topic, {0: 100, 1: 110})
-                    wait_until(lambda: len(answers()) == 2, within_s=60)
+                    wait_until(lambda: len(answers()) == 2)
                     said = answers()
                     file = tmp_path / f"{name}.yaml"
                     FlowRun.write(file, [flow])
@@ -113,37 +114,37 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
 
                 with FlowRun(tmp_path, [flow]) as run:
                     more = sum(before.values()) + 100
-                    wait_until(copied_more, within_s=60)
+                    wait_until(copied_more)
                     assert not_lower(answers(), said)
                     commit(east, group, topic, {0: before[0] + 20, 1: 120})
-                    wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0], within_s=60)
+                    wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0])
                     assert not_lower(answers(), said)
                     said = answers()
                     code, printed = headrace("export", "mm2", name)
                     assert (code, "is not stopped" in printed) == (3, True), printed
                     assert headrace("pause", "--stop", name)[0] == 0
-                    wait_until(lambda: not any(u["driverName"] for u in run.units()), within_s=60)
+                    wait_until(lambda: not any(u["driverName"] for u in run.units()))
                     mm2("export", name)
                 done = compare(read(spec(east), topic), read(spec(west), copy))
                 assert (done.repeated, done.in_order) == (0, True)
 
                 more = arrived(spec(west), copy) + 100
                 with mirror_maker(sandbox, topic):
-                    wait_until(copied_more, within_s=60)
+                    wait_until(copied_more)
                 assert not_lower(answers(), said)
                 before = {n: len(found) for n, found in read(spec(west), copy).items()}
                 code, printed = headrace("import", "mm2", "-f", str(file))
                 assert (code, "--again" in printed) == (3, True), printed
                 imported = ("-f", str(file), "--again")
                 dry_run = ("import", "mm2", *imported, "--dry-run")  # its worker is missed first
-                wait_until(lambda: headrace(*dry_run)[0] == 0, within_s=60)
+                wait_until(lambda: headrace(*dry_run)[0] == 0)
                 again = goes_on(mm2("import", *imported), topic)
             doubled = sum(before[n] - again[n] for n in again)
             with FlowRun(tmp_path, [flow]) as run:
-                wait_until(run.status, within_s=60)
+                wait_until(run.status)
                 assert headrace("resume", name)[0] == 0, "it was stopped by the command"
                 more = arrived(spec(east), topic) + doubled - 1
-                wait_until(copied_more, within_s=60)
+                wait_until(copied_more)
                 done = compare(read(spec(east), topic), read(spec(west), copy))
                 assert (done.missing, done.repeated) == (0, doubled)
                 assert not_lower(answers(), said)

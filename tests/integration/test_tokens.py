@@ -105,7 +105,6 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
         def stalled_by(why: str) -> dict[str, Any]:
             found: dict[str, Any] = wait_until(
                 lambda: run.condition("Stalled"),
-                within_s=60,
                 until=lambda stalled: why in stalled.get("message", ""),
             )
             assert (found["reason"], run.ready()) == ("AuthenticationFailed", False)
@@ -113,18 +112,18 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
 
         refused = stalled_by(REFUSED)
         mounted.write("issuer-client", {"secret": SECRET.encode()})
-        wait_until(lambda: arrived(spec(target), copy) > 300, within_s=60)
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(spec(target), copy) > 300)
+        wait_until(run.ready)
         before = len(issuer.issued)
-        wait_until(lambda: len(issuer.issued) > before + 2, within_s=60)  # two processes
-        wait_until(run.ready, within_s=60)  # tokens are replaced while all goes on
+        wait_until(lambda: len(issuer.issued) > before + 2)  # two processes
+        wait_until(run.ready)  # tokens are replaced while all goes on
         assert "stalled: checking the claim" not in run.output
         issuer.stop()
         away = stalled_by(f"the token endpoint {issuer.url} refuses connections")
         until_then = load.sent
         issuer.start()
-        wait_until(lambda: arrived(spec(target), copy) > until_then, within_s=60)
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: arrived(spec(target), copy) > until_then)
+        wait_until(run.ready)
         assert not run.condition("Stalled")
         seen = command_lines()
     with FlowRun(tmp_path, [document], *secrets, "--until-caught-up") as last:
@@ -188,7 +187,7 @@ def test_a_mirror_test_gets_a_verdict(
     report, options = tmp_path / "report", ("--secrets", str(mounted.folder))
     seen: list[str] = []
     with FlowRun(tmp_path, [flow(name, issuer, locked), test], *options) as run:
-        wait_until(run.status, within_s=60)
+        wait_until(run.status)
         command = verify_command(run.file, report, *options)
         with (tmp_path / "verify.log").open("wb") as log:
             verify = subprocess.Popen(command, stdout=log, stderr=log)

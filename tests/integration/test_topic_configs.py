@@ -32,20 +32,20 @@ def test_settings_follow_the_source_and_those_of_the_target_stay(
 
     flow = manifest("set", east, west, topic, there, topicConfigs={"intervalSeconds": 1})
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), until=lambda found: found == wanted)
         both = {"retention.ms": "86400000", "segment.ms": "3600000"}
-        wait_until(partial(own, f"east.{there}"), within_s=60, until=lambda found: found == both)
+        wait_until(partial(own, f"east.{there}"), until=lambda found: found == both)
 
         set_topic(spec(west), copy, "max.message.bytes", "1000")
-        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), until=lambda found: found == wanted)
         set_topic(spec(east), topic, "max.message.bytes", "3000000")
         wanted["max.message.bytes"] = "3000000"
-        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), until=lambda found: found == wanted)
         Admin(spec(east)).change_topic_configs({topic: {"max.message.bytes": None}})
         del wanted["max.message.bytes"]
-        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), until=lambda found: found == wanted)
 
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         assert "not synchronized" not in str(run.condition("Ready"))
     assert own(f"east.{there}") == both
 
@@ -59,10 +59,10 @@ def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
     wanted = {"mode": "DryRun", "delaySeconds": 1}
     flow = manifest("deletes", east, west, made, there, stays, topicDeletion=wanted, discovery=FAST)
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(run.ready, within_s=60)
+        wait_until(run.ready)
         for topic in (made, there):
             produce(spec(east), topic, numbered(10, 1))
-            wait_until(partial(arrived, spec(west), f"east.{topic}"), within_s=60)
+            wait_until(partial(arrived, spec(west), f"east.{topic}"))
         source.delete_topic(made)
         source.delete_topic(there)
         would = ("DeletionDryRun", f"would be deleted: east.{made}")
@@ -71,13 +71,13 @@ def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
             found = run.condition("TopicDeletion")
             return found.get("reason", ""), found.get("message", "")
 
-        wait_until(condition, within_s=60, until=lambda found: found == would)
+        wait_until(condition, until=lambda found: found == would)
         assert f"east.{made}" in target.topics()
         flow["spec"]["topicDeletion"] = {**wanted, "mode": "Enabled"}
         FlowRun.write(run.file, [flow])
         run.process.send_signal(signal.SIGHUP)
         done = ("CopiesDeleted", f"deleted: east.{made}")
-        wait_until(condition, within_s=60, until=lambda found: found == done)
+        wait_until(condition, until=lambda found: found == done)
         kept = {f"east.{topic}" for topic in (there, stays)}
-        wait_until(target.topics, within_s=60, until=lambda found: f"east.{made}" not in found)
+        wait_until(target.topics, until=lambda found: f"east.{made}" not in found)
         assert kept <= target.topics().keys()

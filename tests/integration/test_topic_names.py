@@ -47,11 +47,9 @@ def test_topics_are_copied_under_the_names_of_the_map(
 
     with FlowRun(tmp_path, [flow]) as run:
         for topic in topics:
-            wait_until(lambda topic=topic: copied(topic), within_s=60)
-        wait_until(
-            lambda: committed(west, f"{name}-billing") == {0: (20, ""), 1: (30, "")}, within_s=60
-        )
-        wait_until(run.ready, within_s=60)
+            wait_until(lambda topic=topic: copied(topic))
+        wait_until(lambda: committed(west, f"{name}-billing") == {0: (20, ""), 1: (30, "")})
+        wait_until(run.ready)
     assert not read(spec(west), a), "no topic of the source's old name"
 
 
@@ -72,10 +70,10 @@ def test_a_plug_in_names_topics(
     topic = make_topic(spec(east), name, 1)
     produce(spec(east), topic, numbered(100, 1))
     with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "suffix"})]) as run:
-        wait_until(lambda: len(read(spec(west), f"{topic}.east").get(0, [])) == 100, within_s=60)
-        wait_until(run.ready, within_s=60)
+        wait_until(lambda: len(read(spec(west), f"{topic}.east").get(0, [])) == 100)
+        wait_until(run.ready)
     with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "raises"})]) as run:
-        wait_until(lambda: errors(run), within_s=60, until=lambda found: SAID in found)
+        wait_until(lambda: errors(run), until=lambda found: SAID in found)
 
 
 SAID = "policy raises: target_topic("

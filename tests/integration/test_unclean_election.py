@@ -54,7 +54,7 @@ def let_the_other_lead(cluster: Cluster, topic: str, wait_until: WaitUntil) -> N
 
     cluster.broker(1).kill()
     cluster.broker(2).start()
-    wait_until(leader, within_s=60, until=lambda leads: leads == 2)
+    wait_until(leader, until=lambda leads: leads == 2)
 
 
 def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is_data_loss(
@@ -73,7 +73,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
     produce(spec(source), topic, numbered(200, 1))  # Offset 150 is there again, another record.
 
     with FlowRun(tmp_path, [flow]) as run:
-        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
     assert f"{topic}-0 on unclean" in str(lost)
     assert "ended at offset 100, but offsets up to 149 were copied" in str(lost)
     assert arrived(spec(west), f"unclean.{topic}") == 150
@@ -107,7 +107,7 @@ def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss
         FlowRun(tmp_path, [flow]),
         closing(ProgressLog(spec(unclean), east.name, KAFKA, time)) as progress,
     ):
-        wait_until(end, within_s=60, until=lambda found: found == 100)
+        wait_until(end, until=lambda found: found == 100)
         unclean.broker(2).kill()
         produce(spec(east), topic, numbered(50, 1, first=100))
         progress.start()
@@ -116,14 +116,14 @@ def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss
             stored = progress.entries().values()
             return [one.target_seen.offset for one in stored if one.target_seen is not None]
 
-        wait_until(seen, within_s=60, until=lambda found: 150 in found)
+        wait_until(seen, until=lambda found: 150 in found)
 
     let_the_other_lead(unclean, copy.topic, wait_until)
     with wire_client(spec(unclean)) as client:
         write_markers(client, copy, 60)
-    wait_until(end, within_s=60, until=lambda found: found >= 160)
+    wait_until(end, until=lambda found: found >= 160)
 
     with FlowRun(tmp_path, [flow]) as run:
-        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
     assert f"{copy} on unclean" in str(lost)
     assert "went on at offset 100, but all below 150 were acknowledged" in str(lost)

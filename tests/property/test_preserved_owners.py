@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_broker import WITHIN_S, serving
+from support.fake_broker import serving
 from support.fake_kafka import FakeClock, FakeCluster, FakeLog
+from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition

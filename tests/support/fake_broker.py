@@ -21,6 +21,7 @@ from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta
 from support.batches import encoded
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.wire.connection import Connection
@@ -56,8 +57,6 @@ class Silence:
     """No answer."""
 
 
-WITHIN_S = 20.0
-"""For what takes milliseconds on a quiet machine."""
 END_TXN = 26
 ACCEPTED = EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=ErrorCode.none)
 

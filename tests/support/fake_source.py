@@ -14,7 +14,6 @@ from support.batches import record_batch
 from support.fake_broker import (
     NOT_THROTTLED,
     TOPIC_ID,
-    WITHIN_S,
     FakeBroker,
     Raw,
     Request,
@@ -22,6 +21,7 @@ from support.fake_broker import (
     Told,
     metadata_of,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError

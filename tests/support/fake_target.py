@@ -14,7 +14,6 @@ from support.batches import record_batch
 from support.fake_broker import (
     NOT_THROTTLED,
     TOPIC_ID,
-    WITHIN_S,
     Answer,
     FakeBroker,
     Raw,
@@ -24,6 +23,7 @@ from support.fake_broker import (
     Told,
     metadata_of,
 )
+from support.patience import WITHIN_S
 from support.wire_kafka import epoch_ends
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import yaml
+from support.patience import WITHIN_S
 from support.records import LINGER
 
 from headrace.api import ClusterAccess, ClusterSpec
@@ -91,7 +92,7 @@ class FlowRun:
         """Wait for its end; the exit code."""
         return self.process.wait(within_s)
 
-    def stop(self, within_s: float = 60) -> int:
+    def stop(self, within_s: float = WITHIN_S) -> int:
         """End it as a service manager does; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.end(within_s)

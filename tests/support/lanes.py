@@ -17,7 +17,6 @@ from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
 from headrace.sandbox import Cluster
 
-WITHIN_S = 60.0
 TASK = TaskId("orders", "SourceTask", 0)
 
 
@@ -75,7 +74,7 @@ def run_until_caught_up(
         state = lane.state()
         return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
 
-    wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+    wait_until(behind, until=lambda left: not left)
 
 
 def copy_in_transactions(
@@ -98,14 +97,14 @@ def copy_in_transactions(
             state = lane.state()
             left = {one: state[one] for one in at if state[one].acknowledged < ends[one]}
             if left and transactions.uncommitted:
-                wait_until(transactions.cut, within_s=WITHIN_S, until=lambda cut: cut is not None)
+                wait_until(transactions.cut, until=lambda cut: cut is not None)
                 outcomes: list[HeadraceError | None] = []
                 transactions.commit({}, outcomes.append)
-                wait_until(lambda: outcomes, within_s=WITHIN_S)
+                wait_until(lambda: outcomes)
                 assert outcomes == [None]
             return left
 
-        wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+        wait_until(behind, until=lambda left: not left)
         assert lane.in_flight == 0
         lane.settle(5)
     return copied

@@ -13,6 +13,7 @@ from typing import Any
 
 import urllib3
 from cluster.api_server import ApiServer
+from support.patience import WITHIN_S
 
 from headrace.assign import TaskId
 
@@ -60,7 +61,7 @@ class Driver:
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
             )
 
-    def end(self, number: signal.Signals = signal.SIGTERM, within_s: float = 60) -> int:
+    def end(self, number: signal.Signals = signal.SIGTERM, within_s: float = WITHIN_S) -> int:
         """Send a signal and wait for the end; the exit code."""
         self.process.send_signal(number)
         return self.process.wait(within_s)

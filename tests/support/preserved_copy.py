@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from support.patience import WITHIN_S
+
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.offsets import Holes
 from headrace.errors import HeadraceError, Retriable
@@ -31,8 +33,6 @@ from headrace.movers.preserved.owner import Closer, identified
 from headrace.movers.preserved.plan import planned, trailing
 from headrace.movers.preserved.starting import Pair, Starts
 from headrace.movers.preserved.writer import Writer
-
-WITHIN_S = 120.0
 
 
 class Copier:

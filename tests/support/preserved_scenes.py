@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from support.fake_broker import WITHIN_S, Serve, serving
+from support.fake_broker import Serve, serving
 from support.fake_kafka import MARKER, FakeKafka, FakeLog, FakeRecord
+from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 

@@ -5,10 +5,11 @@ from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
+from support.patience import WITHIN_S
+
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer
 
-WITHIN_S = 120.0
 CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
 """Of a broker that compacts at once what may be compacted."""
 KEPT = {"retention.ms": "-1"}

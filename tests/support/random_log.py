@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from support.patience import WITHIN_S
 from support.records import unique
 from support.stored import CODECS, content, sealed
 
@@ -32,7 +33,6 @@ from headrace.kafka.wire import (
     start,
 )
 
-WITHIN_S = 60.0
 _TRANSACTIONAL = 0x10
 _ATTRIBUTES, _PRODUCER = struct.Struct(">h"), struct.Struct(">qhi")
 _ATTRIBUTES_AT, _PRODUCER_AT = 21, 43

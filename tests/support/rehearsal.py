@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from support.flows import FlowRun, manifest
 from support.groups import committed, member
+from support.patience import WITHIN_S
 
 from headrace.sandbox import Cluster
 
@@ -42,7 +43,7 @@ def flow(name: str, source: Cluster, target: Cluster, topic: str, **more: Any) -
 def headrace(*words: str) -> tuple[int, str]:
     """A command, its exit code and what it printed."""
     command = [sys.executable, "-m", "headrace", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -58,7 +59,7 @@ def reverse(*flow: str) -> tuple[dict[str, Any], str]:
     """The manifest of the flow back, and what is said beside it. ``flow``: its name, or ``-f`` and
     its manifest's file."""
     command = [sys.executable, "-m", "headrace", "reverse", *flow]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout), done.stderr
 

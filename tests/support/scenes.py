@@ -33,18 +33,17 @@ class Scene:
             if unit.get("phase") == "Running" and unit["driverName"] == unit["assignedTo"]
         }
 
-    def settle(self, drivers: int, within_s: float = 60) -> dict[str, str]:
+    def settle(self, drivers: int) -> dict[str, str]:
         """Wait until all tasks run on so many drivers; who held them then."""
         on: dict[str, str] = self._wait_until(
             self.holders,
-            within_s=within_s,
             until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,
         )
         return on
 
     def epochs(self) -> dict[str, int]:
         """The epoch of each source task."""
-        units = self._wait_until(self.run.units, within_s=60)
+        units = self._wait_until(self.run.units)
         return {unit["name"]: unit["epoch"] for unit in units}
 
     def tasks(self) -> dict[int, str]:
@@ -60,9 +59,7 @@ class Scene:
                 for number in parse_ranges(packed["partitions"])
             }
 
-        found: dict[int, str] = self._wait_until(
-            owners, within_s=60, until=lambda of: len(of) == PARTITIONS
-        )
+        found: dict[int, str] = self._wait_until(owners, until=lambda of: len(of) == PARTITIONS)
         return found
 
     def process(self, driver: str) -> psutil.Process:
@@ -88,7 +85,7 @@ def flow_under_load(
         scene = Scene(run, wait_until)
         scene.settle(drivers["replicas"])
         yield scene
-        wait_until(lambda: len(scene.holders()) == PARTITIONS, within_s=60)
+        wait_until(lambda: len(scene.holders()) == PARTITIONS)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:
         assert rest.end(60) == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))

@@ -7,7 +7,7 @@ import psutil
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as KafkaPartition
 from support.flows import spec
-from support.preserved_topics import WITHIN_S
+from support.patience import WITHIN_S
 from support.random_log import wire_client
 from support.torture_scene import Scene
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, spec
-from support.preserved_topics import KEPT, WITHIN_S, bounds
+from support.preserved_topics import KEPT, bounds
 from support.torture_load import Reports
 
 from headrace.kafka import Admin
@@ -85,4 +85,4 @@ class Scene:
 
     def wait(self, poll: Callable[[], Any], until: Callable[[Any], bool] = bool) -> Any:
         """For what ``poll`` returns once ``until`` holds of it."""
-        return self._wait_until(poll, within_s=WITHIN_S, until=until, every_s=0.2)
+        return self._wait_until(poll, until=until, every_s=0.2)

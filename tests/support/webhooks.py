@@ -24,7 +24,7 @@ def failing_webhook(api: Kubectl, namespace: str, wait_until: Callable[..., Any]
 
     api.apply(_webhook(name, namespace))
     try:
-        wait_until(refuses, within_s=60)
+        wait_until(refuses)
         yield
     finally:
         api.kubectl("delete", "validatingwebhookconfiguration", name)

@@ -18,7 +18,6 @@ from support.fake_broker import (
     END_TXN,
     NOT_THROTTLED,
     TOPIC_ID,
-    WITHIN_S,
     FakeBroker,
     Raw,
     Serve,
@@ -26,6 +25,7 @@ from support.fake_broker import (
     Told,
     metadata_of,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 from support.fake_broker import (
     ACCEPTED,
     END_TXN,
-    WITHIN_S,
     Raw,
     Request,
     Serve,
@@ -23,6 +22,7 @@ from support.fake_broker import (
     framed,
     served,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.errors import Unreachable

@@ -4,7 +4,7 @@ import socket
 import threading
 
 import pytest
-from support.fake_broker import WITHIN_S
+from support.patience import WITHIN_S
 
 from headrace.errors import GaveUp
 from headrace.kafka.wire.loop import READ, Loop

@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 from kio.static.primitive import i64Timedelta
-from support.fake_broker import ACCEPTED, END_TXN, WITHIN_S, FakeBroker, Serve, connect, end_txn
+from support.fake_broker import ACCEPTED, END_TXN, FakeBroker, Serve, connect, end_txn
+from support.patience import WITHIN_S
 from support.security import Mounted, access
 from support.token_endpoint import authentication, running_token_endpoint, secrets_of
 

@@ -15,10 +15,11 @@ from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
 from support.batches import record_batch
-from support.fake_broker import WITHIN_S, Serve
+from support.fake_broker import Serve
 from support.fake_source import FakeSource
 from support.fake_target import FakeTarget, Fault, Refusal
 from support.join_helper import BrokenHelper, compiled
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification

@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from support.fake_broker import WITHIN_S, Serve
+from support.fake_broker import Serve
 from support.fake_source import FETCH, FakeSource, Reading
+from support.patience import WITHIN_S
 
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import Loop

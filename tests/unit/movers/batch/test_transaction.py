@@ -14,13 +14,13 @@ from support.fake_broker import (
     ACCEPTED,
     END_TXN,
     NOT_THROTTLED,
-    WITHIN_S,
     FakeBroker,
     Raw,
     Serve,
     metadata_of,
 )
 from support.fake_target import Appending, FakeTarget
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError, Retriable

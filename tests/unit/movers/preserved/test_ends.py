@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.fake_broker import WITHIN_S, serving
+from support.fake_broker import serving
 from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
+from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
