@@ -179,7 +179,7 @@ class Copying:
         if lane is None:
             return 0
         self._context.stall_detector.beat()
-        if self._stalls_seen != self._context.stall_detector.stalls:
+        if self._may_be_replaced:
             self._log.warning("stalled: checking the claim")
             self._renew()
             return 0
@@ -198,6 +198,13 @@ class Copying:
         if moved:
             self._progress.moved()
         return moved if lane.polled else 0
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """Whether another driver may have taken the task meanwhile, and the target would take what
+        both send: a target that fences owners refuses it, and the lane then says so."""
+        stalled = self._stalls_seen != self._context.stall_detector.stalls
+        return stalled and self._context.mover.fencing is None
 
     def _run(self, lane: Lane) -> int:
         if self._progress.unanswered:
