@@ -41,11 +41,14 @@ from headrace.kafka.principal import principal_of
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.rights import Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import MECHANISMS, protocol
+from headrace.kafka.share_group_admin import SHARE
 from headrace.kafka.topic_admin import Topic
 from headrace.kafka.topic_config_admin import TopicConfig
+from headrace.kafka.wire import NoShareGroups
 
 __all__ = [
     "MECHANISMS",
+    "SHARE",
     "AccessDenied",
     "AclAdmin",
     "Admin",
@@ -56,6 +59,7 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "NoShareGroups",
     "Operation",
     "Position",
     "Producer",

@@ -43,7 +43,7 @@ class TlsFailed(AccessDenied):
 
 
 class GroupActive(Retriable):
-    """A consumer group has members, and takes the commits of these only."""
+    """A group has members, and takes the offsets of these only."""
 
 
 _DAMAGED = (
@@ -90,6 +90,7 @@ _LOGIN = {
     KafkaError._AUTHENTICATION,
 }
 _OF_MEMBERS = {
+    KafkaError.NON_EMPTY_GROUP,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,

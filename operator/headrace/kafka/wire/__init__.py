@@ -17,6 +17,7 @@ from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
     Garbled,
+    NoShareGroups,
     Refused,
     RefusedForGood,
     UnreadableBatch,
@@ -74,6 +75,7 @@ from headrace.kafka.wire.records import (
     stored_records,
 )
 from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.share_groups import set_share_starts, share_starts, used_share_groups
 from headrace.kafka.wire.stamp import Stamped, sequence_after, stamped
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
 from headrace.kafka.wire.view import Leadership, View, led_by
@@ -104,6 +106,7 @@ __all__ = [
     "Leadership",
     "Listed",
     "Loop",
+    "NoShareGroups",
     "Outcome",
     "Produced",
     "ProducerIdentity",
@@ -143,6 +146,8 @@ __all__ = [
     "read_batch",
     "refusal",
     "sequence_after",
+    "set_share_starts",
+    "share_starts",
     "split_batches",
     "stamped",
     "start",
@@ -150,4 +155,5 @@ __all__ = [
     "stored_records",
     "unreadable",
     "unwritable",
+    "used_share_groups",
 ]

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka.wire.errors import ConnectionLost, Garbled
 from headrace.kafka.wire.frames import Buffers, FrameReader
 from headrace.kafka.wire.loop import READ, WRITE, Loop, Timer
-from headrace.kafka.wire.protocol import Call, Headers, throttle_ms
+from headrace.kafka.wire.protocol import SPOKEN, Call, Headers, throttle_ms
 from headrace.kafka.wire.replies import Reply
 from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
 
@@ -48,6 +48,8 @@ class Connection:
         self.server = server
         self.closed_by: HeadraceError | None = None
         """Why it ended; ``None``: it is open."""
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        """The oldest and the newest that the broker serves, by key of the request."""
         self._loop, self._transport, self._headers = loop, transport, headers
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
@@ -68,6 +70,11 @@ class Connection:
     def load(self) -> int:
         """How many requests have no answer yet."""
         return len(self._waiting) + len(self._in_flight)
+
+    def serves(self, api_key: int) -> bool:
+        """Whether the broker takes this request, in the version that this client speaks."""
+        least, most = self.versions.get(api_key, (0, -1))
+        return least <= SPOKEN[api_key] <= most
 
     def send(
         self, call: Call[A], *, timeout_s: float | None = None, during_login: bool = False

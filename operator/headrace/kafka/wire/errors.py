@@ -35,6 +35,10 @@ class UnsupportedBroker(Fatal):
     """A broker that does not serve a version of a request that this client speaks."""
 
 
+class NoShareGroups(UnsupportedBroker):
+    """A broker without share groups (KIP-932), or without their start offsets."""
+
+
 class Refused(HeadraceError):
     """A broker answered with an error code: ``RefusedForNow`` or ``RefusedForGood``."""
 

@@ -3,7 +3,7 @@
 Each request is spoken in one version: the newest that brokers of Kafka 3.3 already served, which
 those of 4.3 still serve. One version means one code path, tested against all of them; later ones
 have nothing that replication needs so far. EndTxn stays below 5, whose brokers raise the producer
-epoch with each transaction (KIP-890).
+epoch with each transaction (KIP-890). Those of share groups are the oldest, of Kafka 4.1.
 """
 
 import io
@@ -15,10 +15,12 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.add_partitions_to_txn.v3 import AddPartitionsToTxnResponse
+from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsResponse
 from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.delete_records.v2 import DeleteRecordsResponse
 from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
+from kio.schema.describe_share_group_offsets.v0 import DescribeShareGroupOffsetsResponse
 from kio.schema.describe_transactions.v0 import DescribeTransactionsResponse
 from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.find_coordinator.v4 import FindCoordinatorResponse
@@ -31,6 +33,7 @@ from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
 from kio.schema.produce.v9 import ProduceResponse
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
+from kio.schema.share_group_describe.v1 import ShareGroupDescribeResponse
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
@@ -47,10 +50,12 @@ _RESPONSES: dict[tuple[int, int], type] = {
     (schema.__api_key__, schema.__version__): schema
     for schema in (
         AddPartitionsToTxnResponse,
+        AlterShareGroupOffsetsResponse,
         ApiVersionsResponse,
         DeleteRecordsResponse,
         DescribeAclsResponse,
         DescribeProducersResponse,
+        DescribeShareGroupOffsetsResponse,
         DescribeTransactionsResponse,
         EndTxnResponse,
         FindCoordinatorResponse,
@@ -62,10 +67,20 @@ _RESPONSES: dict[tuple[int, int], type] = {
         ProduceResponse,
         SaslAuthenticateResponse,
         SaslHandshakeResponse,
+        ShareGroupDescribeResponse,
     )
 }
 SPOKEN: dict[int, int] = dict([*_RESPONSES, FETCH])
 """Version of each request that this client may send, by its key."""
+SINCE_4_1 = frozenset(
+    schema.__api_key__
+    for schema in (
+        AlterShareGroupOffsetsResponse,
+        DescribeShareGroupOffsetsResponse,
+        ShareGroupDescribeResponse,
+    )
+)
+"""Requests that brokers need not serve."""
 
 _CORRELATION = struct.Struct(">i")
 _SIZE = struct.Struct(">i")

@@ -13,7 +13,7 @@ from headrace.kafka.errors import AuthenticationFailed
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
 from headrace.kafka.wire.loop import Loop
-from headrace.kafka.wire.protocol import SPOKEN, Call, Released, api_name, call
+from headrace.kafka.wire.protocol import SINCE_4_1, SPOKEN, Call, Released, api_name, call
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.sasl import exchange
 from headrace.kafka.wire.security import Login, Security
@@ -57,10 +57,12 @@ async def _check_versions(connection: Connection, timeout_s: float) -> None:
         raise UnsupportedBroker(
             f"{connection.server} does not report its versions: {response.error_code.name}"
         )
-    served: dict[int, tuple[int, int]] = {
-        api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+    served = connection.versions = {
+        int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys
     }
     for key, version in sorted(SPOKEN.items()):
+        if key in SINCE_4_1:
+            continue
         if key not in served:
             if key in _NOT_EVERYWHERE:
                 continue

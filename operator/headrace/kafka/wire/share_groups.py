@@ -1,0 +1,230 @@
+"""Share groups (KIP-932) at their coordinators: their start offsets, and whether they were used.
+
+Brokers serve these requests since Kafka 4.1. librdkafka has none of them.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TypeVar
+
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kio.schema.alter_share_group_offsets.v0.response import AlterShareGroupOffsetsResponse
+from kio.schema.describe_share_group_offsets.v0.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kio.schema.describe_share_group_offsets.v0.response import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import NoShareGroups, Refused, RefusedForGood, refusal
+from headrace.kafka.wire.offsets import by_topic
+from headrace.kafka.wire.protocol import SINCE_4_1, call
+
+T = TypeVar("T")
+Found = dict[str, T | HeadraceError]
+"""By group: the answer, or why there is none."""
+
+_GROUP = i8(0)  # the kind of coordinator
+_WITHIN_S = 5.0
+_FIRST_ASSIGNMENT = 2
+"""Assignment epoch of a group's first members. One that has had none has 1, or 0 before Kafka 4.3
+(KAFKA-20268), where it is 1 of the first members: of these, only the start offset tells."""
+_MOVES = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+}
+_DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
+
+
+async def share_starts(cluster: Cluster, groups: Iterable[str]) -> Found[dict[TopicPartition, int]]:
+    """The start offset of each partition that has one and whose topic the principal may describe.
+    Empty for a group that is absent, or no share group. Raises ``Unreachable``, ``AccessDenied``,
+    ``NoShareGroups``."""
+
+    async def ask(
+        connection: Connection, those: Collection[str]
+    ) -> Found[dict[TopicPartition, int]]:
+        request = DescribeShareGroupOffsetsRequest(
+            groups=tuple(
+                DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(one), topics=None)
+                for one in those
+            )
+        )
+        response = await connection.send(call(request, DescribeShareGroupOffsetsResponse))
+        return {one.group_id: _starts(cluster, one) for one in response.groups}
+
+    return await _at_coordinators(cluster, groups, ask)
+
+
+async def set_share_starts(
+    cluster: Cluster, starts: Mapping[str, Mapping[TopicPartition, int]]
+) -> Found[None]:
+    """Set them; a group that is absent is created (since Kafka 4.2). ``GroupActive`` of those that
+    have members. Raises as ``share_starts``."""
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
+        found: Found[None] = {}
+        for group in those:
+            request = _alter(group, starts[group])
+            response = await connection.send(call(request, AlterShareGroupOffsetsResponse))
+            found[group] = _not_set(cluster, group, response)
+        return found
+
+    return await _at_coordinators(cluster, starts, ask)
+
+
+async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bool]:
+    """Whether a group has, or ever had, members. Raises as ``share_starts``."""
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[bool]:
+        request = ShareGroupDescribeRequest(
+            group_ids=tuple(map(GroupId, those)), include_authorized_operations=False
+        )
+        response = await connection.send(call(request, ShareGroupDescribeResponse))
+        tried = "describe share group {} of " + cluster.name
+        return {
+            one.group_id: False
+            if one.error_code is ErrorCode.group_id_not_found
+            else _error(cluster, one.error_code, tried.format(one.group_id))
+            or bool(one.members)
+            or one.assignment_epoch >= _FIRST_ASSIGNMENT
+            for one in response.groups
+        }
+
+    return await _at_coordinators(cluster, groups, ask)
+
+
+def _starts(
+    cluster: Cluster, group: DescribeShareGroupOffsetsResponseGroup
+) -> dict[TopicPartition, int] | HeadraceError:
+    tried = f"read the start offsets of share group {group.group_id} of {cluster.name}"
+    if group.error_code is ErrorCode.group_id_not_found:
+        return {}
+    if error := _error(cluster, group.error_code, tried):
+        return error
+    found = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            at = TopicPartition(topic.topic_name, one.partition_index)
+            if one.error_code in _DELETED:
+                continue
+            if error := _error(cluster, one.error_code, f"{tried} for {at.topic}/{at.partition}"):
+                return error
+            if one.start_offset >= 0:
+                found[at] = int(one.start_offset)
+    return found
+
+
+def _alter(group: str, starts: Mapping[TopicPartition, int]) -> AlterShareGroupOffsetsRequest:
+    return AlterShareGroupOffsetsRequest(
+        group_id=GroupId(group),
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=TopicName(topic),
+                partitions=tuple(
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=i32(at.partition), start_offset=i64(offset)
+                    )
+                    for at, offset in those
+                ),
+            )
+            for topic, those in by_topic(list(starts.items()))
+        ),
+    )
+
+
+def _not_set(
+    cluster: Cluster, group: str, response: AlterShareGroupOffsetsResponse
+) -> HeadraceError | None:
+    tried = f"set the start offsets of share group {group} of {cluster.name}"
+    if response.error_code is ErrorCode.group_id_not_found:
+        why = "the group there is no share group; or it is absent, and Kafka older than 4.2"
+        return RefusedForGood(f"could not {tried}: {why}", response.error_code)
+    if error := _error(cluster, response.error_code, tried):
+        return error
+    for topic in response.responses:
+        for one in topic.partitions:
+            at = f"{topic.topic_name}/{one.partition_index}"
+            if error := _error(cluster, one.error_code, f"{tried} for {at}"):
+                return error
+    return None
+
+
+def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | None:
+    if code is ErrorCode.none:
+        return None
+    if code is ErrorCode.unsupported_version:
+        return NoShareGroups(
+            f"share groups are disabled on {cluster.name}: its feature share.version is 0"
+        )
+    return refusal(code, tried)
+
+
+async def _at_coordinators(
+    cluster: Cluster,
+    groups: Iterable[str],
+    ask: Callable[[Connection, Collection[str]], Awaitable[Found[T]]],
+) -> Found[T]:
+    """Ask for each group at its coordinator, again where that moves or loads."""
+    loop, backoff = cluster.loop, Backoff(0.02, 1.0)
+    deadline_s = loop.now_s() + _WITHIN_S
+    left = set(groups)
+    found: Found[T] = {}
+    while left:
+        found |= await _once(cluster, sorted(left), ask)
+        left = {one for one in left if _moves(found[one])}
+        if loop.now_s() >= deadline_s:
+            break
+        if left:
+            await loop.sleep(backoff.next_s())
+    return found
+
+
+async def _once(
+    cluster: Cluster,
+    groups: Collection[str],
+    ask: Callable[[Connection, Collection[str]], Awaitable[Found[T]]],
+) -> Found[T]:
+    unanswered = Retriable(f"{cluster.name} did not answer for each group")
+    found: Found[T] = dict.fromkeys(groups, unanswered)
+    await cluster.refresh()
+    connection = await cluster.any_connection()
+    request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=tuple(groups))
+    response = await connection.send(call(request, FindCoordinatorResponse))
+    at: dict[int, list[str]] = {}
+    for one in response.coordinators:
+        if one.error_code is ErrorCode.none:
+            at.setdefault(one.node_id, []).append(one.key)
+        else:
+            tried = f"find the coordinator of share group {one.key} of {cluster.name}"
+            found[one.key] = refusal(one.error_code, tried)
+    for node, those in at.items():
+        connection = await cluster.connection(node)
+        if not all(map(connection.serves, SINCE_4_1)):
+            raise NoShareGroups(
+                f"{cluster.name} has no start offsets of share groups: they take Kafka 4.1 or newer"
+            )
+        found |= await ask(connection, those)
+    return found
+
+
+def _moves(answer: object) -> bool:
+    return isinstance(answer, Refused) and answer.code in _MOVES
