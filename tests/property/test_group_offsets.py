@@ -16,12 +16,14 @@ class Target:
     held: int | None = None
     touched: bool = False
     """Whether a consumer of the target has committed."""
+    used: bool = False
+    """Whether it is a share group that was used."""
     set_to: set[int] = field(default_factory=set)
 
     def interval(self, offset: int, *, readable: bool, writes: bool, sets: bool) -> None:
         """What a checkpoint task does, until it ends."""
         wanted, before = Checkpoint("g", "t", 0, offset, offset), self.stored
-        how = judge(offset, self.held, before.ours if before else ())
+        how = judge(offset, self.held, before.ours if before else (), used=self.used)
         if not writes:
             return
         self.stored = announced(wanted, before, self.held if readable else None, readable=readable)
@@ -64,3 +66,17 @@ def test_a_group_that_a_consumer_has_committed_for_is_left_alone(
             target.interval(offset * 2, readable=readable, writes=writes, sets=sets)
             if target.touched:
                 assert target.held == before
+
+
+@given(steps, steps)
+def test_a_share_group_that_was_used_is_left_alone_for_good(
+    before: list[tuple[int, bool, bool, bool]], after: list[tuple[int, bool, bool, bool]]
+) -> None:
+    target = Target()
+    for offset, readable, writes, sets in before:
+        target.interval(offset, readable=readable, writes=writes, sets=sets)
+        break  # a second one may be earlier
+    target.used, held = True, target.held
+    for offset, readable, writes, sets in after:
+        target.interval(offset, readable=readable, writes=writes, sets=sets)
+    assert target.held == held

@@ -7,7 +7,7 @@ sent, and in what order and with what outcome they are reported; a real broker c
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -170,6 +170,12 @@ class FakeCluster:
         """What consumer groups have committed."""
         self.kinds: dict[str, str] = {}
         """Groups that are not consumer groups, and their protocol types."""
+        self.starts: dict[str, dict[TopicPartition, int]] = {}
+        """Start offsets of share groups."""
+        self.used: set[str] = set()
+        """Share groups that had members."""
+        self.no_share_groups: HeadraceError | None = None
+        """Why it has none."""
         self.active: set[str] = set()
         """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
@@ -347,6 +353,37 @@ class FakeCluster:
             else:
                 self.committed_by.setdefault(group, {}).update(wanted)
         return failed
+
+    def share_starts(
+        self, groups: Collection[str]
+    ) -> tuple[dict[str, dict[TopicPartition, int]], dict[str, HeadraceError]]:
+        refused = self._no_share_groups(groups)
+        return {
+            one: dict(self.starts.get(one, {})) for one in groups if one not in refused
+        }, refused
+
+    def set_share_starts(
+        self, starts: Mapping[str, Mapping[TopicPartition, int]]
+    ) -> dict[str, HeadraceError]:
+        failed = self._no_share_groups(starts)
+        for group, wanted in starts.items():
+            if group in self.not_committable:
+                failed[group] = self.not_committable[group]
+            elif group not in failed:
+                self.starts.setdefault(group, {}).update(wanted)
+        return failed
+
+    def used_share_groups(
+        self, groups: Collection[str]
+    ) -> tuple[set[str], dict[str, HeadraceError]]:
+        refused = self._no_share_groups(groups)
+        return self.used & (set(groups) - refused.keys()), refused
+
+    def _no_share_groups(self, groups: Collection[str]) -> dict[str, HeadraceError]:
+        self._answer()
+        if self.no_share_groups is not None:
+            return dict.fromkeys(groups, self.no_share_groups)
+        return {one: Fatal(f"may not read {one}") for one in groups if one in self.forbidden}
 
     def consumer_commits(
         self, group: str, at: TopicPartition, offset: int, metadata: str = ""

@@ -2,6 +2,7 @@
 first message of a member (no library here has one)."""
 
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +17,7 @@ from kio.schema.types import GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta
 from support.mirror_client import java_gateway
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.wire import Cluster as WireCluster
@@ -30,18 +32,53 @@ _JOIN, _LEAVE = 0, -1
 @contextmanager
 def share_consumer(cluster: Cluster, group: str, topic: str) -> Iterator[Any]:
     """``KafkaShareConsumer``, subscribed, as a member: in a JVM of its own."""
+    with _share_consumer(cluster, group, topic) as (jvm, consumer):
+        consumer.poll(jvm.java.time.Duration.ofSeconds(5))
+        yield consumer
+
+
+def finish_records(cluster: Cluster, group: str, topic: str, count: int) -> list[bytes]:
+    """A consumer of a share group finishes so many of the first records that it gets, but not all,
+    gives the others back, and leaves. What it got."""
+    explicit = {"share.acknowledgement.mode": "explicit"}
+    with _share_consumer(cluster, group, topic, explicit) as (jvm, consumer):
+        found = _acknowledge(jvm, consumer, count)
+        # Brokers store a start offset that has moved with the next acknowledgement.
+        _acknowledge(jvm, consumer, 0)
+        return found
+
+
+def _acknowledge(jvm: Any, consumer: Any, count: int) -> list[bytes]:
+    types = jvm.org.apache.kafka.clients.consumer.AcknowledgeType
+    deadline_s = time.monotonic() + WITHIN_S
+    values: list[bytes] = []
+    while not values:
+        assert time.monotonic() < deadline_s, "no record came"
+        found = consumer.poll(jvm.java.time.Duration.ofSeconds(1)).iterator()
+        while found.hasNext():
+            record = found.next()
+            consumer.acknowledge(record, types.ACCEPT if len(values) < count else types.RELEASE)
+            values.append(bytes(record.value()))
+    consumer.commitSync()
+    return values
+
+
+@contextmanager
+def _share_consumer(
+    cluster: Cluster, group: str, topic: str, more: dict[str, str] | None = None
+) -> Iterator[tuple[Any, Any]]:
     with java_gateway() as jvm:
         settings = {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": group,
             "key.deserializer": _BYTES,
             "value.deserializer": _BYTES,
+            **(more or {}),
         }
         consumer = jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(settings)
         try:
             consumer.subscribe([topic])
-            consumer.poll(jvm.java.time.Duration.ofSeconds(5))
-            yield consumer
+            yield jvm, consumer
         finally:
             consumer.close()
 

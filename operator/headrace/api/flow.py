@@ -239,7 +239,8 @@ class Checkpoints(Model):
     """Seconds between two checkpoints of a group."""
     apply_to_groups: Flag = False
     """Also set the offsets of the same group on the target: only while it has no members there,
-    only forward, and only if no consumer there has committed."""
+    only forward, and only if no consumer there has committed. Of a share group: its start offset,
+    before its first use there."""
 
 
 class Heartbeats(Model):

@@ -8,6 +8,7 @@ from headrace.replication.acls import (
     write_denial,
 )
 from headrace.replication.checkpoints import (
+    SHARE_GROUP,
     Checkpoint,
     checkpoints_topic,
     next_checkpoint,
@@ -71,6 +72,7 @@ __all__ = [
     "DEDICATED_CONNECTOR",
     "MOST_PAIRS",
     "OFFSETS_PARTITIONS",
+    "SHARE_GROUP",
     "STRETCH",
     "Applied",
     "Checkpoint",

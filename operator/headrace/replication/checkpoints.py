@@ -11,6 +11,9 @@ from typing import Self
 from headrace.replication.protocol_strings import encode_string, take_string
 from headrace.replication.translation import Precision
 
+SHARE_GROUP = "share group"
+"""Metadata of a share group's checkpoint, as its start offset has none: so the kind of the group is
+known without the source."""
 _VERSION = 0
 
 
@@ -33,6 +36,11 @@ class Checkpoint:
     """The same, translated."""
     metadata: str = ""
     """What the group has committed beside the offset."""
+
+    @property
+    def is_of_share_group(self) -> bool:
+        """Whether its offsets are start offsets."""
+        return self.metadata == SHARE_GROUP
 
     def key(self) -> bytes:
         """Group, topic and partition."""

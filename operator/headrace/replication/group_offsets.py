@@ -23,7 +23,7 @@ class Applied(StrEnum):
     LATER = "Later"
     """It holds a later one that headrace has set: no group is moved back."""
     FOREIGN = "Foreign"
-    """It holds one that headrace has not set."""
+    """It holds one that headrace has not set, or is a share group that was used."""
     ACTIVE = "Active"
     """It has members, and only these may commit."""
     REFUSED = "Refused"
@@ -43,8 +43,12 @@ class StoredCheckpoint(NamedTuple):
         return frozenset({*self.applied, self.checkpoint.target_offset})
 
 
-def judge(wanted: int, held: int | None, ours: Collection[int]) -> Applied:
-    """``held``: what the group has committed; ``ours``: what headrace may have set it to."""
+def judge(wanted: int, held: int | None, ours: Collection[int], *, used: bool = False) -> Applied:
+    """``held``: what the group has committed, or its start offset; ``ours``: what headrace may have
+    set it to; ``used``: whether it is a share group that ever had members. These may have records
+    in flight behind a start offset that is still ours, so nobody else sets it any more."""
+    if used:
+        return Applied.FOREIGN
     if held is None or held == wanted:
         return Applied.SET
     if held not in ours:

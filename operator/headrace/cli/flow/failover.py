@@ -13,7 +13,7 @@ from headrace.cli.flow.failover_view import Outcome, document, growth, sentence,
 from headrace.cli.flow.flow_access import Document, of_flow
 from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.checkpoint.untranslated_groups import untranslated_groups
+from headrace.connect.checkpoint.other_groups import other_groups
 from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
@@ -116,9 +116,10 @@ class _Run:
         if self.options.source_is_gone or not self.context.spec.checkpoints.enabled:
             return []
         try:
-            return [one.sentence for one in untranslated_groups(self.context)]
+            found = other_groups(self.context)
         except HeadraceError as error:
             return [str(error)]
+        return [one.sentence for one in found.untranslated] + list(map(str, found.unread.values()))
 
     def _closed(self, found: Survey) -> Survey:
         """Drained, with nobody writing to the source any more."""

@@ -19,8 +19,8 @@ def command(context: FlowContext, _: Flows | None) -> Document:
 
     A line for each group and partition: what the group has committed on the source, the last
     checkpoint (a source offset and its translation), how many source offsets lie between, and why
-    there is no checkpoint, or an earlier one than there could be; below, by name, share groups and
-    Streams groups, whose offsets are not translated. It asks the brokers, from here, and changes
+    there is no checkpoint, or an earlier one than there could be; below, by name, the share groups
+    and Streams groups whose offsets are not translated. It asks the brokers, from here, and changes
     nothing. Without an answer of the source it shows the checkpoints.
     """
     if not context.spec.checkpoints.enabled:

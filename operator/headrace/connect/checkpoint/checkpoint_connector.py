@@ -7,19 +7,16 @@ from headrace.api import (
     Reason,
     TaskType,
 )
-from headrace.connect.checkpoint.untranslated_groups import (
-    UntranslatedGroup,
-    listed,
-    untranslated_groups,
-)
+from headrace.connect.checkpoint.other_groups import OtherGroups, listed, other_groups
 from headrace.connect.runtime.herder import TaskConflict
 from headrace.connect.runtime.ownership import OwnershipLost
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.replication import split_groups
 
-_UNTRANSLATED_EVERY_S = 600.0
-"""To list them opens a connection to each broker: groups of these kinds are few and stay."""
+_OTHERS_EVERY_S = 600.0
+"""To list them opens a connection to each broker: groups of these kinds are few and stay. With
+``applyToGroups`` it is done in each interval, so that new share groups are followed."""
 
 
 class CheckpointConnector(ThreadedUnit):
@@ -27,8 +24,10 @@ class CheckpointConnector(ThreadedUnit):
     flow replicates. A flow without such a group has no checkpoint task."""
 
     _followed: frozenset[str] = frozenset()
-    _untranslated: tuple[UntranslatedGroup, ...] = ()
-    _next_untranslated_s = 0.0
+    _others = OtherGroups()
+    _share: frozenset[str] = frozenset()
+    """The share groups that are followed."""
+    _others_found_s = -_OTHERS_EVERY_S
 
     def restore(self) -> None:
         """Nothing to restore."""
@@ -39,11 +38,12 @@ class CheckpointConnector(ThreadedUnit):
         refused: Mapping[str, HeadraceError] = {}
         self.problem = None
         if not spec.checkpoints.enabled:
-            self._followed = frozenset()
+            self._followed = self._share = frozenset()
         else:
             try:
                 refused = self._discover()
-                self._find_untranslated()
+                self._find_others()
+                refused = {**refused, **self._others.unread}
             except Fatal as error:  # a missing right: the groups that are known are followed on
                 self.problem = Retriable(str(error))
         if refused:
@@ -70,20 +70,25 @@ class CheckpointConnector(ThreadedUnit):
         self._followed = frozenset(self._followed & there | found)
         return refused
 
-    def _find_untranslated(self) -> None:
-        now_s = self.clock.monotonic()
-        if now_s < self._next_untranslated_s:
+    def _find_others(self) -> None:
+        now_s, checkpoints = self.clock.monotonic(), self.context.spec.checkpoints
+        if not checkpoints.apply_to_groups:
+            self._share = frozenset()
+        every_s = checkpoints.interval_seconds if checkpoints.apply_to_groups else _OTHERS_EVERY_S
+        if now_s - self._others_found_s < every_s:
             return
-        self._next_untranslated_s = now_s + _UNTRANSLATED_EVERY_S
+        self._others_found_s = now_s
         try:
-            self._untranslated = untranslated_groups(self.context)
+            self._others = other_groups(self.context)
+            unread = self._share & self._others.unread.keys()
+            self._share = frozenset(self._others.starts.keys() | unread)
         except HeadraceError as error:  # they are named, nothing else: the others are followed
             self.log.warning("share and Streams groups not listed", why=str(error))
 
     def _publish(self) -> None:
         task, kind = self.ownership.task, TaskType.CHECKPOINT_TASK
         before = {one.spec.index: one.spec.groups for one in self.herder.list_tasks(task, kind)}
-        split = split_groups(self._followed, before, self.context.spec.tasks.max)
+        split = split_groups(self._followed | self._share, before, self.context.spec.tasks.max)
         try:
             self.herder.put_tasks(task, kind, split, {})
         except TaskConflict as error:
@@ -93,13 +98,14 @@ class CheckpointConnector(ThreadedUnit):
         spec, source = self.context.spec, self.context.spec.source.alias
         if not spec.checkpoints.enabled:
             message = "spec.checkpoints.enabled is false: no checkpoints are written"
-        elif self._followed:
-            message = f"follows {len(self._followed)} consumer groups of {source}"
+        elif self._followed or self._share:
+            share = f" and {len(self._share)} share groups" if self._share else ""
+            message = f"follows {len(self._followed)} consumer groups{share} of {source}"
         else:
             message = (
                 f"no consumer group of {source} that matches spec.groups has committed offsets of "
                 "the flow's topics; only groups that the user may describe are seen"
             )
-        if self._untranslated and spec.checkpoints.enabled:
-            message += f"; their offsets are not translated: {listed(self._untranslated)}"
+        if self._others.untranslated and spec.checkpoints.enabled:
+            message += f"; their offsets are not translated: {listed(self._others.untranslated)}"
         self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)

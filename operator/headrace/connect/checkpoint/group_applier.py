@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
+from headrace.connect.checkpoint.target_groups import read_target_groups
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Committed, GroupActive
 from headrace.replication import Applied, Checkpoint, StoredCheckpoint, announced, judge
@@ -33,7 +34,7 @@ class GroupApplier:
     have committed for: these it moves forward, too.
 
     The target itself checks, with the commit, that nobody is active: of a group with members it
-    takes theirs only.
+    takes theirs only. Of a share group it sets the start offset (KIP-932), before its first use.
     """
 
     def __init__(self, target: Admin) -> None:
@@ -49,20 +50,22 @@ class GroupApplier:
         write: Callable[[Collection[StoredCheckpoint]], None],
     ) -> None:
         """Write the checkpoints, then set the groups."""
-        committed, unreadable = self._target.committed({group for group, _ in wanted})
+        share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
+        there = read_target_groups(self._target, {group for group, _ in wanted}, share)
         held = {
-            position: found.offset
+            position: offset
             for position, one in wanted.items()
-            if (found := committed.get(position.group, {}).get(one.at))
+            if (offset := there.held_at(position.group, one.at)) is not None
         }
-        self.refused = tuple(unreadable.values())
+        self.refused = tuple(there.unreadable.values())
         for position, (checkpoint, before) in wanted.items():
             ours = before.ours if before else ()
-            how = judge(checkpoint.target_offset, held.get(position), ours)
-            self.found[position] = Applied.REFUSED if position.group in unreadable else how
+            used = position.group in there.used
+            how = judge(checkpoint.target_offset, held.get(position), ours, used=used)
+            self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
         write(
             [
-                announced(*one, held.get(at), readable=at.group not in unreadable)
+                announced(*one, held.get(at), readable=at.group not in there.unreadable)
                 for at, one in wanted.items()
             ]
         )
@@ -78,10 +81,15 @@ class GroupApplier:
 
     def _set(self, wanted: Mapping[GroupPartition, Wanted]) -> None:
         offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        starts: dict[str, dict[TopicPartition, int]] = {}
         for position, one in wanted.items():
-            offset = Committed(one.checkpoint.target_offset, one.checkpoint.metadata)
-            offsets.setdefault(position.group, {})[one.at] = offset
-        failed = self._target.commit(offsets)
+            offset = one.checkpoint.target_offset
+            if one.checkpoint.is_of_share_group:
+                starts.setdefault(position.group, {})[one.at] = offset
+            else:
+                committed = Committed(offset, one.checkpoint.metadata)
+                offsets.setdefault(position.group, {})[one.at] = committed
+        failed = self._target.commit(offsets) | self._target.set_share_starts(starts)
         for position in wanted:
             if error := failed.get(position.group):
                 active = isinstance(error, GroupActive)

@@ -4,6 +4,7 @@ target."""
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
 from headrace.connect.checkpoint.group_applier import GroupApplier, Wanted
@@ -11,8 +12,9 @@ from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka import Committed, Position
+from headrace.kafka import SHARE, Committed, Position
 from headrace.replication import (
+    SHARE_GROUP,
     Checkpoint,
     Precision,
     StoredCheckpoint,
@@ -43,6 +45,8 @@ class GroupCheckpoints:
         last: so much it would read again if the source were lost then. Of the groups with most."""
         self.translations: Mapping[str, int] = {}
         """How many offsets were translated last with which precision; ``None`` for not at all."""
+        self._kinds: dict[str, str] = {}
+        """Protocol types of groups of the source: they do not change."""
         self._refused: Retriable | None = None
         """Why the offsets of some groups could not be read last."""
         self._not_set: Retriable | None = None
@@ -56,7 +60,7 @@ class GroupCheckpoints:
     def read(self, groups: Iterable[str]) -> None:
         """What these have committed; the checkpoints that are there."""
         self._checkpoints.prepare()
-        committed, refused = self._context.source.committed(groups)
+        committed, refused = self._committed(set(groups))
         self.waiting = {
             GroupPartition(group, at): one
             for group, offsets in committed.items()
@@ -98,6 +102,8 @@ class GroupCheckpoints:
         found = {
             at: Wanted(stored.checkpoint, stored)
             for at, stored in self._checkpoints.of_flow().items()
+            if self._context.spec.checkpoints.apply_to_groups
+            or not stored.checkpoint.is_of_share_group
         }
         self._put(found, apply=True)
 
@@ -105,6 +111,25 @@ class GroupCheckpoints:
         """Free the clients."""
         self._syncs.close()
         self._checkpoints.close()
+
+    def _committed(
+        self, groups: set[str]
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
+        """Of share groups: where they start."""
+        source, share = self._context.source, self._share_groups(groups)
+        committed, refused = source.committed(groups - share)
+        starts, unread = source.share_starts(share)
+        for group, offsets in starts.items():
+            committed[group] = {at: Committed(one, SHARE_GROUP) for at, one in offsets.items()}
+        return committed, refused | unread
+
+    def _share_groups(self, groups: set[str]) -> set[str]:
+        if not self._context.spec.checkpoints.apply_to_groups:
+            return set()  # nobody follows them
+        if groups - self._kinds.keys():
+            found = self._context.source.protocol_types()
+            self._kinds = {group: found.get(group, "") for group in groups}
+        return {group for group in groups if self._kinds[group] == SHARE}
 
     def _count_unread(self) -> None:
         counts = Counter[str]()

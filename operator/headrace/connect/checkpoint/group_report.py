@@ -8,8 +8,9 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
+from headrace.connect.checkpoint.other_groups import OtherGroups, UntranslatedGroup, other_groups
 from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
-from headrace.connect.checkpoint.untranslated_groups import UntranslatedGroup, untranslated_groups
+from headrace.connect.checkpoint.target_groups import read_target_groups
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError
 from headrace.replication import (
@@ -73,28 +74,37 @@ def report_groups(context: FlowContext) -> GroupReport:
     """Raises as reading the target does. A source that does not answer is a problem that the report
     names: the checkpoints are there without it."""
     checkpoints = _checkpoints(context)
-    untranslated: tuple[UntranslatedGroup, ...] = ()
+    others = OtherGroups()
     try:
         committed, unread = _committed(context)
     except HeadraceError as error:
         positions = [GroupPosition(*at, None, one[0], "") for at, one in checkpoints.items()]
         problems = [str(error)]
     else:
-        notes = _Notes(context, {position.at for position in committed}, unread)
+        problems = list(unread.values())
+        unknown = {*unread, *_of_share_groups(checkpoints)}
+        try:
+            others = other_groups(context)
+        except HeadraceError as error:
+            problems.append(str(error))
+        else:
+            unknown = {*unread, *others.unread, *(one.group for one in others.untranslated)}
+            problems += map(str, others.unread.values())
+            committed |= {
+                GroupPartition(group, at): offset
+                for group, starts in others.starts.items()
+                for at, offset in starts.items()
+            }
+        notes = _Notes(context, {position.at for position in committed}, unknown)
         positions = [
             _position(at, committed.get(at), checkpoints.get(at), notes)
             for at in committed.keys() | checkpoints.keys()
         ]
-        problems = list(unread.values())
-        try:
-            untranslated = untranslated_groups(context)
-        except HeadraceError as error:
-            problems.append(str(error))
     if context.spec.checkpoints.apply_to_groups:
-        positions, refused = _with_held(context, positions, checkpoints)
+        positions, refused = _with_held(context, positions, checkpoints, others.starts)
         problems += refused
     positions = sorted(positions, key=lambda one: one[:2])
-    return GroupReport(tuple(positions), tuple(problems), untranslated)
+    return GroupReport(tuple(positions), tuple(problems), others.untranslated)
 
 
 def _position(
@@ -108,21 +118,28 @@ def _with_held(
     context: FlowContext,
     positions: Iterable[GroupPosition],
     checkpoints: Mapping[GroupPartition, StoredCheckpoint],
+    share_groups: Iterable[str],
 ) -> tuple[list[GroupPosition], list[str]]:
     """With what the groups of the target have committed, and why not what is in the topic."""
     positions = list(positions)
-    committed, refused = context.target.committed({one.group for one in positions})
+    groups = {one.group for one in positions}
+    share = groups & {*_of_share_groups(checkpoints), *share_groups}
+    there = read_target_groups(context.target, groups, share)
     found = []
     for one in positions:
         copy = TopicPartition(context.policy.target_topic(one.at.topic), one.at.partition)
-        known = committed.get(one.group, {}).get(copy)
-        held = known.offset if known else None
+        held = there.held_at(one.group, copy)
         note, stored = one.note, checkpoints.get(GroupPartition(one.group, one.at))
-        if stored and held != stored.checkpoint.target_offset and one.group not in refused:
-            left = _LEFT[judge(stored.checkpoint.target_offset, held, stored.ours)]
+        if stored and held != stored.checkpoint.target_offset and one.group not in there.unreadable:
+            used, wanted = one.group in there.used, stored.checkpoint.target_offset
+            left = _LEFT[judge(wanted, held, stored.ours, used=used)]
             note = f"{note}; {left}" if note else left
         found.append(one._replace(note=note, held=held))
-    return found, [str(error) for error in refused.values()]
+    return found, [str(error) for error in there.unreadable.values()]
+
+
+def _of_share_groups(checkpoints: Mapping[GroupPartition, StoredCheckpoint]) -> set[str]:
+    return {at.group for at, one in checkpoints.items() if one.checkpoint.is_of_share_group}
 
 
 def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]:

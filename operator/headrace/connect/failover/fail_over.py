@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.api import HEARTBEATS, TopicPartition
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.checkpoint.other_groups import other_groups
 from headrace.connect.runtime.context import FlowContext
-from headrace.errors import InvalidSpec
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.kafka import Position
 from headrace.replication import Progress, ProgressKey, Switch
 
@@ -105,6 +107,8 @@ def survey_target(context: FlowContext) -> Survey:
 def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
     """Translate what is committed on the source, and set the groups of the target."""
     names = {group for group in context.source.groups() if context.groups.matches(group)}
+    with suppress(HeadraceError):  # whoever names those that are not translated says why
+        names |= other_groups(context).starts.keys()
     groups.read(names)
     until_s = context.clock.monotonic() + _EXACT_WITHIN_S
     while groups.waiting:

@@ -18,7 +18,7 @@ from headrace.connect.preflight.settings_check import (
 )
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, HeadraceError
-from headrace.kafka import Operation, RightsAdmin
+from headrace.kafka import SHARE, Operation, RightsAdmin
 from headrace.replication import NameFilter
 
 _EVERY = ".*"
@@ -106,7 +106,10 @@ def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) 
     others = {one for one in context.topics.unmatched(list(there)) if _LITERAL.fullmatch(one)}
     if context.spec.heartbeats.enabled and context.spec.heartbeats.on_source:
         others.add(HEARTBEATS)
-    groups = {one for one in source.groups() if context.groups.matches(one)}
+    seen = source.groups()
+    if context.spec.checkpoints.enabled and context.spec.checkpoints.apply_to_groups:
+        seen |= {one for one, kind in source.protocol_types().items() if kind == SHARE}
+    groups = {one for one in seen if context.groups.matches(one)}
     include = context.spec.groups.include
     literal = {one for one in include if _LITERAL.fullmatch(one)}
     groups |= {one for one in literal if context.groups.matches(one)}

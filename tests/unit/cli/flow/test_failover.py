@@ -99,9 +99,28 @@ def test_a_dry_run_changes_nothing(say: Say, scene: Scene, herder: StandaloneHer
 
 def test_groups_that_are_not_translated_are_named(say: Say, scene: Scene) -> None:
     scene.source.kinds["orders-share"] = "share"
-    words = "But share group orders-share: its offsets are not translated."
+    words = (
+        "But share group orders-share: its offsets are not translated "
+        "(checkpoints.applyToGroups is false)."
+    )
     assert words in say("failover", "f", "--dry-run")
     assert words in say("failover", "f")
+
+
+def test_start_offsets_of_share_groups_are_set(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    checkpoints = herder.flow("f").spec.checkpoints
+    herder.change_spec("f", checkpoints=checkpoints.model_copy(update={"apply_to_groups": True}))
+    scene.source.kinds["packing"] = "share"
+    scene.source.starts["packing"] = {P0: 6}
+    found = json.loads(say("failover", "f", "-o", "json"))
+    assert [(g["group"], g["targetOffset"], g["note"]) for g in found["groups"]] == [
+        ("billing", 9, ""),
+        ("packing", 6, ""),
+    ]
+    assert found["problems"] == []
+    assert scene.target.starts == {"packing": {TopicPartition(COPY, 0): 6}}
 
 
 def test_it_is_refused_while_the_source_grows(

@@ -77,7 +77,7 @@ def test_groups_that_are_not_translated_stand_below(say: Say, scene: Scene) -> N
     copied(scene)
     scene.source.kinds["orders-share"] = "share"
     last = say("groups", "f").splitlines()[-1]
-    assert last.startswith("share group orders-share: its offsets are not translated.")
+    assert last.startswith("share group orders-share: its offsets are not translated (")
     found = json.loads(say("groups", "-o", "json"))
     assert found["notTranslated"] == [{"group": "orders-share", "kind": "share", "note": last}]
 

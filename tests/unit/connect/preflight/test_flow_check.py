@@ -90,6 +90,14 @@ def test_groups_that_may_not_be_described_or_committed_for(scene: Scene) -> None
     assert found[1].command.endswith("--operation Read --group readers")
 
 
+def test_share_groups_count_where_they_are_set(scene: Scene) -> None:
+    scene.source.kinds["packing"] = "share"
+    scene.target.denied = {("packing", Operation.READ)}
+    assert wrong(scene) == []
+    scene.change_spec(checkpoints={"applyToGroups": True})
+    assert (only(scene).subject, only(scene).what) == ("group packing", "Read")
+
+
 def test_where_no_group_can_be_seen_the_right_on_all_of_them_is_asked_for(scene: Scene) -> None:
     scene.source.denied = {("*", Operation.DESCRIBE)}
     scene.change_spec(checkpoints={"enabled": True})

@@ -1,0 +1,104 @@
+"""Groups of the source that are no consumer groups: those of KIP-932 and of KIP-1071."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import HeadraceError
+from headrace.kafka import SHARE, NoShareGroups
+
+STREAMS = "streams"
+"""Kafka's protocol type of Streams groups."""
+NOT_APPLIED = "checkpoints.applyToGroups is false"
+NO_START = "it has no start offset yet: none of its consumers has finished a record"
+_NAMES = {SHARE: "share group", STREAMS: "Streams group"}
+_MOST = 5
+_NOTES = {
+    SHARE: (
+        ". At the target it begins by its share.auto.offset.reset, at the end of the copies "
+        "unless that is set"
+    ),
+    STREAMS: (
+        ", as its state is not at the target. There the application begins by its "
+        "auto.offset.reset, and rebuilds its state"
+    ),
+}
+
+
+class UntranslatedGroup(NamedTuple):
+    """A group by name, and its kind: ``share`` or ``streams``."""
+
+    group: str
+    kind: str
+    why: str = ""
+    """Of a share group."""
+
+    @property
+    def sentence(self) -> str:
+        """What happens at a fail-over; without a full stop."""
+        why = f" ({self.why})" if self.why else ""
+        return (
+            f"{_NAMES[self.kind]} {self.group}: its offsets are not translated{why}"
+            f"{_NOTES[self.kind]}"
+        )
+
+
+class OtherGroups(NamedTuple):
+    """Those that match ``spec.groups``."""
+
+    starts: Mapping[str, Mapping[TopicPartition, int]] = {}
+    """Start offsets of the share groups that the flow follows, of its topics."""
+    untranslated: tuple[UntranslatedGroup, ...] = ()
+    """But groups that have offsets of other topics only, as far as they are known."""
+    unread: Mapping[str, HeadraceError] = {}
+    """Why the start offsets of some share groups cannot be read."""
+
+
+def listed(groups: Sequence[UntranslatedGroup]) -> str:
+    """``share group orders-share, Streams group prices and 3 more``; empty for none."""
+    named = [f"{_NAMES[one.kind]} {one.group}" for one in groups[:_MOST]]
+    more = len(groups) - _MOST
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def other_groups(context: FlowContext) -> OtherGroups:
+    """Raises as asking the source does."""
+    found = {
+        group: kind
+        for group, kind in context.source.protocol_types().items()
+        if kind in _NOTES and context.groups.matches(group)
+    }
+    streams = {group for group, kind in found.items() if kind == STREAMS}
+    share = _share_groups(context, found.keys() - streams)
+    untranslated = (*share.untranslated, *_streams_groups(context, streams))
+    return share._replace(untranslated=tuple(sorted(untranslated)))
+
+
+def _share_groups(context: FlowContext, groups: Collection[str]) -> OtherGroups:
+    if why := _why_none_is_set(context, groups):
+        return OtherGroups(untranslated=tuple(UntranslatedGroup(one, SHARE, why) for one in groups))
+    every, unread = context.source.share_starts(groups)
+    starts = {
+        group: {at: offset for at, offset in found.items() if context.topics.matches(at.topic)}
+        for group, found in every.items()
+    }
+    without = tuple(UntranslatedGroup(one, SHARE, NO_START) for one in every if not every[one])
+    return OtherGroups({one: found for one, found in starts.items() if found}, without, unread)
+
+
+def _why_none_is_set(context: FlowContext, groups: Collection[str]) -> str:
+    if not context.spec.checkpoints.apply_to_groups:
+        return NOT_APPLIED
+    _, refused = context.target.share_starts(groups)
+    return next((str(one) for one in refused.values() if isinstance(one, NoShareGroups)), "")
+
+
+def _streams_groups(context: FlowContext, groups: Collection[str]) -> list[UntranslatedGroup]:
+    committed, _ = context.source.committed(groups)
+    elsewhere = {
+        group
+        for group, offsets in committed.items()
+        if offsets and not any(context.topics.matches(at.topic) for at in offsets)
+    }
+    return [UntranslatedGroup(one, STREAMS) for one in groups if one not in elsewhere]
