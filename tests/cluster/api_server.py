@@ -202,7 +202,7 @@ class OwnApiServer(ApiServer):
     def install_crds(self, folder: Path) -> None:
         """Apply the CustomResourceDefinitions of a folder; returns when all of it knows them."""
         self.kubectl("apply", "-f", str(folder))
-        established = ("--for=condition=Established", "--timeout=240s")
+        established = ("--for=condition=Established", "--timeout=300s")
         self.kubectl("wait", *established, "-f", str(folder))
         # The garbage collector discovers new kinds every 30 s only, and at its start.
         self.controllers.kill()

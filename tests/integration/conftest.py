@@ -137,7 +137,7 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     name = unique("test")
     api_server.kubectl("create", "namespace", name)
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
-    api_server.kubectl("wait", "--for=create", "--timeout=240s", *account)
+    api_server.kubectl("wait", "--for=create", "--timeout=300s", *account)
     yield name
     api_server.recover()
     api_server.kubectl("delete", "namespace", name, "--wait=false")

@@ -47,7 +47,7 @@ def test_a_service_account_has_the_rights_of_its_role_and_no_others(
     bound = ("--role=reader", f"--serviceaccount={namespace}:default")
     api_server.kubectl("-n", namespace, "create", "rolebinding", "reader", *bound)
     root = "configmap/kube-root-ca.crt"
-    api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=240s")
+    api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=300s")
     me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
     wait_until(lambda: api_server.kubectl(*me, "get", root))  # a right is a moment old
     with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
@@ -62,13 +62,13 @@ def test_what_an_object_owns_goes_with_it(api_server: ApiServer, namespace: str)
     owned["metadata"] = {"name": "owned", "ownerReferences": [reference]}
     api_server.apply(owned, namespace=namespace)
     api_server.kubectl("-n", namespace, "delete", "configmap", "owner")
-    api_server.kubectl("-n", namespace, "wait", "--for=delete", "configmap/owned", "--timeout=240s")
+    api_server.kubectl("-n", namespace, "wait", "--for=delete", "configmap/owned", "--timeout=300s")
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(api_server: ApiServer) -> None:
     name = unique("short-lived")
     api_server.kubectl("create", "namespace", name)
     api_server.apply(config_map("inside"), namespace=name)
-    api_server.kubectl("delete", "namespace", name, "--timeout=240s")
+    api_server.kubectl("delete", "namespace", name, "--timeout=300s")
     with pytest.raises(KubectlError, match="not found"):
         api_server.get("namespace", name)

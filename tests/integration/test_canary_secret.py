@@ -110,7 +110,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
     }
     scene.resources.apply(flow(name, by_password(source), by_certificate(target)), test)
     wait_until(lambda: arrived(spec(target), f"east.{name}"), until=partial(eq, 500))
-    scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=240s")
+    scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=300s")
     wait_until(lambda: scene.resources.get("jobs")["items"])
     places = scene.places()
     assert name in places["objects"]
@@ -173,7 +173,7 @@ def test_tokens_and_what_they_are_asked_for_with_are_not_shown(
     wait_until(lambda: arrived(spec(target), f"east.{name}"), until=partial(eq, 500))
     replaced = len(issuer.issued) + 2
     wait_until(lambda: len(issuer.issued) > replaced)
-    scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=240s")
+    scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=300s")
     places = scene.places()
     (pod, *_) = scene.kubelet.pods()
     assert "driver starts" in places[f"log of {pod.name}"]

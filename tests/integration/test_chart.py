@@ -81,7 +81,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     wait_until(leases.leader, until=lambda now: now not in ("", leader))
     flows.apply(flow("second", drivers={"replicas": 0}))
     wait_until(lambda: flows.condition("second", "Ready"))
-    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=240s")
+    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=300s")
 
     counted = f'flow_schema="headrace-operator.{namespace}",priority_level="leader-election"'
     dispatched = f"apiserver_flowcontrol_dispatched_requests_total{{{counted}}}"

@@ -75,7 +75,7 @@ class Web:
         return self.api.kubectl("-n", self.namespace, *arguments)
 
     def wait_until_rolled_out(self) -> None:
-        self.kubectl("rollout", "status", "deployment/web", "--timeout=240s")
+        self.kubectl("rollout", "status", "deployment/web", "--timeout=300s")
 
     def pods(self) -> list[Any]:
         found: list[Any] = self.api.get("-n", self.namespace, "pods")["items"]

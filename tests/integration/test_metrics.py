@@ -86,7 +86,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
             "heartbeats": {"onSource": False},
         }
         resources.apply(manifest(name, source, west, topic, **fields))
-        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=240s")
+        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=300s")
         seen = wait_until(
             driver,
             until=lambda seen: (

@@ -106,7 +106,7 @@ def test_from_the_probe_to_the_verdict(
     )
     stages.ends("verify", "Failed")
     resources.kubectl(
-        "wait", "mtest/nightly", "--for=jsonpath={.status.verdict}=Failed", "--timeout=240s"
+        "wait", "mtest/nightly", "--for=jsonpath={.status.verdict}=Failed", "--timeout=300s"
     )
     row = resources.kubectl("get", "mtest").splitlines()
     print("\n".join(row))

@@ -119,7 +119,7 @@ def watched(
     with ExitStack() as running:
         load = Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True)
         running.enter_context(load)
-        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=240s")
+        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=300s")
         pods = wait_until(kubelet.pods, until=lambda found: len(found) == 2)
         labels = {"namespace": resources.namespace, "headrace_dev_flow": name}
         jobs = {

@@ -319,7 +319,7 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
     own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
     give_rights(own_api_server, resources.namespace)
-    own_api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=240s")
+    own_api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=300s")
     try:
         with running_operator(own_api_server, resources.namespace, tmp_path) as operator:
             resources.apply(FLOW)
@@ -355,7 +355,7 @@ def test_children_go_with_their_flow_also_while_no_operator_runs(
     resources.apply(FLOW)
     is_made(resources, wait_until)
     assert operator.end() == 0
-    resources.kubectl("delete", "rflow/orders", "--timeout=240s")
+    resources.kubectl("delete", "rflow/orders", "--timeout=300s")
     wait_until(lambda: children(resources), until=lambda left: not left)
 
 

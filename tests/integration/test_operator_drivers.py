@@ -131,7 +131,7 @@ def test_kubectl_apply_carries_records_and_says_so(
     limits = {"limits": {"cpu": "1", "memory": "1Gi"}}
     with under_load(drivers={**PATIENT, "replicas": 2, "resources": limits}) as scene:
         flow = f"rflow/{scene.flow}"
-        scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=240s")
+        scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=300s")
         wait_until(
             lambda: scene.resources.kubectl("get", flow, "--no-headers").split()[:5],
             until=partial(eq, [scene.flow, "True", "Running", str(PARTITIONS), str(PARTITIONS)]),
@@ -295,7 +295,7 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
         wait_until(lambda: len(scene.kubelet.pods()), until=partial(eq, 3))
         if not while_operator_runs:
             assert scene.operator.end() == 0
-        resources.kubectl("delete", f"rflow/{flow}", "--timeout=240s")
+        resources.kubectl("delete", f"rflow/{flow}", "--timeout=300s")
         wait_until(scene.left, until=lambda left: not left)
         for admin, before in zip(admins, topics, strict=True):
             assert before <= admin.topics().keys()
@@ -303,7 +303,7 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
 
         resources.apply(scene.manifest)
         with running_operator(api_server, resources.namespace, tmp_path, "operator-2"):
-            resources.kubectl("wait", "--for=condition=Ready", f"rflow/{flow}", "--timeout=240s")
+            resources.kubectl("wait", "--for=condition=Ready", f"rflow/{flow}", "--timeout=300s")
             scene.settle(2)
 
 
@@ -315,7 +315,7 @@ def test_a_flow_deleted_and_made_again_at_once_becomes_ready(
         scene.resources.kubectl("delete", f"rflow/{scene.flow}", "--wait=false")
         scene.resources.apply(scene.manifest)
         flow = f"rflow/{scene.flow}"
-        scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=240s")
+        scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=300s")
         scene.settle(2)
         wait_until(lambda: before & scene.resources.uids(OF_A_FLOW), until=lambda left: not left)
 

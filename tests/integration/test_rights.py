@@ -53,7 +53,7 @@ class Installed:
         self._running, self._operator = ExitStack(), cast("Operator | None", None)
         for one in (self.flows, self.own):
             one.kubectl("create", "namespace", one.namespace)
-            one.kubectl("wait", "--for=create", "--timeout=240s", "serviceaccount/default")
+            one.kubectl("wait", "--for=create", "--timeout=300s", "serviceaccount/default")
 
     def render(self, *arguments: str) -> list[Document]:
         """What Helm makes for both namespaces."""

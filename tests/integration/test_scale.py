@@ -86,7 +86,7 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
         wait_until(scale.figures, until=partial(eq, dict.fromkeys(names, count)))
 
     resources = scale.resources
-    resources.kubectl("wait", "--for=jsonpath={.status.selector}", "rflow/orders", "--timeout=240s")
+    resources.kubectl("wait", "--for=jsonpath={.status.selector}", "rflow/orders", "--timeout=300s")
     there_are(2)
     resources.kubectl("scale", "rflow/orders", "--replicas=3")
     there_are(3)

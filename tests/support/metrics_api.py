@@ -77,7 +77,7 @@ def serving_metrics(
             namespace=namespace,
         )
         name = f"apiservice/{VERSION}.{GROUP}"
-        api_server.kubectl("wait", "--for=condition=Available", name, "--timeout=240s")
+        api_server.kubectl("wait", "--for=condition=Available", name, "--timeout=300s")
         yield
     finally:
         api_server.recover()
