@@ -35,7 +35,6 @@ from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "1")))
-GROUPS = 60
 THINNED = 1_000
 MESSAGES = 4_000
 FORGETFUL = {
@@ -162,10 +161,19 @@ def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
         assert_equal(here, spec(west), topic, copies=method is Holes.COPIES)
 
 
+@pytest.mark.parametrize(
+    ("group_count", "judged"), [(6, False), pytest.param(60, True, marks=pytest.mark.long)]
+)
 def test_a_flow_preserves_offsets_though_its_driver_is_killed(
-    east: Cluster, west: Cluster, wait_until: Callable[..., Any], tmp_path: Path
+    *,
+    east: Cluster,
+    west: Cluster,
+    wait_until: Callable[..., Any],
+    tmp_path: Path,
+    group_count: int,
+    judged: bool,
 ) -> None:
-    """And 60 groups go on at the target with exactly the next record; a mirror test of the flow,
+    """And groups go on at the target with exactly the next record; a mirror test of the flow,
     while others write to its topics in transactions, finds every offset equal."""
     with wire_client(spec(east)) as client:
         mixed, cut = (make_topic(spec(east), unique(word), 1, **KEPT) for word in ("mixed", "cut"))
@@ -192,8 +200,8 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
             groups: dict[str, tuple[str, int]] = {}
             for topic in (mixed, cut):
                 start, stable, _ = bounds(spec(east), topic)
-                for number in range(GROUPS // 2):
-                    group, part = unique(f"group-{number}"), number / (GROUPS // 2 - 1)
+                for number in range(group_count // 2):
+                    group, part = unique(f"group-{number}"), number / (group_count // 2 - 1)
                     groups[group] = topic, start + round(part * (stable - start))
             with ThreadPoolExecutor(8) as pool:
                 for done in [
@@ -201,7 +209,11 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
                     for group, (topic, offset) in groups.items()
                 ]:
                     done.result()
-            result = mirror_tested(run, tmp_path, client, mixed, cut)
+            if judged:
+                result = mirror_tested(run, tmp_path, client, mixed, cut)
+                assert result.verdict == "Passed", result.reasons
+                assert result.counts is not None
+                assert (result.counts.acknowledged, result.counts.unequal_offsets) == (MESSAGES, 0)
 
             def differ() -> list[Any]:
                 ends = [
@@ -224,9 +236,6 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
     for topic in (mixed, cut):
         there[topic] = visible(spec(east), topic)
         assert visible(spec(west), f"east.{topic}") == there[topic]
-    assert result.verdict == "Passed", result.reasons
-    assert result.counts is not None
-    assert (result.counts.acknowledged, result.counts.unequal_offsets) == (MESSAGES, 0)
     with ThreadPoolExecutor(8) as pool:
         going_on = {
             group: pool.submit(next_offset, west, group, f"east.{topic}")
