@@ -630,21 +630,6 @@ def test_python_decides_which_regular_expressions_there_are(
     try_to_create(document)
 
 
-@pytest.mark.parametrize(
-    ("document", "field", "sentence"),
-    [
-        (flow(delivery="ExactlyOnce", mover="Record"), "spec.delivery", "must be AtLeastOnce"),
-    ],
-)
-def test_what_is_not_built_is_refused(
-    try_to_create: Create, document: Document, field: str, sentence: str
-) -> None:
-    with pytest.raises(ApiError) as refused:
-        try_to_create(document)
-    assert f"{field}: " in str(refused.value)
-    assert f"{sentence}: nothing else is built yet" in str(refused.value)
-
-
 def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
     try_to_create(flow(batchVerification="Disabled", checkpoints={"applyToGroups": True}))
 

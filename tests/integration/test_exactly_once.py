@@ -11,7 +11,14 @@ import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, positions
-from support.lanes import batch_mover, copy_in_transactions, partitions
+from support.lanes import (
+    batch_mover,
+    copy_in_transactions,
+    lane_of,
+    partitions,
+    record_mover,
+    transactional,
+)
 from support.manifests import mirror_test
 from support.records import Load, arrived, make_topic, numbered, produce, read, unique
 from support.rehearsal import (
@@ -28,22 +35,27 @@ from support.verifying import verified
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, ProgressLog
+from headrace.movers import KAFKA, Before, CopyFrom, ProgressLog, Resumed
 from headrace.movers.batch import Why
 from headrace.replication import Progress
+from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
 
 
-def flow_of(name: str, east: Cluster, west: Cluster, topic: str) -> dict[str, Any]:
+def flow_of(
+    name: str, east: Cluster, west: Cluster, topic: str, mover: str = "Auto"
+) -> dict[str, Any]:
     return manifest(
         name,
         east,
         west,
         f"{topic}.*",
+        mover=mover,
         delivery="ExactlyOnce",
         commitIntervalMs=200,
         tasks={"max": 2},
@@ -70,12 +82,13 @@ def stored(cluster: ClusterAccess, topic: str) -> dict[int, Progress]:
         return {key.partition: one for key, one in progress.entries().items() if key.topic == topic}
 
 
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:
     topic = make_topic(spec(east), unique("once"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic)
+    flow = flow_of(topic, east, west, topic, mover)
 
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(more(spec(west), copy, 2_000))
@@ -105,6 +118,107 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
         assert ends[ats[number]] - progress.target_offset in {0, 1}
 
 
+def test_the_mover_may_change_though_its_driver_was_killed_in_mid_transaction(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """From Record to Batch and back, the last time in good order."""
+    topic = make_topic(spec(east), unique("changed"), 2)
+    copy = f"east.{topic}"
+    with Load(spec(east), topic, 2, per_second=2_000):
+        for mover in ("Record", "Batch", "Record"):
+            with FlowRun(tmp_path, [flow_of(topic, east, west, topic, mover)]) as run:
+                wait_until(more(spec(west), copy, 1_000))
+                assert {unit["mover"] for unit in run.units() if "mover" in unit} == {mover}
+                for driver in run.drivers():
+                    driver.kill()
+                run.process.kill()
+                run.end(60)
+        with FlowRun(tmp_path, [flow_of(topic, east, west, topic, "Record")]):
+            wait_until(more(spec(west), copy, 1_000))
+    stopped = stored(spec(west), topic)
+    copied = read(spec(west), copy)
+    assert {number: one.source_offset for number, one in stopped.items()} == {
+        number: len(records) for number, records in copied.items()
+    }, "who stops in good order commits all that it has sent"
+    with FlowRun(
+        tmp_path, [flow_of(topic, east, west, topic, "Batch")], "--until-caught-up"
+    ) as run:
+        assert run.end(60) == 0, run.output
+    assert read(spec(west), copy) == read(spec(east), topic)
+
+
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
+def test_aborted_transactions_of_the_source_are_not_copied(
+    east: Cluster, west: Cluster, wait_until: WaitUntil, mover: str
+) -> None:
+    topic = make_topic(spec(east), unique("aborted"), 2)
+    client = transactional(spec(east), topic)
+    client.init_transactions()
+    for number in range(6):
+        client.begin_transaction()
+        for one in numbered(50, 2, first=50 * number):
+            client.produce(topic, one.value, one.key, one.partition)
+        end = client.abort_transaction if number % 2 else client.commit_transaction
+        end()
+    make = record_mover if mover == "Record" else batch_mover
+    copied = copy_in_transactions(
+        make(east, west, mover, exactly_once=True), spec(east), partitions(topic, 2), wait_until
+    )
+    assert read(spec(west), f"{mover}.{topic}") == read(spec(east), topic)
+    assert copied.records == 150
+
+
+def test_a_fenced_producer_commits_nothing_more(
+    east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    """Its successor, of the other mover, finds all that was committed, and copies the rest."""
+    topic = make_topic(spec(east), unique("replaced"), 2)
+    produce(spec(east), topic, numbered(1_000, 2))
+    both, name = partitions(topic, 2), unique("headrace-old")
+    mover, successor = (
+        record_mover(east, west, exactly_once=True),
+        batch_mover(east, west, "record", exactly_once=True),
+    )
+    assert mover.fencing is not None
+    writer = mover.fencing.identify(name)
+    with lane_of(mover) as (lane, _, _):
+        lane.open({one: CopyFrom(0, -1, writer=writer) for one in both})
+        transactions = lane.transactions
+        assert transactions is not None
+
+        def sent() -> bool:
+            lane.run_once()
+            cut = transactions.cut() if lane.in_flight >= 1_000 else None
+            return cut is not None and all(one.in_flight for one in cut.values())
+
+        wait_until(sent)
+        successor.fencing.end_transactions({name})
+        outcomes: list[HeadraceError | None] = []
+        transactions.commit({}, outcomes.append)
+        wait_until(lambda: outcomes)
+        assert isinstance(outcomes[0], Retriable)
+        assert "ended by another owner" in str(outcomes[0])
+        assert {one.acknowledged for one in lane.state().values()} == {0}
+    own = successor.fencing.identify(unique("headrace-new"))
+    before = {
+        one: Before(
+            TopicPartition(f"record.{topic}", one.partition),
+            0,
+            0,
+            frozenset({writer}),
+            progress=TopicPartition(f"record.{topic}", one.partition),
+        )
+        for one in both
+    }
+    found = successor.fencing.resume(own, before)
+    assert {one.resume.outcome for one in found.values() if isinstance(one, Resumed)} == {
+        Outcome.AGREES
+    }
+    assert {one.resume.source_offset for one in found.values() if isinstance(one, Resumed)} == {0}
+    copy_in_transactions(successor, spec(east), both, wait_until)
+    assert read(spec(west), f"record.{topic}") == read(spec(east), topic)
+
+
 def test_batches_that_are_split_or_put_together_are_in_transactions_too(
     east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:
@@ -122,14 +236,19 @@ def test_batches_that_are_split_or_put_together_are_in_transactions_too(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: Cluster,
+    start_cluster: Callable[..., Cluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    mover: str,
 ) -> None:
     """Each in turn: leaders of data and of progress, and the transactions' coordinator."""
     west = start_cluster("three", brokers=3)
     topic = make_topic(spec(east), unique("brokers"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic)
+    flow = flow_of(topic, east, west, topic, mover)
     with Load(spec(east), topic, 4, per_second=1_000), FlowRun(tmp_path, [flow]) as run:
         for broker in (1, 2, 3):
             wait_until(more(spec(west), copy, 1_000))
@@ -156,12 +275,13 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:
     topic = make_topic(spec(east), unique("frozen"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic)
+    flow = flow_of(topic, east, west, topic, mover)
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(more(spec(west), copy, 2_000))
         before = wait_until(run.settled)

@@ -158,15 +158,7 @@ def _forbid_alter(cluster: Cluster, topic: str) -> None:
             future.result()
 
 
-def test_what_is_not_built_is_refused_by_name_and_no_default_is(
-    east: Cluster, west: Cluster, tmp_path: Path
-) -> None:
-    asked = manifest("greedy", east, west, "orders", delivery="ExactlyOnce", mover="Record")
-    with FlowRun(tmp_path, [asked]) as run:
-        assert run.end(60) == 3
-    assert "spec.delivery" in run.output
-    assert "ExactlyOnce" in run.output
-
+def test_no_default_is_warned_of(east: Cluster, west: Cluster, tmp_path: Path) -> None:
     modest = manifest("modest", east, west, unique("none"))
     with FlowRun(tmp_path, [modest], "--until-caught-up") as run:
         assert run.end(60) == 0

@@ -2,17 +2,14 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from operator import eq
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster.api_server import ApiServer, OwnApiServer
-from cluster.kubectl import KubectlError
 from support.manifests import mirror_test_of_another
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 
@@ -204,43 +201,6 @@ def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
     resources.apply(flow(state="Stopped"))
     wait_until(lambda: ready(resources), until=partial(eq, ("True", "Stopped")))
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 0
-
-
-@pytest.fixture
-def definition_without_rules(own_api_server: OwnApiServer, tmp_path: Path) -> Iterator[None]:
-    """The API server lets pass what an older operator cannot do, as with definitions of a later
-    version."""
-    whole = ROOT / "crds/headrace.dev_replicationflows.yaml"
-    crd = yaml.safe_load(whole.read_text())
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    del schema["properties"]["spec"]["x-kubernetes-validations"]
-    changed = tmp_path / "crd.yaml"
-    changed.write_text(yaml.safe_dump(crd))
-    own_api_server.kubectl("apply", "-f", str(changed))
-    yield
-    own_api_server.kubectl("apply", "-f", str(whole))
-
-
-def test_what_is_not_built_yet_is_stalled_with_its_sentence(
-    definition_without_rules: None, operator: Operator, resources: Resources, wait_until: Wait
-) -> None:
-    def apply() -> bool:  # a definition takes effect a moment after it is changed
-        with suppress(KubectlError):
-            resources.apply(flow(delivery="ExactlyOnce", mover="Record"))
-            return True
-        return False
-
-    wait_until(apply)
-    wait_until(lambda: ready(resources), until=partial(eq, ("False", "NotBuilt")))
-    stalled = resources.condition("orders", "Stalled")
-    assert stalled["status"] == "True"
-    sentence = "spec.delivery: ExactlyOnce is not built yet with mover: Record"
-    assert sentence in stalled["message"]
-    assert resources.condition("orders", "DriversAvailable")["status"] == "True", "none are wanted"
-    assert children(resources) == set()
-    resources.apply(FLOW)
-    is_made(resources, wait_until)
-    assert resources.condition("orders", "Stalled") == {}
 
 
 def test_an_object_of_somebody_else_is_not_taken_over(

@@ -90,8 +90,14 @@ def with_refused_records() -> list[Record]:
             "deadLetterTopic": "dead-once",
             "delivery": "ExactlyOnce",
         },
+        {
+            "onRecordError": "DeadLetter",
+            "deadLetterTopic": "dead-record",
+            "delivery": "ExactlyOnce",
+            "mover": "Record",
+        },
     ],
-    ids=["Skip", "DeadLetter", "ExactlyOnce"],
+    ids=["Skip", "DeadLetter", "ExactlyOnce", "ExactlyOnce-Record"],
 )
 def test_refused_records_and_no_others_are_left_out(
     east: Cluster,

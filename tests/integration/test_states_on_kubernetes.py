@@ -1,4 +1,4 @@
-"""``spec.state`` of a flow in a cluster, and what a flow or a test asks for in vain."""
+"""``spec.state`` of a flow in a cluster, and what a test asks for in vain."""
 
 import json
 import re
@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer
-from cluster.kubectl import KubectlError
 from cluster.kubelet import Kubelet
-from support import manifests
 from support.flows import manifest, spec
 from support.operators import Resources, give_rights, running_operator
 from support.records import arrived, compare, make_topic, numbered, produce, read, unique
@@ -20,12 +18,6 @@ from support.records import arrived, compare, make_topic, numbered, produce, rea
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
-
-ASKED = {
-    "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
-}
-"""A field of a flow, a value of it that is not built with mover Record, and what the API server
-says."""
 
 
 @pytest.fixture
@@ -39,13 +31,6 @@ def ready(resources: Resources, name: str) -> tuple[str, str]:
     """Status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
-
-
-def test_all_that_is_not_built_is_named_with_what_to_do(resources: Resources) -> None:
-    for name, (value, sentence) in ASKED.items():
-        with pytest.raises(KubectlError, match=f"{sentence}.*: nothing else is built yet"):
-            resources.apply(manifests.flow(name.lower(), mover="Record", **{name: value}))
-    assert resources.get("deployments")["items"] == []
 
 
 def test_running_paused_stopped_and_on(

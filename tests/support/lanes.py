@@ -15,6 +15,7 @@ from headrace.assign import TaskId
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
+from headrace.replication import Copies
 from headrace.sandbox import Cluster
 
 TASK = TaskId("orders", "SourceTask", 0)
@@ -54,9 +55,24 @@ def batch_mover(
     )
 
 
-def record_mover(east: Cluster, west: Cluster, prefix: str = "record") -> RecordMover:
+def record_mover(
+    east: Cluster,
+    west: Cluster,
+    prefix: str = "record",
+    *,
+    copies: Copies | None = None,
+    exactly_once: bool = False,
+) -> RecordMover:
     """It copies ``orders`` to ``record.orders``."""
-    return RecordMover(spec(east), spec(west), lambda topic: f"{prefix}.{topic}", KAFKA, time)
+    return RecordMover(
+        spec(east),
+        spec(west),
+        lambda topic: f"{prefix}.{topic}",
+        KAFKA,
+        time,
+        copies=copies,
+        exactly_once=exactly_once,
+    )
 
 
 def run_until_caught_up(
@@ -78,12 +94,13 @@ def run_until_caught_up(
 
 
 def copy_in_transactions(
-    mover: BatchMover,
+    mover: Mover,
     source: ClusterAccess,
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
 ) -> Copied:
     """All that the source holds now, by one lane; without progress."""
+    assert mover.fencing is not None
     writer = mover.fencing.identify(unique("headrace-once"))
     ends = Admin(source).offsets(at, Position.LAST_STABLE)
     with lane_of(mover) as (lane, copied, _):

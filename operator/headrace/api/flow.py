@@ -339,10 +339,10 @@ class ReplicationFlowSpec(Model):
     policy: Policy = Policy()
     """How target topics are named."""
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    """ExactlyOnce copies in transactions of the target, of data and progress together, with mover
-    Batch: a consumer of committed records gets each record once. With AtLeastOnce a failure may
-    repeat some, and no consumer waits for a commit. Both read committed records only (MirrorMaker 2
-    copies aborted ones by default)."""
+    """ExactlyOnce copies in transactions of the target, of data and progress together: a consumer
+    of committed records gets each record once. With AtLeastOnce a failure may repeat some, and no
+    consumer waits for a commit. Both read committed records only (MirrorMaker 2 copies aborted ones
+    by default)."""
     offsets: Offsets = Offsets.TRANSLATED
     """Preserved gives each committed record on the target the offset that it has on the source, by
     mover Batch, in topics that nobody else writes to: groups' offsets are copied as they are, and

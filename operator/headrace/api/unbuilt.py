@@ -13,7 +13,7 @@ from typing import Any, get_args
 from pydantic_core import PydanticUndefined
 
 from headrace.api.extensions import Rule
-from headrace.api.flow import Delivery, Mover, ReplicationFlow, ReplicationFlowSpec
+from headrace.api.flow import ReplicationFlow, ReplicationFlowSpec
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
 
@@ -39,17 +39,7 @@ class Part:
     """The others are not built only then."""
 
 
-FLOW = (
-    Part(
-        "delivery",
-        built=(Delivery.AT_LEAST_ONCE,),
-        when=When(
-            "mover: Record or a recordFilter",
-            "self.?mover.orValue('Auto') == 'Record' || has(self.recordFilter)",
-            lambda spec: spec.mover is Mover.RECORD or spec.record_filter is not None,
-        ),
-    ),
-)
+FLOW: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Copies records from partition to partition, keeping their progress on the target.
 
-A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` and
-``batch`` are the movers, ``choosing`` says which one a flow has. ``Clients`` is where
+A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record_mover``
+and ``batch`` are the movers, ``choosing`` says which one a flow has. ``Clients`` is where
 ``RecordMover``, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients from.
 """
 
@@ -31,7 +31,7 @@ from headrace.movers.lane import (
 )
 from headrace.movers.preserved.mover import PreservedMover
 from headrace.movers.progress_log import PARTITIONS, ProgressLog
-from headrace.movers.record import RecordMover
+from headrace.movers.record_mover import RecordMover
 from headrace.movers.storing import ANSWER_S, Storing
 
 __all__ = [

@@ -4,8 +4,8 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message, concerns_record
+from headrace.movers.commit_window import CommitWindow, Mark
 from headrace.movers.lane import Copied
-from headrace.replication.copied_runs import CopiedRuns
 
 _DROPPED = {
     KafkaError._PURGE_QUEUE,
@@ -16,7 +16,7 @@ _DROPPED = {
 """Reports of records that nobody refused: the producer stopped, or they were purged."""
 
 
-class InFlightWindow:
+class InFlightWindow(CommitWindow):
     """The window between the source's read position and the target's last acknowledgement.
 
     Flushless (Brooklin's word): no flush is waited for, and the position that may be stored is
@@ -28,21 +28,17 @@ class InFlightWindow:
     __slots__ = (
         "_early",
         "_floor",
-        "_frontier",
         "_pending",
         "at",
         "bytes_in_flight",
         "copied",
         "error",
         "error_at",
-        "last_timestamp_ms",
         "leader_epoch",
         "lost_at",
         "refused",
-        "runs",
         "target_offset",
         "target_topic",
-        "unexpected_offsets",
     )
 
     def __init__(
@@ -57,9 +53,9 @@ class InFlightWindow:
     ) -> None:
         """``copied`` counts for all partitions of a task; ``floor`` is the lowest target offset
         that the next record can get."""
+        super().__init__(position)
         self.at = at
         self.target_topic = target_topic
-        self._frontier = position
         self._pending: deque[tuple[int, int, int]] = deque()  # offset, timestamp ms, bytes
         self._early: dict[int, int | None] = {}
         """Target offsets, by source offset, of records acknowledged before an older one."""
@@ -70,8 +66,6 @@ class InFlightWindow:
         self._floor = floor
         self.lost_at: int | None = None
         """A target offset below what was acknowledged; nothing is acknowledged from there on."""
-        self.unexpected_offsets = 0
-        """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.error: KafkaError | None = None
         """Why a record in flight was refused; nothing is acknowledged after that record."""
         self.error_at = position
@@ -79,20 +73,13 @@ class InFlightWindow:
         self.refused: range | None = None
         """Source offsets from the first to the last record that was refused for what it, or another
         of its batch, is."""
-        self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
         self.copied = copied or Copied()
-        self.runs = CopiedRuns()
-
-    @property
-    def position(self) -> int:
-        """The next source offset to read."""
-        return self._frontier
 
     @property
     def acknowledged(self) -> int:
         """All source offsets below this one are on the target (or hold nothing to copy)."""
-        return self._pending[0][0] if self._pending else self._frontier
+        return self._pending[0][0] if self._pending else self.position
 
     @property
     def lowest_possible(self) -> int:
@@ -104,28 +91,39 @@ class InFlightWindow:
         """Records sent and not yet acknowledged."""
         return len(self._pending)
 
+    @property
+    def unfinished(self) -> int:
+        """See ``CommitWindow.unfinished``."""
+        return len(self._pending) + self.uncommitted
+
+    def mark(self) -> Mark:
+        """See ``CommitWindow.mark``."""
+        return Mark(self.acknowledged, self.target_offset, self.leader_epoch)
+
     def rewind(self) -> None:
         """Forget what was in flight, but for what was refused: it is read again from what is
         acknowledged."""
-        self._frontier = self.acknowledged
+        self.position = self.acknowledged
         self._pending.clear()
         self._early.clear()
         self.bytes_in_flight = 0
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
-        """Timestamp of the oldest record not acknowledged, else of the last that was."""
+        """Of the oldest record not acknowledged, or not committed; else of the last that was."""
+        if self.uncommitted:
+            return self._uncommitted_ms
         return self._pending[0][1] if self._pending else self.last_timestamp_ms
 
     def sent(self, offset: int, timestamp_ms: int, size: int) -> None:
         """A record was handed to the producer."""
         self._pending.append((offset, timestamp_ms, size))
-        self._frontier = offset + 1
+        self.position = offset + 1
         self.bytes_in_flight += size
 
     def passed(self, offset: int) -> None:
         """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
-        self._frontier = max(self._frontier, offset)
+        self.position = max(self.position, offset)
 
     def passed_over(self, offset: int, leader_epoch: int | None) -> None:
         """A record was read, and is not to be copied."""
@@ -165,10 +163,8 @@ class InFlightWindow:
     ) -> None:
         if target_offset is not None:
             self.runs.add(offset, target_offset)
-            if self.target_offset is not None and target_offset != self.target_offset:
-                self.unexpected_offsets += 1
+            self._count(1, timestamp_ms, target_offset, self.target_offset)
             self.target_offset = target_offset + 1
-        self.last_timestamp_ms = timestamp_ms
         self.bytes_in_flight -= size
         self.copied.records += 1
         self.copied.bytes += size

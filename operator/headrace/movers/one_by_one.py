@@ -76,14 +76,14 @@ class OneByOne:
         return message if message is not None and message.offset() == offset else None
 
     def _waits(self, window: InFlightWindow, message: Message) -> bool:
-        if not window.in_flight:
+        if not window.unfinished:
             return False
         oldest, this = (
             self._is_suspect(window.at, offset)
-            for offset in (window.acknowledged, message.offset())
+            for offset in ((window.committed or window).acknowledged, message.offset())
         )
         if oldest and this:
-            return window.in_flight >= self._together(window.at)
+            return window.unfinished >= self._together(window.at)
         return oldest or this
 
     def _together(self, at: TopicPartition) -> int:

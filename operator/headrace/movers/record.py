@@ -8,13 +8,14 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
 from headrace.clock import Clock
 from headrace.errors import Retriable
-from headrace.kafka import KafkaError, Message, Renewal, in_words, translated
+from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, translated
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.clients import Clients
+from headrace.movers.commit_window import Mark
 from headrace.movers.in_flight_window import InFlightWindow
-from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss
+from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss, Transactional
 from headrace.movers.one_by_one import OneByOne
 from headrace.movers.reading import Reading
 from headrace.movers.record_problems import read_problem, write_problem
@@ -27,8 +28,8 @@ log = get_logger(__name__)
 _PREFETCH_KIB = 16_384
 
 
-class RecordMover:
-    """See ``Mover``. Its lanes share their bandwidth, and nothing else."""
+class RecordResources:
+    """What the lanes of a flow's record mover share."""
 
     def __init__(
         self,
@@ -38,24 +39,14 @@ class RecordMover:
         clients: Clients,
         clock: Clock,
         *,
-        copies: Copies | None = None,
-        bandwidth: Bandwidth | None = None,
+        copies: Copies | None,
+        bandwidth: Bandwidth,
     ) -> None:
-        """``target_topic`` names topics on the target; ``copies``: see ``record_filter``;
-        ``bandwidth``: how fast its lanes read together."""
+        """See ``RecordMover``."""
         self.source, self.target = source, target
         self.target_topic = target_topic
-        self.clients = clients
-        self.clock = clock
-        self.copies = copies
-        self.bandwidth = bandwidth or Bandwidth()
-        self.fencing = None
-        """See ``Mover.fencing``: librdkafka sends nothing outside a transaction with an epoch that
-        others can raise."""
-
-    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> "RecordLane":
-        """See ``Mover.lane``."""
-        return RecordLane(self, task, on_error, copied)
+        self.clients, self.clock = clients, clock
+        self.copies, self.bandwidth = copies, bandwidth
 
 
 class RecordLane:
@@ -67,7 +58,7 @@ class RecordLane:
     """
 
     def __init__(
-        self, mover: RecordMover, task: TaskId, on_error: Callable[[str], None], copied: Copied
+        self, mover: RecordResources, task: TaskId, on_error: Callable[[str], None], copied: Copied
     ) -> None:
         """See ``Mover.lane``."""
         source, target = mover.source, mover.target
@@ -85,18 +76,22 @@ class RecordLane:
             on_error=lambda error: on_error(in_words(source, error)),
         )
         self._reading = Reading(consumer, self._windows, task.name)
-        # Gapless: after a record that the broker refuses none of its partition may be appended.
-        # librdkafka then stops the whole producer.
-        producer = mover.clients.producer(
-            target,
-            {"enable.gapless.guarantee": True},
-            on_error=lambda error: on_error(in_words(target, error)),
-        )
-        self._sending = Sending(producer, mover.clock, copied, task.name)
+        self._on_error = on_error
+        self._sending = Sending(self._make_producer(), mover.clock, copied, task.name)
         self._backpressure = Backpressure(mover.clock)
         self._one_by_one = OneByOne()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
+
+    def _make_producer(self) -> Producer | None:
+        # Gapless: after a record that the broker refuses none of its partition may be appended.
+        # librdkafka then stops the whole producer.
+        target, on_error = self._mover.target, self._on_error
+        return self._mover.clients.producer(
+            target,
+            {"enable.gapless.guarantee": True},
+            on_error=lambda error: on_error(in_words(target, error)),
+        )
 
     @property
     def partitions(self) -> Set[TopicPartition]:
@@ -106,7 +101,7 @@ class RecordLane:
     @property
     def in_flight(self) -> int:
         """See ``Lane.in_flight``."""
-        return sum(window.in_flight for window in self._windows.values())
+        return sum(window.unfinished for window in self._windows.values())
 
     @property
     def polled(self) -> bool:
@@ -114,7 +109,7 @@ class RecordLane:
         return True
 
     @property
-    def transactions(self) -> None:
+    def transactions(self) -> Transactional | None:
         """See ``Lane.transactions``."""
         return None
 
@@ -194,22 +189,22 @@ class RecordLane:
 
     def state(self) -> dict[TopicPartition, Reached]:
         """See ``Lane.state``."""
-        return {
-            at: Reached(
-                acknowledged=window.acknowledged,
-                target_offset=window.target_offset,
-                leader_epoch=window.leader_epoch,
-                in_flight=window.in_flight,
-                end=self._reading.end(at),
-                oldest_timestamp_ms=window.oldest_timestamp_ms,
-                unexpected_offsets=window.unexpected_offsets,
-            )
-            for at, window in self._windows.items()
-        }
+        return {at: self._reached(window, window.done) for at, window in self._windows.items()}
+
+    def _reached(self, window: InFlightWindow, mark: Mark) -> Reached:
+        return Reached(
+            acknowledged=mark.acknowledged,
+            target_offset=mark.target_offset,
+            leader_epoch=mark.leader_epoch,
+            in_flight=window.unfinished,
+            end=self._reading.end(window.at),
+            oldest_timestamp_ms=window.oldest_timestamp_ms,
+            unexpected_offsets=window.unexpected_offsets,
+        )
 
     def take_runs(self) -> dict[TopicPartition, list[Run]]:
         """See ``Lane.take_runs``."""
-        taken = {at: window.runs.take() for at, window in self._windows.items()}
+        taken = {at: window.take_runs() for at, window in self._windows.items()}
         return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:

@@ -15,15 +15,27 @@ log = get_logger(__name__)
 class Sending:
     """Has the producer. One thread calls it."""
 
-    def __init__(self, producer: Producer, clock: Clock, copied: Copied, task: str) -> None:
+    def __init__(self, producer: Producer | None, clock: Clock, copied: Copied, task: str) -> None:
+        """``producer``: None as long as there is nothing to send: see ``use``."""
         self._producer, self._clock, self._copied, self._task = producer, clock, copied, task
         self.stopped: KafkaException | None = None
         """The fatal error of the producer."""
         self._restamped: set[TopicPartition] = set()
         """Partitions whose first record without a timestamp was logged."""
 
+    def use(self, producer: Producer) -> None:
+        """Send by this one from now on, when nothing is on its way."""
+        self._producer, self.stopped = producer, None
+
+    @property
+    def left(self) -> int:
+        """Records whose outcome is not known."""
+        return 0 if self._producer is None else len(self._producer)
+
     def poll(self, timeout_s: float = 0) -> None:
         """Receive delivery reports."""
+        if self._producer is None:
+            return
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:  # a fatal one; it is raised once
@@ -31,6 +43,7 @@ class Sending:
 
     def send(self, window: InFlightWindow, message: Message, offset: int) -> bool:
         """Hand a record to the producer, with its source offset; whether it took it."""
+        assert self._producer is not None
         _, timestamp_ms = message.timestamp()
         if timestamp_ms <= 0:
             self._count_restamped(window.at, offset)
@@ -73,7 +86,8 @@ class Sending:
 
     def drop_unsent(self) -> None:
         """Drop what is queued."""
-        self._producer.purge(in_queue=True, in_flight=False)
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=False)
 
     def outcomes(self, timeout_s: float) -> int:
         """Wait for the outcome of what was sent; how many are not known by then.
@@ -81,15 +95,16 @@ class Sending:
         Not by ``flush``: it goes on to call delivery reports while it raises a fatal error.
         """
         deadline = self._clock.monotonic() + timeout_s
-        while (left := len(self._producer)) and self._clock.monotonic() < deadline:
+        while (left := self.left) and self._clock.monotonic() < deadline:
             self.poll(0.05)
         return left
 
     def close(self) -> None:
         """Drop all, and free the client."""
         try:
-            self._producer.purge()
-            self.outcomes(1)
+            if self._producer is not None:
+                self._producer.purge()
+                self.outcomes(1)
         finally:
             # Its threads and buffers go with the last reference, and an error that was raised here
             # and is still reported refers to this object.

@@ -59,10 +59,6 @@ BAD = {
     "a rule between fields": (FLOW + "  startFrom: Timestamp\n", ":4: spec.startTimestamp: "),
     "one cluster": (FLOW.replace("west", "east"), ":6: spec.target"),
     "twice": (f"{FLOW}---\n{FLOW}", ':11: metadata.name: got "orders", is the name of another '),
-    "not built": (
-        FLOW + "  delivery: ExactlyOnce\n  mover: Record\n",
-        ":8: spec.delivery: ExactlyOnce is not built yet with mover: Record or a recordFilter; use",
-    ),
     "tokens of nobody": (
         FLOW + TEST,
         ":13: spec.source.authentication.oauth: is required with type: OAuthBearer",

@@ -132,10 +132,6 @@ def test_a_flow_is_added_and_one_that_is_gone_is_stopped(scene: Scene) -> None:
     [
         ([flow(tasks={"max": 0})], "flow.yaml:15: spec.tasks.max: got 0, must be at least 1"),
         (
-            [flow(delivery="ExactlyOnce", mover="Record")],
-            "spec.delivery: ExactlyOnce is not built yet",
-        ),
-        (
             [flow(source={"alias": "north", "bootstrapServers": "127.0.0.1:1"})],
             "flow f: spec.source.alias: east -> north: it is immutable",
         ),

@@ -58,9 +58,12 @@ def _version(context: FlowContext, side: Location, admin: RightsAdmin) -> Findin
     try:
         admin.check_version()
     except Fatal as error:
-        batch = context.spec.mover is Mover.BATCH
-        outcome = Outcome.MISSING if batch else Outcome.WARNING
-        return Finding(side, "cluster", "version", outcome, f"{error}; mover Record may do")
+        needed = context.spec.mover is Mover.BATCH or context.exactly_once
+        outcome = Outcome.MISSING if needed else Outcome.WARNING
+        instead = "mover Record may do"
+        if context.exactly_once:
+            instead += ", with delivery: AtLeastOnce"
+        return Finding(side, "cluster", "version", outcome, f"{error}; {instead}")
     return Finding(side, "cluster", "version", Outcome.OK)
 
 

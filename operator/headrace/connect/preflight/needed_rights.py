@@ -11,7 +11,7 @@ from headrace.kafka import Operation
 from headrace.replication import acls_topic, made_topics_topic
 
 TRANSACTIONAL_IDS = "headrace-"
-"""What transactional ids of the batch mover begin with."""
+"""What transactional ids begin with."""
 THE_CLUSTER = "kafka-cluster"
 """Kafka's name of the one resource of that kind."""
 
@@ -85,12 +85,14 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
         purpose = "begin copies where their sources begin"
         yield target.need(there, Operation.DELETE, purpose)
         yield target.need(there, Operation.DESCRIBE_CONFIGS, "give copies their sources' offsets")
-    if spec.mover is not Mover.RECORD:
+    if spec.mover is not Mover.RECORD or context.exactly_once:
         optional = not context.preserved
         purpose = (
             "repeat nothing after a crash" if optional else "give copies their sources' offsets"
         )
         yield target.need(there, Operation.READ, purpose, optional)
+        if context.exactly_once:
+            optional, purpose = False, "copy in transactions"
         yield Need(
             Location.TARGET,
             Resource.TRANSACTIONAL_ID,

@@ -123,11 +123,6 @@ class FlowContext:
                 exactly_once=self.exactly_once,
                 copies_in_holes=self.spec.holes is Holes.COPIES,
             )
-        if self.exactly_once:
-            raise Fatal(
-                "spec.delivery: ExactlyOnce is not built for mover Record, which this flow takes: "
-                f"use AtLeastOnce, or change what Auto has found ({self.choice.why or 'nothing'})"
-            )
         if self.preserved:
             raise Fatal(
                 "spec.offsets: Preserved takes mover Batch, and this flow cannot have it: "
@@ -135,7 +130,14 @@ class FlowContext:
             )
         copies = record_filter(self.spec.record_filter)
         return RecordMover(
-            source, target, name, self.clients, self.clock, copies=copies, bandwidth=self.bandwidth
+            source,
+            target,
+            name,
+            self.clients,
+            self.clock,
+            copies=copies,
+            bandwidth=self.bandwidth,
+            exactly_once=self.exactly_once,
         )
 
     def change(self, flow: ReplicationFlow) -> None:

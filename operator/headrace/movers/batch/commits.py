@@ -1,25 +1,19 @@
 """A lane that copies in transactions: when one is cut, and how it is committed with progress."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 
 from headrace.api import TopicPartition
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import HeadraceError
 from headrace.kafka.wire import Batch, BatchWriter, Cluster, encoded
 from headrace.movers.batch.appender import Appender
-from headrace.movers.batch.lane_state import LaneState, Stage
+from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import Acknowledged, Failed, Outgoing
 from headrace.movers.batch.transaction import LaneTransactions, as_lost
+from headrace.movers.transactions import CUT_WITHIN_S, POLL_S, Records, Stage, not_acknowledged
 from headrace.replication import Writer
 
-_POLL_S = 0.005
-_CUT_WITHIN_S = 15.0
-"""A partition that takes longer holds up all others of its task: the transaction is given up, and
-the task goes on without it. Less than ``transaction.timeout.ms``."""
-
-Records = Sequence[tuple[bytes, bytes]]
-"""Keys and values."""
 Committed = Callable[[HeadraceError | None], None]
 
 
@@ -57,17 +51,12 @@ class Commits:
 
     async def cut(self) -> None:
         """Wait until all that was sent is acknowledged."""
-        deadline_s = self._loop.now_s() + _CUT_WITHIN_S
+        deadline_s = self._loop.now_s() + CUT_WITHIN_S
         while self.appender.pending and self._error is None:
             if self._loop.now_s() > deadline_s:
-                self._break(
-                    Retriable(
-                        f"{self._name} did not acknowledge all records of a transaction within "
-                        f"{_CUT_WITHIN_S:.0f} s: it is aborted"
-                    )
-                )
+                self._break(not_acknowledged(self._name))
                 return
-            await self._loop.sleep(_POLL_S)
+            await self._loop.sleep(POLL_S)
         with self._state.lock:
             if self._state.stage is Stage.CUTTING:
                 self._state.stage = Stage.CUT
@@ -123,7 +112,7 @@ class Commits:
             self.appender.append(at, Outgoing(_batch(records), len(records), _nothing))
         self.appender.flush()
         while self.appender.pending and self._error is None:
-            await self._loop.sleep(_POLL_S)
+            await self._loop.sleep(POLL_S)
         if self._error is not None:
             raise self._error
 

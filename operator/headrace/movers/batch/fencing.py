@@ -28,7 +28,7 @@ from headrace.movers.batch.marking import (
 )
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
-from headrace.replication import Writer
+from headrace.replication import Copies, Writer
 from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
 
 log = get_logger(__name__)
@@ -37,8 +37,16 @@ log = get_logger(__name__)
 class MarkerFencing:
     """See ``Fencing``. For one call each: it has connections of its own, and waits."""
 
-    def __init__(self, source: ClusterAccess, target: ClusterAccess, settings: Settings) -> None:
+    def __init__(
+        self,
+        source: ClusterAccess,
+        target: ClusterAccess,
+        settings: Settings,
+        copies: Copies | None = None,
+    ) -> None:
+        """``copies``: see ``record_filter``."""
         self._source, self._target, self._settings = source, target, settings
+        self._copies = copies
 
     def _clients(self) -> "FenceClients":
         return FenceClients(self._source, self._target, self._settings)
@@ -88,7 +96,9 @@ class MarkerFencing:
             put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
                 at: put_off.get(before.target)
-                or _resumed(source, target, at, before, _fences(before, marked))
+                or _resumed(
+                    source, target, at, before, _fences(before, marked), copies=self._copies
+                )
                 for at, before in partitions.items()
             }
 
@@ -161,6 +171,8 @@ def _resumed(
     at: TopicPartition,
     before: Before,
     fences: Mapping[int, int],
+    *,
+    copies: Copies | None,
 ) -> Resumed | Retriable:
     stored = Stored(
         before.source_offset,
@@ -168,7 +180,9 @@ def _resumed(
         frozenset(writer.producer_id for writer in before.writers) | before.unfenced,
     )
     try:
-        resumed = _reconciled(source, target, at, before, stored=stored, fences=fences)
+        resumed = _reconciled(
+            source, target, at, before, stored=stored, fences=fences, copies=copies
+        )
     except Fatal as error:  # no right to read the target, say: then no fence was seen
         log.warning("not compared", partition=str(at), why=str(error))
         resumed = Resumed(reconcile(stored, (), (), {}), -1)
@@ -218,6 +232,7 @@ def _reconciled(
     *,
     stored: Stored,
     fences: Mapping[int, int],
+    copies: Copies | None,
 ) -> Resumed:
     tail = Tail(target, before.target, before.target_offset, patience_s=READ_S)
     original = Tail(source, at, before.source_offset, patience_s=READ_S)
@@ -228,9 +243,24 @@ def _reconciled(
     resume = reconcile(
         stored,
         entries,
-        original.of_source(),
+        _copied(original.of_source(), at.topic, copies),
         fences,
         compare_timestamps=not tail.stamped,
         same_filter=before.compare,
     )
     return Resumed(resume, original.leader_epoch)
+
+
+def _copied(
+    entries: Iterator[Record | Dropped], topic: str, copies: Copies | None
+) -> Iterator[Record | Dropped]:
+    """The same, but that records which the flow does not copy hold nothing."""
+    for entry in entries:
+        if (
+            copies is not None
+            and isinstance(entry, Record)
+            and not copies(topic, list(entry.headers))
+        ):
+            yield Dropped(entry.offset, entry.last)
+        else:
+            yield entry

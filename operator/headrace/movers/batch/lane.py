@@ -14,13 +14,14 @@ from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.pipeline import Pipeline
-from headrace.movers.batch.window import BatchWindow, Mark
+from headrace.movers.batch.window import BatchWindow
+from headrace.movers.commit_window import Mark
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, Transactional
+from headrace.movers.transactions import LANE_AGE_S
 from headrace.replication import Writer
 from headrace.replication.copied_runs import Run
 
 _CLOSE_S = 1.0
-_LANE_AGE_S = 86_400.0
 
 
 class BatchLane:
@@ -73,9 +74,7 @@ class BatchLane:
     @property
     def outdated(self) -> bool:
         """See ``Lane.outdated``."""
-        # Coordinators forget an id that nobody asks for within a week (transactional.id.expiration
-        # .ms): nobody could fence it then.
-        old = self._loop.now_s() - self._made_s > _LANE_AGE_S
+        old = self._loop.now_s() - self._made_s > LANE_AGE_S
         return self._renewal.due or (old and self._fenced)
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
@@ -170,7 +169,7 @@ class BatchLane:
         """See ``Lane.state``."""
         with self._state.lock:
             return {
-                at: self._reached(at, window, window.committed or window.mark())
+                at: self._reached(at, window, window.done)
                 for at, window in self._state.windows.items()
             }
 

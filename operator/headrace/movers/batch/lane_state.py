@@ -4,13 +4,13 @@ Guarded by ``lock``; nothing waits while it is held.
 """
 
 import threading
-from enum import Enum, auto
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import Copied, CopyFrom, Problem
+from headrace.movers.transactions import Stage
 
 LANE_BYTES = 32 << 20
 """On the way to the target, of all partitions together; each has its share."""
@@ -20,17 +20,6 @@ _STUCK_S = 1.0
 LEASE_S = 0.5
 """So long it copies after each ``run_once``: a task that releases its unit, or that was frozen,
 does not call it. A task's turn takes some 20 ms."""
-
-
-class Stage(Enum):
-    """Of a lane's transaction."""
-
-    COPYING = auto()
-    CUTTING = auto()
-    """Nothing more is sent; what was is to be acknowledged."""
-    CUT = auto()
-    """It is."""
-    COMMITTING = auto()
 
 
 class LaneState:
@@ -73,7 +62,7 @@ class LaneState:
         """A partition more."""
         window = BatchWindow(at, target, position, self.copied)
         if transactional:
-            window.committed = window.mark()
+            window.begin_transactions()
         self.windows[at] = self.by_target[target] = window
         if position.suspects:
             self.suspects[at] = OneAtATime(position.suspects)

@@ -26,6 +26,7 @@ from headrace.kafka.wire import (
 from headrace.logs import get_logger
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before
+from headrace.movers.transactions import TRANSACTION_MS
 from headrace.replication import Writer
 from headrace.replication.reconcile import Marker
 
@@ -40,8 +41,6 @@ LEADER_S = 5.0
 _ROUNDS = 5
 _REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
 """Somebody else raised the epoch meanwhile."""
-_TRANSACTION_MS = 60_000
-"""So long one may be open (``transaction.timeout.ms``): then its coordinator aborts it."""
 
 Closing = Mapping[str, Collection[TopicPartition]]
 """By transactional id."""
@@ -54,12 +53,12 @@ async def new_epoch(target: Cluster, transactional_id: str) -> ProducerIdentity:
     transactions = Transactions(target, transactional_id)
     try:
         return await transactions.init_producer_id(
-            timeout_ms=_TRANSACTION_MS, timeout_s=COORDINATOR_S
+            timeout_ms=TRANSACTION_MS, timeout_s=COORDINATOR_S
         )
     except Refused as error:
         if error.code.name != "invalid_transaction_timeout":
             raise
-        why = f"set transaction.max.timeout.ms of its brokers to {_TRANSACTION_MS} or more"
+        why = f"set transaction.max.timeout.ms of its brokers to {TRANSACTION_MS} or more"
         raise Fatal(f"{error}: {why}") from error
 
 

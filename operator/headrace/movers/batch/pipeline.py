@@ -15,7 +15,7 @@ from headrace.kafka.wire import (
     idempotent_producer,
 )
 from headrace.movers.batch.appender import Appender
-from headrace.movers.batch.commits import Commits, Committed, Records
+from headrace.movers.batch.commits import Commits, Committed
 from headrace.movers.batch.gate import Gate
 from headrace.movers.batch.joining import Misjoined, Run
 from headrace.movers.batch.lane_resources import LaneResources
@@ -32,6 +32,7 @@ from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused
+from headrace.movers.transactions import Records
 from headrace.replication import TargetSeen, Writer
 
 _DRAIN_S = 0.005

@@ -1,7 +1,6 @@
 """The transactions of one lane, at their coordinator: one at a time, each over data and progress.
 
-A partition is part of one before its first batch is sent. Brokers lose the marker of a partition
-without a leader: each must have come, or the next abort drops what was committed.
+A partition is part of one before its first batch is sent.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -20,23 +19,10 @@ from headrace.kafka.wire import (
     list_offsets,
     start,
 )
+from headrace.movers import transactions
 from headrace.replication import Writer
 
 _COORDINATOR_S = 15.0
-_VISIBLE_WITHIN_S = 5.0
-"""From a commit to its markers, which its coordinator sends at once."""
-_ANSWERED_WITHIN_S = 55.0
-"""A commit without an answer is sent again for so long: ``transaction.timeout.ms`` is a minute."""
-_POLL_S = 0.005
-_LOST = {
-    "invalid_producer_epoch",
-    "producer_fenced",
-    "invalid_producer_id_mapping",
-    "invalid_txn_state",
-    "unknown_producer_id",
-    "transaction_abortable",
-}
-"""Another owner, or the coordinator after a minute, has ended the transaction."""
 
 
 class LaneTransactions:
@@ -78,31 +64,28 @@ class LaneTransactions:
 
     async def visible(self, ends: Mapping[TopicPartition, int]) -> None:
         """Wait until consumers of committed records get all below these ends, which is committed.
-        Raises ``Retriable`` where that takes too long: before the next abort drops it, or anybody
-        waits for it in vain, a take-over has to make that good."""
+        See ``marker_missing``."""
         loop = self._cluster.loop
-        deadline_s = loop.now_s() + _VISIBLE_WITHIN_S
+        deadline_s = loop.now_s() + transactions.VISIBLE_WITHIN_S
         late = dict(ends)
         while late:
             stable = await list_offsets(
-                self._cluster, late, LATEST, read_committed=True, timeout_s=_VISIBLE_WITHIN_S
+                self._cluster,
+                late,
+                LATEST,
+                read_committed=True,
+                timeout_s=transactions.VISIBLE_WITHIN_S,
             )
             for error in stable.failed.values():
                 if not isinstance(error, Retriable):
                     raise error
-            found = stable.found
-            late = {
-                at: end for at, end in late.items() if at not in found or found[at].offset < end
-            }
+            late = transactions.not_visible(
+                late, {at: one.offset for at, one in stable.found.items()}
+            )
             if late and loop.now_s() > deadline_s:
-                first = min(late)
-                raise Retriable(
-                    f"a transaction is open on {first} of {self._cluster.name} below offset "
-                    f"{late[first]}, up to which all is committed: its marker was lost, or another "
-                    "client writes there"
-                )
+                raise transactions.marker_missing(self._cluster.name, late)
             if late:
-                await loop.sleep(_POLL_S)
+                await loop.sleep(transactions.POLL_S)
 
     async def abort(self) -> None:
         """What is open, if anything is; no partition has an older one that is open."""
@@ -116,7 +99,7 @@ class LaneTransactions:
 
     async def _end(self, *, commit: bool) -> None:
         loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
-        deadline_s = loop.now_s() + _ANSWERED_WITHIN_S
+        deadline_s = loop.now_s() + transactions.ANSWERED_WITHIN_S
         while True:
             try:
                 await self._transactions.end(self.identity, commit=commit, timeout_s=_COORDINATOR_S)
@@ -160,6 +143,6 @@ class LaneTransactions:
 
 def as_lost(error: HeadraceError) -> HeadraceError:
     """The same; where the transaction is over, an error that another lane may do better after."""
-    if isinstance(error, Refused) and error.code.name in _LOST:
-        return Retriable(f"{error}: its transaction was ended by another owner, or took too long")
+    if isinstance(error, Refused) and transactions.is_lost(error.code.name):
+        return transactions.lost(error)
     return error

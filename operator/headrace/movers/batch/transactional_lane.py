@@ -7,13 +7,10 @@ from functools import partial
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka.wire import start
-from headrace.movers.batch.commits import Records
 from headrace.movers.batch.lane import BatchLane
-from headrace.movers.batch.lane_state import Stage
 from headrace.movers.lane import CopyFrom, Reached
+from headrace.movers.transactions import ABORT_S, Records, Stage
 from headrace.replication import Run, Writer
-
-_ABORT_S = 1.0
 
 
 class TransactionalLane(BatchLane):
@@ -77,7 +74,7 @@ class TransactionalLane(BatchLane):
         self._post(partial(self._pipeline.write_in_transactions, writer))
 
     def _end(self) -> None:
-        """What is open would hold up readers of committed records, for a minute at most."""
+        """Abort what is open."""
         ended = threading.Event()
         self._post(lambda: start(self._pipeline.abort()).then(lambda _: ended.set()))
-        ended.wait(_ABORT_S)
+        ended.wait(ABORT_S)

@@ -1,26 +1,16 @@
 """What of one partition is read, sent and acknowledged, in batches."""
 
 from collections import deque
-from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.movers.batch.joining import TOGETHER_BYTES
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.commit_window import CommitWindow, Mark
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
-from headrace.replication.copied_runs import CopiedRuns, Run
 
 
-class Mark(NamedTuple):
-    """How far a partition is copied: see ``Reached``."""
-
-    acknowledged: int
-    target_offset: int | None
-    leader_epoch: int
-    target_seen: TargetSeen | None
-
-
-class BatchWindow:
+class BatchWindow(CommitWindow):
     """The window between the source's read position and the target's last acknowledgement.
 
     Batches of a partition are acknowledged in order, so that the end of the last one is what may be
@@ -28,37 +18,26 @@ class BatchWindow:
     """
 
     __slots__ = (
-        "_committed_runs",
         "_copied",
-        "_cut_runs",
         "_floor",
-        "_markers",
         "_pending",
-        "_uncommitted_ms",
         "at",
         "bytes_in_flight",
-        "committed",
         "in_flight",
-        "last_timestamp_ms",
         "leader_epoch",
         "lost",
-        "position",
-        "runs",
         "target",
         "target_offset",
         "target_seen",
         "together_bytes",
-        "uncommitted",
-        "unexpected_offsets",
     )
 
     def __init__(
         self, at: TopicPartition, target: TopicPartition, start: CopyFrom, copied: Copied
     ) -> None:
         """``target`` is the partition written to; ``copied`` counts for all of a task."""
+        super().__init__(start.offset)
         self.at, self.target = at, target
-        self.position = start.offset
-        """The next source offset to read."""
         self.leader_epoch = start.leader_epoch
         """Of the last record read; -1 when unknown."""
         self.in_flight = 0
@@ -71,21 +50,8 @@ class BatchWindow:
         """See ``Reached``."""
         self.together_bytes = TOGETHER_BYTES
         """Of batches that become one; less once the target has found one too large."""
-        self.unexpected_offsets = 0
-        """How often a batch had not the expected offset: a foreign writer."""
-        self.last_timestamp_ms: int | None = None
         self.lost: TargetLoss | None = None
         """The target gave an offset again; nothing is acknowledged from there on."""
-        self.runs = CopiedRuns()
-        self.committed: Mark | None = None
-        """Of a lane that copies in transactions: by the last one."""
-        self.uncommitted = 0
-        """Records acknowledged since."""
-        self._uncommitted_ms = -1
-        self._markers = 0
-        """Of transactions, behind the last record on the target."""
-        self._cut_runs: list[Run] = []
-        self._committed_runs: list[Run] = []
         self._floor = start.target_offset
         self._pending: deque[tuple[int, int, int | None]] = (
             deque()
@@ -149,21 +115,14 @@ class BatchWindow:
         if base_offset < lowest:
             self.lost = TargetLoss(self.at, base_offset, lowest)
             return
-        if self.target_offset is not None and base_offset != self.target_offset + self._markers:
-            self.unexpected_offsets += 1
-        self._markers = 0
         records, size = outgoing.records, outgoing.payload_bytes
+        self._count(records, outgoing.max_timestamp_ms, base_offset, self.target_offset)
         if outgoing.offsets is None:
             self.runs.add(outgoing.first_offset, base_offset, records)
         else:
             for target, source in enumerate(outgoing.offsets, base_offset):
                 self.runs.add(source, target)
         self.target_offset = base_offset + records
-        self.last_timestamp_ms = outgoing.max_timestamp_ms
-        if self.committed is not None:
-            if not self.uncommitted:
-                self._uncommitted_ms = outgoing.max_timestamp_ms
-            self.uncommitted += records
         self.in_flight -= records
         self.bytes_in_flight -= size
         self._copied.records += records
@@ -178,38 +137,12 @@ class BatchWindow:
 
     @property
     def unfinished(self) -> int:
-        """Records that are sent, and not yet acknowledged, or not committed."""
+        """See ``CommitWindow.unfinished``."""
         return self.in_flight + self.uncommitted
 
     def mark(self) -> Mark:
         """How far it is acknowledged."""
         return Mark(self.acknowledged, self.target_offset, self.leader_epoch, self.target_seen)
-
-    @property
-    def changed(self) -> bool:
-        """Whether a transaction would commit more than the last one has."""
-        return self.committed is not None and self.committed.acknowledged != self.position
-
-    def commit(self, *, marked: bool) -> None:
-        """All that is sent, which is acknowledged, is committed; ``marked``: with a marker here."""
-        self.committed, self.uncommitted = self.mark(), 0
-        self._committed_runs += self.cut_runs()
-        self._cut_runs = []
-        # It takes an offset. But who acknowledges it, and in which leader epoch, is not known here:
-        # a leader that dies now may lose it, and the next one write it again.
-        self._markers += marked
-
-    def cut_runs(self) -> list[Run]:
-        """Of what is acknowledged and not committed."""
-        self._cut_runs += self.runs.take()
-        return self._cut_runs
-
-    def take_runs(self) -> list[Run]:
-        """See ``Lane.take_runs``."""
-        if self.committed is None:
-            return self.runs.take()
-        taken, self._committed_runs = self._committed_runs, []
-        return taken
 
     def rewind(self) -> None:
         """Forget what was in flight: it is read again from what is acknowledged."""

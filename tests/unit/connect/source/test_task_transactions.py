@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from support.source_tasks import P0, Scene
 
-from headrace.api import TaskPhase, TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.source.task_transactions import LONGEST_S, TaskTransactions
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Reached
@@ -103,14 +103,3 @@ def test_the_interval_counts_from_cut_to_cut(scene: Scene) -> None:
     assert transactions.due
     scene.context.exactly_once = False
     assert not transactions.due
-
-
-def test_a_flow_that_takes_mover_record_after_all_fails_and_says_so() -> None:
-    scene = Scene(P0)
-    scene.context.exactly_once = True
-    scene.task.activate()
-    scene.restore_pool.run()
-    scene.run_once()
-    assert scene.phase is TaskPhase.FAILED
-    assert "ExactlyOnce is not built for mover Record, which this flow takes" in scene.error
-    scene.close()

@@ -125,7 +125,7 @@ def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
     fenced.open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
     other.open({ONE: START})
     assert not fenced.outdated
-    monkeypatch.setattr("headrace.movers.batch.lane._LANE_AGE_S", -1.0)
+    monkeypatch.setattr("headrace.movers.batch.lane.LANE_AGE_S", -1.0)
     assert (fenced.outdated, other.outdated) == (True, False)
 
 

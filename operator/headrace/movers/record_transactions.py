@@ -1,0 +1,116 @@
+"""The transactions of one producer of librdkafka: one at a time, each over data and progress."""
+
+import time
+from collections.abc import Mapping
+from threading import Event
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.kafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Position,
+    Producer,
+    in_words,
+    translate,
+    translated,
+)
+from headrace.logs import get_logger
+from headrace.movers import transactions
+from headrace.movers.clients import Clients
+
+log = get_logger(__name__)
+
+_FENCE_S = 30.0
+_ASK_S = 5.0
+
+
+class RecordTransactions:
+    """Its methods wait, but for ``begin``; one thread at a time calls them."""
+
+    def __init__(
+        self, target: ClusterAccess, transactional_id: str, clients: Clients, clock: Clock
+    ) -> None:
+        """Raises what making clients raises."""
+        self._target, self._clock = target, clock
+        self.id = transactional_id
+        self.away: list[str] = []
+        """Sentences about brokers."""
+        self.producer: Producer = clients.producer(
+            target,
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": transactions.TRANSACTION_MS,
+            },
+            on_error=lambda error: self.away.append(in_words(target, error)),
+        )
+        self._admin = clients.admin(target)
+        self.ended = Event()
+        """Whether nothing is to be asked for any more."""
+
+    def fence(self) -> None:
+        """Get a higher epoch: once, before all else."""
+        with translated(f"get a producer epoch of {self.id} on {self._target.name}"):
+            self.producer.init_transactions(_FENCE_S)
+
+    def begin(self) -> None:
+        """Another one; what is produced from now on is part of it."""
+        with translated(f"begin a transaction on {self._target.name}"):
+            self.producer.begin_transaction()
+
+    def commit(self, progress: Mapping[TopicPartition, transactions.Records]) -> None:
+        """All that was sent, which is acknowledged, with this progress, by partition of its topic.
+
+        Without an answer the same is asked again: it is never guessed. Raises ``Retriable`` where
+        the outcome is not known, or it cannot be committed, and ``Fatal`` for want of rights.
+        """
+        producer, tried = self.producer, f"commit a transaction on {self._target.name}"
+        refused: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
+        with translated(tried):
+            for at, records in progress.items():
+                for key, value in records:
+                    producer.produce(at.topic, value, key, at.partition, on_delivery=delivered)
+        deadline_s = self._clock.monotonic() + transactions.ANSWERED_WITHIN_S
+        while True:
+            try:
+                producer.commit_transaction(_ASK_S)
+            except KafkaException as error:
+                late = self._clock.monotonic() > deadline_s
+                if not error.args[0].retriable() or late or self.ended.wait(transactions.POLL_S):
+                    raise as_lost(refused[0] if refused else error.args[0], tried) from error
+            else:
+                return
+
+    def visible(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Wait until consumers of committed records get all below these ends, which is committed.
+        See ``marker_missing``."""
+        deadline_s = self._clock.monotonic() + transactions.VISIBLE_WITHIN_S
+        late = dict(ends)
+        while late:
+            stable = self._admin.known_ends(late, Position.LAST_STABLE)
+            late = transactions.not_visible(late, stable)
+            if late and self._clock.monotonic() > deadline_s:
+                raise transactions.marker_missing(self._target.name, late)
+            if late:
+                time.sleep(transactions.POLL_S)
+
+    def abort(self) -> None:
+        """What is open, if anything is. Where it fails the next owner does it."""
+        try:
+            self.producer.abort_transaction(transactions.ABORT_S)
+        except KafkaException as error:
+            log.info("not aborted", transactional_id=self.id, why=error.args[0].str())
+
+
+def as_lost(error: KafkaError, tried: str) -> HeadraceError:
+    """Ours for the client's; where the transaction is over, one after which another lane may do
+    better."""
+    failure = translate(error, tried)
+    return transactions.lost(failure) if transactions.is_lost(error.name()) else failure

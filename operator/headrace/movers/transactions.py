@@ -1,0 +1,92 @@
+"""What both movers decide of the transactions of a lane: each is over data and progress.
+
+Who has no answer to a commit asks again, and never guesses: where the outcome stays unknown, the
+lane is given up, and the next owner ends what is open, then reads what was committed.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+
+TRANSACTION_MS = 60_000
+"""So long one may be open (``transaction.timeout.ms``): then its coordinator aborts it."""
+ANSWERED_WITHIN_S = 55.0
+"""A commit without an answer is sent again for so long: less than ``TRANSACTION_MS``."""
+CUT_WITHIN_S = 15.0
+"""A partition that takes longer holds up all others of its task: the transaction is given up, and
+the task goes on without it. Less than ``TRANSACTION_MS``."""
+VISIBLE_WITHIN_S = 5.0
+"""From a commit to its markers, which its coordinator sends at once."""
+POLL_S = 0.005
+ABORT_S = 1.0
+"""What is open at the end of a lane would hold up readers of committed records, for a minute."""
+LANE_AGE_S = 86_400.0
+"""Coordinators forget an id that nobody asks for within a week (transactional.id.expiration.ms):
+nobody could fence it then. So a lane gets another epoch each day."""
+_LOST = {
+    "INVALID_PRODUCER_EPOCH",
+    "PRODUCER_FENCED",
+    "_FENCED",  # librdkafka's word for it
+    "INVALID_PRODUCER_ID_MAPPING",
+    "INVALID_TXN_STATE",
+    "UNKNOWN_PRODUCER_ID",
+    "TRANSACTION_ABORTABLE",
+}
+"""Another owner, or the coordinator after a minute, has ended the transaction."""
+
+Records = Sequence[tuple[bytes, bytes]]
+"""Keys and values, of progress."""
+
+
+class Stage(Enum):
+    """Of a lane's transaction."""
+
+    COPYING = auto()
+    CUTTING = auto()
+    """Nothing more is sent; what was is to be acknowledged."""
+    CUT = auto()
+    """It is."""
+    COMMITTING = auto()
+
+
+def is_lost(code: str) -> bool:
+    """Whether an error with this name in the protocol says that the transaction is over: another
+    lane may do better then."""
+    return code.upper() in _LOST
+
+
+def lost(error: object) -> Retriable:
+    """What becomes of such an error."""
+    return Retriable(f"{error}: its transaction was ended by another owner, or took too long")
+
+
+def not_acknowledged(target: str) -> Retriable:
+    """Why a transaction is given up that could not be cut."""
+    return Retriable(
+        f"{target} did not acknowledge all records of a transaction within {CUT_WITHIN_S:.0f} s: "
+        "it is aborted"
+    )
+
+
+def not_visible(
+    ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Of ``ends``, up to which all is committed, those that consumers of committed records do not
+    reach by now; ``stable``: the last stable offsets that are known.
+
+    Brokers lose the marker of a partition without a leader: each must have come, or the next abort
+    drops what was committed.
+    """
+    return {at: end for at, end in ends.items() if stable.get(at, -1) < end}
+
+
+def marker_missing(target: str, late: Mapping[TopicPartition, int]) -> HeadraceError:
+    """Why a lane is given up: before the next abort drops what was committed, or anybody waits for
+    it in vain, a take-over has to make that good."""
+    first = min(late)
+    return Retriable(
+        f"a transaction is open on {first} of {target} below offset {late[first]}, up to which all "
+        "is committed: its marker was lost, or another client writes there"
+    )
