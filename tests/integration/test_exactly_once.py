@@ -152,6 +152,7 @@ def test_aborted_transactions_of_the_source_are_not_copied(
     east: Cluster, west: Cluster, wait_until: WaitUntil, mover: str
 ) -> None:
     topic = make_topic(spec(east), unique("aborted"), 2)
+    make_topic(spec(west), f"{mover}.{topic}", 2)
     client = transactional(spec(east), topic)
     client.init_transactions()
     for number in range(6):
@@ -173,6 +174,7 @@ def test_a_fenced_producer_commits_nothing_more(
 ) -> None:
     """Its successor, of the other mover, finds all that was committed, and copies the rest."""
     topic = make_topic(spec(east), unique("replaced"), 2)
+    make_topic(spec(west), f"record.{topic}", 2)
     produce(spec(east), topic, numbered(1_000, 2))
     both, name = partitions(topic, 2), unique("headrace-old")
     mover, successor = (
