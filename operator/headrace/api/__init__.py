@@ -1,9 +1,8 @@
 """The custom resources as types, from which the CRDs are generated.
 
 A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they share (``model``,
-``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``unbuilt`` says what
-this version cannot do yet, ``crds`` writes the CustomResourceDefinitions, ``reference`` writes
-docs/reference.md.
+``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``crds`` writes the
+CustomResourceDefinitions, ``reference`` writes docs/reference.md.
 """
 
 from headrace.api.access import ClusterAccess
@@ -97,7 +96,6 @@ from headrace.api.task import (
     load_work,
 )
 from headrace.api.topics import HEARTBEATS, is_internal
-from headrace.api.unbuilt import Unbuilt, unbuilt
 
 __all__ = [
     "API_VERSION",
@@ -186,7 +184,6 @@ __all__ = [
     "TopicPartition",
     "TopicPartitions",
     "Topics",
-    "Unbuilt",
     "Verdict",
     "Work",
     "condition",
@@ -203,5 +200,4 @@ __all__ = [
     "partitions_text",
     "standby_label",
     "time_text",
-    "unbuilt",
 ]

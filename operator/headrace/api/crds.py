@@ -11,14 +11,12 @@ from typing import Any
 import yaml
 
 from headrace import __version__
-from headrace.api.extensions import RULES
 from headrace.api.flow import ReplicationFlow
 from headrace.api.meta import API_VERSION, LONGEST_NAME
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import Model
 from headrace.api.structural import structural_schema
 from headrace.api.task import ReplicationTask
-from headrace.api.unbuilt import unbuilt_rules
 
 HEADER = """\
 # Generated from operator/headrace/api by `make generate`: change the types, not this file.
@@ -168,9 +166,6 @@ def definition(resource: Resource) -> dict[str, Any]:
     if resource.longest_name:
         named = {"name": {"type": "string", "maxLength": resource.longest_name}}
         schema["properties"]["metadata"]["properties"] = named
-    if resource.kind is ReplicationFlow:
-        rules = schema["properties"]["spec"].setdefault(RULES, [])
-        rules += [rule.as_schema() for rule in unbuilt_rules()]
     selectable = [{"jsonPath": path} for path in resource.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -57,8 +57,7 @@ class ReplicationFlowStatus(Model):
     ready_replicas: Count | None = None
     """Drivers that are alive: that renew their Leases, or send heartbeats."""
     desired_replicas: Count | None = None
-    """Drivers that there should be: spec.drivers.replicas, or 0 of a flow that is stopped or
-    refused."""
+    """Drivers that there should be: spec.drivers.replicas, or 0 of a flow that is stopped."""
     selector: Text | None = None
     """Labels of the driver pods (scale subresource)."""
     replicas: Count | None = None

@@ -139,10 +139,9 @@ class Reason(StrEnum):
     """The flow is stopped, as spec.state asks."""
     STOPPING = "Stopping"
     """The flow is to stop; drivers release their units."""
-    NOT_BUILT = "NotBuilt"
-    """The spec uses a feature that this version does not have yet."""
     INVALID_SPEC = "InvalidSpec"
-    """The operator cannot parse the object; the message names the field."""
+    """The operator cannot parse the object, or cannot carry out its spec in a cluster; the message
+    names the field."""
     FORBIDDEN = "Forbidden"
     """The operator lacks a right; the message names it."""
     REFUSED = "Refused"

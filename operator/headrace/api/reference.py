@@ -4,8 +4,6 @@ import re
 import sys
 from collections.abc import Iterator
 
-from pydantic.alias_generators import to_camel
-
 from headrace.api.client_settings import OWNED, OWNED_FAMILIES
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec
 from headrace.api.fields import FieldAt, Schema, fields_of
@@ -16,13 +14,8 @@ from headrace.api.model import Model
 from headrace.api.partitions import TopicPartitions
 from headrace.api.structural import default_text
 from headrace.api.task import ReplicationTask
-from headrace.api.unbuilt import FLOW, Part, words
 
-KINDS: tuple[tuple[type[Model], tuple[Part, ...]], ...] = (
-    (ReplicationFlow, FLOW),
-    (MirrorTest, ()),
-    (ReplicationTask, ()),
-)
+KINDS: tuple[type[Model], ...] = (ReplicationFlow, MirrorTest, ReplicationTask)
 SHARED: tuple[type[Model], ...] = (
     ClusterSpec,
     TargetClusterSpec,
@@ -48,10 +41,6 @@ Regular expressions are Python's, and are applied to whole names.
 
 KUBERNETES_ONLY = "Kubernetes only."
 """What the description of such a field ends with; the fields in it are so marked in the table."""
-NOT_BUILT = """\
-Features that this version does not have yet. headrace refuses a value of these fields that you set
-(the operator with the reason `NotBuilt`). It ignores a default value, and one warning names it.
-"""
 
 SETTINGS = """\
 ## Settings that headrace owns
@@ -63,12 +52,8 @@ The `config` of a cluster must not contain them, because the guarantees depend o
 def reference() -> str:
     """The whole page, in Markdown."""
     sections = [INTRODUCTION]
-    for kind, parts in KINDS:
+    for kind in (*KINDS, *SHARED):
         sections += [f"## {kind.__name__}\n\n{kind.__doc__}\n", _fields(kind)]
-        if parts:
-            sections += [NOT_BUILT, _list(map(_part, parts))]
-    for shared in SHARED:
-        sections += [f"## {shared.__name__}\n\n{shared.__doc__}\n", _fields(shared)]
     sections += [SETTINGS, _list(f"`{name}`: {why}" for name, why in _settings())]
     return "\n".join(sections)
 
@@ -150,12 +135,6 @@ def _default(field: FieldAt) -> str:
     if value is None or isinstance(value, dict):
         return ""
     return f"`{default_text(value)}`"
-
-
-def _part(part: Part) -> str:
-    field = ".".join(map(to_camel, ("spec", *part.field.split("."))))
-    built = " and ".join(f"`{word}`" for word in words(part.built))
-    return f"`{field}`" + (f", except {built}" if built else "")
 
 
 def _settings() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""``headrace validate``: says every mistake in manifests, and what is not built yet."""
+"""``headrace validate``: says every mistake in manifests."""
 
 from pathlib import Path
 
@@ -15,8 +15,7 @@ def command(files: tuple[Path, ...]) -> Exit:
     """Check manifests: YAML FILES, or folders of them.
 
     Prints each mistake with its file, line and field, and ends with 3; or a line for each object,
-    and the defaults that this version does not carry out yet, and ends with 0. What it accepts,
-    `headrace run` accepts.
+    and ends with 0. What it accepts, `headrace run` accepts.
     """
     try:
         manifest = load(files)

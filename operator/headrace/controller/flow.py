@@ -13,7 +13,6 @@ from headrace.api import (
     ReplicationFlow,
     ReplicationFlowStatus,
     TaskType,
-    unbuilt,
 )
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.blocked import blocked_by
@@ -113,9 +112,7 @@ class FlowReconciler:
         decided = await self._decide(flow, drivers, may_copy=not taken and not loop)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
-        missing, provided = unbuilt(flow), Provided()
-        if not missing.refused and not paused:
-            provided = await self._provisioner.provide(flow)
+        provided = Provided() if paused else await self._provisioner.provide(flow)
         blocked = provided.readiness or self._invalid_unit(flow)
         facts = FlowFacts(
             datetime.now(UTC),
@@ -123,7 +120,6 @@ class FlowReconciler:
             self._cache.tasks(flow),
             alive=drivers.alive,
             placement_problem=decided.problem,
-            not_built=missing.refused,
             blocked=blocked,
             taken=taken,
             loop=loop,

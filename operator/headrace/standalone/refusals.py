@@ -10,7 +10,6 @@ from headrace.api import (
     Mistake,
     ReplicationFlow,
     Resets,
-    unbuilt,
 )
 from headrace.api.mistakes import Key
 from headrace.connect.preflight.preflight import check_client, check_policy, loops
@@ -51,8 +50,6 @@ def refuse(manifest: Manifest) -> Manifest:
 
 def _refused(found: ReplicationFlow | MirrorTest) -> Iterator[tuple[Path, str]]:
     if isinstance(found, ReplicationFlow):
-        asked = unbuilt(found)
-        yield from zip(asked.places, asked.refused, strict=True)
         for path, check in _CHECKS:
             try:
                 check(found)

@@ -37,12 +37,6 @@ def judge(facts: FlowFacts) -> Readiness:
     return next((hit for check in CHECKS if (hit := check(facts))), None) or _ready(facts)
 
 
-def _not_built(facts: FlowFacts) -> Readiness | None:
-    if not facts.not_built:
-        return None
-    return Readiness.stalled(Reason.NOT_BUILT, "; ".join(facts.not_built))
-
-
 def _blocked(facts: FlowFacts) -> Readiness | None:
     return facts.blocked
 
@@ -234,7 +228,6 @@ def _ready(facts: FlowFacts) -> Readiness:
 
 CHECKS: tuple[Check, ...] = (
     # What keeps the flow from running at all.
-    _not_built,
     _blocked,
     _target_taken,
     _goes_round,

@@ -60,8 +60,6 @@ class FlowFacts:
     """By driver: units that were taken from it because it did not release them in time."""
 
     # The operator only.
-    not_built: Sequence[str] = ()
-    """What the spec asks for and this version cannot do."""
     blocked: Readiness | None = None
     """What a person has to change before the operator can make what the flow needs."""
     taken: TakenTarget | None = None
@@ -81,11 +79,9 @@ class FlowFacts:
 
     @property
     def desired(self) -> int:
-        """Drivers that there should be. A flow that is refused gets none; what ran before, goes
-        on."""
-        drivers_wanted = self.flow.spec.state is not FlowState.STOPPED
-        refused = self.not_built and not self.pods
-        return self.flow.spec.drivers.replicas if drivers_wanted and not refused else 0
+        """Drivers that there should be."""
+        stopped = self.flow.spec.state is FlowState.STOPPED
+        return 0 if stopped else self.flow.spec.drivers.replicas
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:

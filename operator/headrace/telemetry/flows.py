@@ -28,7 +28,7 @@ DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that 
 DRIVERS_DESIRED = Described(
     "headrace_flow_drivers_desired",
     "gauge",
-    "Drivers that the spec asks for; 0 of a flow that is stopped or refused.",
+    "Drivers that the spec asks for; 0 of a flow that is stopped.",
     _FLOW,
 )
 FLOW_LAG_RECORDS = Described(

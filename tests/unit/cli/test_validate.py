@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,43 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
     file.write_text(f"{FLOW}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: user}}\n")
     assert main(["validate", str(file)]) == Exit.OK.value == 0
     assert capsys.readouterr().out == ("ReplicationFlow orders: valid\nSecret user: valid\n")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"delivery": "ExactlyOnce", "mover": "Batch", "commitIntervalMs": 100},
+        {"delivery": "ExactlyOnce", "mover": "Record"},
+        {"delivery": "ExactlyOnce", "recordFilter": {"headers": {"include": [{"name": "a"}]}}},
+        {"policy": {"type": "Identity"}, "batchVerification": "Full"},
+        {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
+        {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
+        {"discovery": {"topicsSeconds": 1, "groupsSeconds": 1}},
+        {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
+        {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
+        {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
+        {"acls": {"sync": True, "intervalSeconds": 5}},
+        {
+            "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": True},
+            "groups": {"include": ["a"]},
+            "offsetSyncs": {"location": "Source"},
+        },
+        {
+            "drivers": {
+                "replicas": 5,
+                "leaseSeconds": 9,
+                "resources": {"limits": {"cpu": 1}},
+                "podTemplate": {"priorityClassName": "high"},
+            }
+        },
+    ],
+    ids="-".join,
+)
+def test_what_a_flow_may_ask_for(spec: dict[str, object], tmp_path: Path) -> None:
+    file = tmp_path / "flow.yaml"
+    manifest = yaml.safe_load(FLOW)
+    file.write_text(yaml.safe_dump(manifest | {"spec": manifest["spec"] | spec}))
+    assert main(["validate", str(file)]) == Exit.OK
 
 
 TEST = """\

@@ -251,6 +251,38 @@ def test_units_of_a_flow_whose_records_would_go_round_wait_for_the_end_of_the_ot
     asyncio.run(test())
 
 
+def test_a_value_of_a_newer_version_is_refused_until_it_is_taken_out() -> None:
+    """Its definition (CRD) is in the cluster already, and so may be the status of another one."""
+
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        flow = server.objects[FLOW, "orders"]
+        before = {"type": "Ready", "status": "True", "reason": "OfAnotherVersion", "message": "x"}
+        flow["status"] = {"conditions": [before]}
+        async with operated(server) as it:
+
+            def edit(**spec: str) -> None:
+                flow["spec"] |= spec
+                flow["metadata"]["resourceVersion"] += "0"
+                it.cache.put_flow(deepcopy(flow))
+
+            edit(delivery="AtMostOnce", mover="Record")
+            assert await it.reconcile() is None
+            reason, message = it.ready
+            assert reason == "InvalidSpec"
+            assert "spec.delivery: Input should be 'AtLeastOnce' or 'ExactlyOnce'" in message
+            assert "if a newer version has it, its definition (CRD) and this program" in message
+            assert it.driver == "a", "nothing is changed"
+            assert (DEPLOYMENT, "orders-driver") not in server.objects
+            edit(delivery="ExactlyOnce")
+            assert await it.reconcile() is None
+            assert it.ready[0] != "InvalidSpec"
+            assert it.driver == "b"
+            assert (DEPLOYMENT, "orders-driver") in server.objects
+
+    asyncio.run(test())
+
+
 def test_units_of_a_lost_driver_move_though_a_child_cannot_be_applied() -> None:
     async def test() -> None:
         server = a_flow_whose_driver_is_gone()

@@ -540,7 +540,11 @@ def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
 )
 def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -> None:
     step = decide_with_faults(of_a_flow(chaos=[fault | {"atSeconds": 1}]))
-    assert (reason(step), step.start) == ("NotBuilt", None)
+    assert (reason(step), reason(step, "Stalled"), step.start) == (
+        "InvalidSpec",
+        "InvalidSpec",
+        None,
+    )
     assert "which only `headrace verify` makes" in message(step)
 
 

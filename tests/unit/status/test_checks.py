@@ -120,13 +120,6 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
         (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
         (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over 0 units and end", False),
         (
-            replace(facts(POD), not_built=("spec.acls.sync is not built yet",)),
-            NO,
-            Reason.NOT_BUILT,
-            "spec.acls.sync is not built yet",
-            True,
-        ),
-        (
             replace(facts(POD), blocked=BLOCKED),
             NO,
             Reason.FORBIDDEN,
@@ -199,17 +192,14 @@ def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None
     assert all(why.strip() and what.strip() for _, why, what in rows)
 
 
-def test_a_flow_that_is_refused_wants_no_drivers() -> None:
+def test_a_flow_that_is_stopped_wants_no_drivers() -> None:
     """Or it would page: none of two drivers alive."""
-    refused = replace(facts(), not_built=("spec.acls.sync is not built yet",))
-    status = flow_status(refused)
+    status = flow_status(facts(state="Stopped"))
     assert (status.ready_replicas, status.desired_replicas) == (0, 0)
     available = condition(status.conditions, ConditionType.DRIVERS_AVAILABLE)
     assert available is not None
     assert available.status is YES
     assert flow_status(facts()).desired_replicas == 2
-    assert flow_status(facts(state="Stopped")).desired_replicas == 0
-    assert flow_status(replace(refused, pods=(POD,))).desired_replicas == 2, "they go on"
 
 
 def test_every_condition_says_which_generation_it_describes() -> None:

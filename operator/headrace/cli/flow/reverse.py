@@ -137,10 +137,10 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
         )
     if flow.spec.offsets is Offsets.PRESERVED:
         raise InvalidSpec(
-            f"{flow.metadata.name} has offsets: Preserved, for which the way back is not built: "
-            "write a flow in the other direction with offsets: Preserved. It compares all that the "
-            "old source holds, goes on where that is equal, and refuses a partition that has "
-            "records which were never copied, with the first offset"
+            f"{flow.metadata.name} has offsets: Preserved, which headrace reverse does not "
+            "support: write a flow in the other direction with offsets: Preserved. It compares all "
+            "that the old source holds, goes on where that is equal, and refuses a partition that "
+            "has records which were never copied, with the first offset"
         )
     name = flow.metadata.name
     name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"

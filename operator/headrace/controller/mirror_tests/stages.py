@@ -71,7 +71,7 @@ def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
     if any(step.action.is_of_machine for step in facts.test.spec.chaos):
-        return _waiting(facts, Reason.NOT_BUILT, _ONE_MACHINE, stalled=True)
+        return _waiting(facts, Reason.INVALID_SPEC, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if facts.rehearses and not facts.may_rehearse:
