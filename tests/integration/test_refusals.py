@@ -1,5 +1,6 @@
 """What a mirror does with records that the target does not take: real brokers refuse them."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from operator import eq
@@ -134,7 +135,7 @@ def test_refused_records_and_no_others_are_left_out(
         assert (task.get("skippedRecords"), task.get("deadLetteredRecords")) == (
             (None, 2) if dead else (2, None)
         )
-        assert f"source offset {TOO_OLD} to {copy}-0 on west" in message()
+        assert re.search(rf" offset {TOO_OLD} .*to {re.escape(copy)}", message()), message()
         assert "INVALID_TIMESTAMP" in message()
         tail = numbered(10, 1, first=2_000)
         produce(spec(east), topic, tail)
