@@ -129,6 +129,7 @@ def autoscaler(flow: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("kubelet")
 def test_a_backlog_scales_the_drivers_to_the_maximum_and_back(
     *,

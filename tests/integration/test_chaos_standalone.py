@@ -23,6 +23,7 @@ def step(action: str, **more: Any) -> ChaosStep:
     return ChaosStep.model_validate({"action": action, "atSeconds": 1, **more})
 
 
+@pytest.mark.long
 def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -89,6 +89,7 @@ def message_of(scene: Scene, type: str) -> str:
     return message
 
 
+@pytest.mark.long
 def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_broker_that_stands_still_for_a_while(
         wait_until(scene.run.ready)
 
 
+@pytest.mark.long
 def test_a_target_at_the_end_of_a_slow_line(
     east: Cluster,
     start_cluster: Callable[..., Cluster],

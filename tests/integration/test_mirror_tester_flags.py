@@ -10,6 +10,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.flows import spec
 from support.helm import CHART
 from support.patience import WITHIN_S
@@ -36,6 +37,7 @@ def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.long
 def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdict(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -324,6 +324,7 @@ def test_a_status_of_a_later_version_is_written_again_and_loses_nothing(
     assert "Traceback" not in operator.log
 
 
+@pytest.mark.long
 def test_a_node_that_is_too_small_is_said(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:

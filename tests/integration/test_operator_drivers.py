@@ -228,6 +228,7 @@ def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(
         scene.settle(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_kubectl", [False, True], ids=["new template", "rollout restart"])
 def test_a_roll_out_moves_each_task_once(
     under_load: Begin, wait_until: Wait, by_kubectl: bool
@@ -247,6 +248,7 @@ def test_a_roll_out_moves_each_task_once(
         assert set(claims.values()) == {1}, claims
 
 
+@pytest.mark.long
 def test_a_wrong_address_is_reported_and_one_that_is_corrected_is_followed(
     under_load: Begin, east: Cluster, wait_until: Wait
 ) -> None:
@@ -275,7 +277,7 @@ def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards
         assert scene.epochs() == epochs
 
 
-@pytest.mark.parametrize("while_operator_runs", [True, False])
+@pytest.mark.parametrize("while_operator_runs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made_again(
     *,
     under_load: Begin,

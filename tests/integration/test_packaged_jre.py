@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from support.patience import WITHIN_S
 
 from headrace.toolchain.jre import packaged_jre
@@ -16,6 +17,7 @@ print(spark.range(3).count(), jvm.java.lang.System.getProperty("java.specificati
 """
 
 
+@pytest.mark.long
 def test_spark_runs_on_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],

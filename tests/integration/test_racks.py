@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psutil import Process
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, numbered, produce, unique
@@ -35,6 +36,7 @@ def rack_of(process: Process) -> str:
     return arguments[arguments.index("--rack") + 1]
 
 
+@pytest.mark.long
 def test_drivers_read_in_their_own_rack(
     start_cluster: Callable[..., Cluster],
     west: Cluster,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.patience import WITHIN_S
 
 from headrace.toolchain.jre import packaged_jre
@@ -54,6 +55,7 @@ def run_spark(tmp_path: Path, names: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.long
 def test_it_runs_where_the_runtime_names_the_user(tmp_path: Path) -> None:
     done = run_spark(tmp_path, IMAGE + CRI_O)
     assert done.stdout == f"3 {USER}\n", done.stderr

@@ -100,6 +100,7 @@ def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
         scene.settle(2)
 
 
+@pytest.mark.long
 def test_scaling_moves_what_must_move(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -115,6 +116,7 @@ def test_scaling_moves_what_must_move(
         wait_until(lambda: len(scene.run.drivers()) == 1)
 
 
+@pytest.mark.long
 def test_the_silence_of_a_move(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

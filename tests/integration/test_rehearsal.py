@@ -61,6 +61,7 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
         wait_until(run.ready)  # it copies on
 
 
+@pytest.mark.long
 def test_a_fail_over_that_is_refused_is_no_rehearsal(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -140,6 +140,7 @@ def test_the_job_rehearses_with_the_rights_of_the_chart_and_undoes_it(
     flow_is_ready(rehearsing.resources, rehearsing.name, wait_until)
 
 
+@pytest.mark.long
 def test_after_a_pod_that_was_killed_the_next_one_only_undoes_what_it_left(
     rehearsing: Rehearsing, kubelet: Kubelet, wait_until: Wait
 ) -> None:

@@ -140,6 +140,7 @@ def machine() -> Iterator[Machine]:
             machine.end()
 
 
+@pytest.mark.long
 def test_the_commands_of_the_pages_do_what_they_say(
     east: Cluster, west: Cluster, machine: Machine, wait_until: Callable[..., Any]
 ) -> None:
