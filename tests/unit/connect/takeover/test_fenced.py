@@ -13,6 +13,7 @@ from headrace.api import ConditionType, OnDataLoss, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
+from headrace.movers.record import RecordLane
 from headrace.replication import Run
 from headrace.replication.progress import Progress, TargetSeen, Writer
 from headrace.replication.reconcile import Accounts, Outcome, Resume
@@ -349,11 +350,22 @@ def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(ma
     assert may_repeat(first) == "orders/0: copied again up to 1 records (FilterChanged)"
 
 
-def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
+@pytest.fixture
+def renew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
+    """The lane is outdated: it is renewed, once the pool has settled it."""
+
+    def outdate(scene: Scene) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordLane, "outdated", True)
+            scene.task.process()
+
+    return outdate
+
+
+def test_each_lane_has_an_epoch_of_its_own(made: Made, renew: Callable[[Scene], None]) -> None:
     scene = made(P0)
     scene.start()
-    scene.clock.advance(2)  # a stall: the lane is renewed
-    scene.context.stall_detector.beat()
+    renew(scene)
     fill(scene, 2)
     for _ in range(4):
         scene.run_once()
@@ -363,19 +375,14 @@ def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
     assert writer.producer_epoch == 1
 
 
-def stall(scene: Scene) -> None:
-    """The lane is renewed, once the pool has settled it."""
-    scene.clock.advance(2)
-    scene.context.stall_detector.beat()
-    scene.task.process()
-
-
-def test_another_producer_id_is_stored_before_anything_is_appended(made: Made) -> None:
+def test_another_producer_id_is_stored_before_anything_is_appended(
+    made: Made, renew: Callable[[Scene], None]
+) -> None:
     scene = made(P0)
     scene.start()
     before = scene.stored(P0).writer
     fence(scene).next_id = 1000
-    stall(scene)
+    renew(scene)
     scene.restore_pool.run()
     after = scene.stored(P0).writer
     assert before
@@ -384,13 +391,13 @@ def test_another_producer_id_is_stored_before_anything_is_appended(made: Made) -
 
 
 def test_a_task_that_comes_back_while_it_stores_what_was_settled_has_another_epoch(
-    made: Made,
+    made: Made, renew: Callable[[Scene], None]
 ) -> None:
     scene = made(P0)
     scene.start()
     fill(scene, 1)
     scene.run_once()
-    stall(scene)
+    renew(scene)
     scene.target.away = True
     scene.restore_pool.run()
     scene.task.suspend()
