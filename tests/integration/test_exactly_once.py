@@ -82,7 +82,7 @@ def stored(cluster: ClusterAccess, topic: str) -> dict[int, Progress]:
         return {key.partition: one for key, one in progress.entries().items() if key.topic == topic}
 
 
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
+@pytest.mark.parametrize("mover", ["Batch", pytest.param("Record", marks=pytest.mark.long)])
 def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:

@@ -7,6 +7,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.flows import FlowRun, spec
 from support.groups import commit, in_transactions, positions
 from support.records import Load, arrived, count, make_topic, numbered, produce, unique
@@ -31,6 +32,7 @@ UNSENT = 10
 RATE = 300
 
 
+@pytest.mark.long
 def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_driver_without_rights_says_which(
         assert driver.end() == 0
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_away_stops_no_data(
     own_api_server: OwnApiServer,
     namespace: str,

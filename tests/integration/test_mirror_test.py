@@ -578,6 +578,7 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
     assert all(len(copies[partition]) > 100 for partition in range(7))
 
 
+@pytest.mark.long
 def test_a_killed_load_is_no_verdict(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

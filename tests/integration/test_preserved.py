@@ -308,6 +308,7 @@ async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any
     return [*(one.producer_id for one in states), known.transactional_id]
 
 
+@pytest.mark.long
 def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
     east: Cluster,
     start_cluster: Callable[..., Cluster],

@@ -33,6 +33,7 @@ def test_a_planned_move_touches_one_task_only(
         assert scene.ask("describe", task=task)["status"]["driverName"] == other
 
 
+@pytest.mark.long
 def test_a_restart_and_a_pause(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
