@@ -68,21 +68,37 @@ class RightsAdmin(Admin, ClusterRights):
     ) -> dict[str, TopicRights]:
         """Of topics that exist, and of those that do not: how many partitions and replicas these
         would be made with is in ``new``, else one, and the broker's default."""
+        deadline_s = time.monotonic() + self._timeout_s
+        found, made = self._topic_rights(names, new)
+        while made and time.monotonic() < deadline_s:
+            time.sleep(_AGAIN_S)
+            more, made = self._topic_rights(made, new)
+            found |= more
+        return found
+
+    def _topic_rights(
+        self, names: Collection[str], new: Mapping[str, tuple[int, int]]
+    ) -> tuple[dict[str, TopicRights], set[str]]:
+        """The same, and those that were made after they were described: of these neither partitions
+        nor replicas are known."""
         found, absent, hidden = self._described(names)
         unknown = absent | hidden
         refused = self._refused(unknown, new)
         creation = refused.pop(Operation.CREATE, {})
+        made = set[str]()
         for name in unknown:
             forbidden = {one for one, topics in refused.items() if name in topics}
             why, exists = creation.get(name), False if name in absent else None
             if code_of(why) == KafkaError.TOPIC_ALREADY_EXISTS:
                 why, exists = None, True
+                if name in absent:
+                    made.add(name)
             if code_of(why) in FORBIDDEN:
                 forbidden, why = forbidden | {Operation.CREATE}, None
             if name in hidden:
                 forbidden |= {Operation.DESCRIBE}
             found[name] = TopicRights(ALL - forbidden, exists, creation=why)
-        return found
+        return found, made
 
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """Of groups, be they there or not."""

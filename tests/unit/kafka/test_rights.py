@@ -13,7 +13,7 @@ from support.fake_broker import acls_are_listed, metadata_of, serving
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import Operation, RightsAdmin
+from headrace.kafka import Operation, Replicas, RightsAdmin, TopicRights
 
 
 def test_a_broker_that_is_older_than_the_wire_client_speaks() -> None:
@@ -29,6 +29,25 @@ def test_one_that_is_new_enough_is_not_complained_of() -> None:
         broker = serve({3: lambda _: metadata_of({1: 9092}, {})})
         spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
         RightsAdmin(ClusterAccess(spec)).check_version()
+
+
+def test_a_topic_that_is_made_while_it_is_asked_for_is_described_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would have no replica in sync, and no partition."""
+    described = TopicRights(frozenset(Operation), True, 4, Replicas(1, 1))
+    exists = Fatal("it exists")
+    exists.__cause__ = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    absent: Any = ({}, {"copy"}, set())
+    answers = iter([absent, absent, ({"copy": described}, set(), set())])
+    monkeypatch.setattr(RightsAdmin, "_described", lambda *_: next(answers))
+    monkeypatch.setattr(
+        RightsAdmin,
+        "_refused",
+        lambda _, names, __: {Operation.CREATE: dict.fromkeys(names, exists)},
+    )
+    spec = ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1")
+    assert RightsAdmin(ClusterAccess(spec)).topic_rights({"copy"}, {}) == {"copy": described}
 
 
 @pytest.mark.parametrize(
