@@ -20,6 +20,9 @@ from support.shared_api_server import CRDS, open_api_server
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
+KEEP_GROUPS = {"offsets.retention.check.interval.ms": "86400000"}
+"""Brokers delete groups that have neither members nor offsets every ten minutes: within a test."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -46,7 +49,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
     Not for those of other processes: flows of one source into one target share its heartbeats.
     """
-    plans = [ClusterPlan("east"), ClusterPlan("west")]
+    plans = [ClusterPlan(name, properties=KEEP_GROUPS) for name in ("east", "west")]
     with Sandbox.start("tests", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
         yield sandbox
 
