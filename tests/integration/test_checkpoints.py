@@ -1,9 +1,6 @@
 """Consumer groups of the source, and where they would go on at the target; real brokers."""
 
-import json
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from operator import eq
@@ -22,11 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.flows import FlowRun, manifest, spec
+from support.group_reports import printed
 from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
 from support.other_groups import make_streams_group, share_consumer
-from support.patience import WITHIN_S
 from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
@@ -146,9 +143,7 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 
 def report(*arguments: str) -> dict[str, Any]:
     """What ``headrace groups`` prints, for programs."""
-    command = [sys.executable, "-m", "headrace", "groups", *arguments, "-o", "json"]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=WITHIN_S).stdout
-    found: dict[str, Any] = json.loads(printed)
+    found = printed("groups", *arguments)
     assert found["problems"] == []
     return found
 

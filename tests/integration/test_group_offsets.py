@@ -1,8 +1,5 @@
 """Consumer groups that fail over to the target, and groups that are left alone; real brokers."""
 
-import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,39 +7,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from support.flows import FlowRun, manifest, spec
+from confluent_kafka.admin import AdminClient
+from support.flows import FlowRun, spec
+from support.group_reports import INTERVAL_S, applied, printed, said_of_groups
 from support.groups import commit, committed, in_transactions, member, read_on
-from support.patience import WITHIN_S
 from support.records import arrived, make_topic, numbered, produce, unique
 from support.records import read as read_all
+from support.security import grant
 
-from headrace.errors import Retriable
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
-INTERVAL_S = 2
-
-
-def applied(name: str, source: Cluster, target: Cluster, topic: str) -> dict[str, Any]:
-    """A flow that sets the groups of one test, as often as it can."""
-    return manifest(
-        name,
-        source,
-        target,
-        topic,
-        groups={"include": [f"{name}-.*"]},
-        discovery={"groupsSeconds": 1},
-        checkpoints={"intervalSeconds": INTERVAL_S, "applyToGroups": True},
-        tasks={"max": 1},
-    )
 
 
 def offsets(cluster: Cluster, group: str) -> dict[int, int]:
@@ -51,28 +26,14 @@ def offsets(cluster: Cluster, group: str) -> dict[int, int]:
 
 def shown(run: FlowRun) -> list[tuple[int, int]]:
     """What is committed, and its lag, of partitions without a note in ``headrace groups``."""
-    command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
-    answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
-    if answer.returncode:
-        raise Retriable(answer.stderr.decode())  # the run may still start
-    groups = json.loads(answer.stdout)["groups"]
+    groups = printed("groups", run.name)["groups"]
     return [(one["committed"], one["lag"]) for one in groups if not one["note"]]
 
 
 def translated(run: FlowRun) -> dict[int, int]:
     """By partition, the target offset of the checkpoint of a run's only group."""
-    command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=WITHIN_S).stdout
-    groups = json.loads(printed)["groups"]
+    groups = printed("groups", run.name)["groups"]
     return {one["partition"]: one["checkpoint"]["targetOffset"] for one in groups}
-
-
-def message(run: FlowRun) -> str:
-    """What the checkpoint task says of its groups; nothing before it has read them."""
-    for unit in run.units("CheckpointTask"):
-        for condition in run.describe(unit["name"]).get("status", {}).get("conditions", []):
-            return str(condition["message"])
-    return ""
 
 
 def test_a_group_fails_over_and_reads_each_record_once(
@@ -191,11 +152,13 @@ def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
             wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
             commit(east, group, topic, {0: 40})
             words = "1 not, as the group has members there"
-            wait_until(lambda: message(run), until=lambda said: words in said and "1 exact" in said)
+            wait_until(
+                lambda: said_of_groups(run), until=lambda said: words in said and "1 exact" in said
+            )
             assert offsets(west, group) == {}
             wait_until(run.ready)
         wait_until(lambda: offsets(west, group) == {0: 40})
-        wait_until(lambda: message(run).endswith("groups of the target: 1 set"))
+        wait_until(lambda: said_of_groups(run).endswith("groups of the target: 1 set"))
 
 
 def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
@@ -216,7 +179,7 @@ def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
             "in groups of the target: 1 not, as consumers there have committed, "
             "1 not, as the group is behind them already"
         )
-        wait_until(lambda: message(run), until=lambda found: found.endswith(words))
+        wait_until(lambda: said_of_groups(run), until=lambda found: found.endswith(words))
         assert (offsets(west, there), offsets(west, reset)) == ({0: 55}, {0: 50})
         commit(east, reset, topic, {0: 60})
         wait_until(lambda: offsets(west, reset) == {0: 60})
@@ -236,11 +199,7 @@ def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
     flow = applied(name, east, west, f"{name}(-gone)?")
 
     def notes() -> dict[tuple[str, str], str]:
-        command = [sys.executable, "-m", "headrace", "groups", name, "-o", "json"]
-        answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
-        if answer.returncode:
-            raise Retriable(answer.stderr.decode())  # the run may still start
-        found = json.loads(answer.stdout)
+        found = printed("groups", name)
         assert found["problems"] == []
         return {(one["group"], one["topic"]): one["note"] for one in found["groups"]}
 
@@ -276,18 +235,7 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
     topic = make_topic(spec(east), name, 1)
     produce(spec(east), topic, numbered(100, 1))
     group = f"{name}-billing"
-    admin = AdminClient({"bootstrap.servers": west.bootstrap_servers})
-    only = AclBinding(
-        ResourceType.GROUP,
-        group,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    for future in admin.create_acls([only]).values():
-        future.result(20)
+    grant(west, group, "describe", on="group", to=("User:ANONYMOUS",))
     commit(east, group, topic, {0: 40})
 
     def error() -> str:
@@ -300,4 +248,4 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
         found = wait_until(error, until=lambda found: refused in found)
         assert "grant the principal rights on this group" in found
         words = "1 exact; in groups of the target: 1 not, as the target refuses it"
-        wait_until(lambda: words in message(run))
+        wait_until(lambda: words in said_of_groups(run))

@@ -1,26 +1,16 @@
 """Share groups whose start offsets are set on the target before their first use; real brokers."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from support.flows import FlowRun, manifest, spec
+from support.flows import FlowRun, spec
+from support.group_reports import applied, printed, said_of_groups
 from support.groups import in_transactions, positions
 from support.other_groups import finish_records, share_consumer
-from support.patience import WITHIN_S
 from support.records import arrived, make_topic, unique
+from support.security import grant
 
 from headrace.api import TopicPartition
 from headrace.kafka import Admin, GroupActive
@@ -35,16 +25,7 @@ def flow(east: Cluster, west: Cluster) -> dict[str, Any]:
     name = unique("share")
     topic = make_topic(spec(east), name, 1)
     in_transactions(east, topic, [(40, True), (3, False), (1, True), (60, True), (2, False)])
-    return manifest(
-        name,
-        east,
-        west,
-        topic,
-        groups={"include": [f"{name}-.*"]},
-        discovery={"groupsSeconds": 1},
-        checkpoints={"intervalSeconds": 2, "applyToGroups": True},
-        tasks={"max": 1},
-    )
+    return applied(name, east, west, topic)
 
 
 def admin(cluster: Cluster) -> Admin:
@@ -69,22 +50,6 @@ def very_next(source: Cluster, target: Cluster, topic: str, offset: int | None) 
     assert offset is not None
     value = next(value for at, value in positions(source, topic) if at >= offset)
     return next(one for one in positions(target, f"east.{topic}") if one[1] == value)
-
-
-def command(*arguments: str) -> dict[str, Any]:
-    """What a command of ``headrace`` prints, for programs."""
-    run = [sys.executable, "-m", "headrace", *arguments, "-o", "json"]
-    printed = subprocess.run(run, capture_output=True, check=True, timeout=WITHIN_S).stdout
-    found: dict[str, Any] = json.loads(printed)
-    return found
-
-
-def said(run: FlowRun) -> str:
-    """What the checkpoint task says of its groups; nothing before it has read them."""
-    for unit in run.units("CheckpointTask"):
-        for condition in run.describe(unit["name"]).get("status", {}).get("conditions", []):
-            return str(condition["message"])
-    return ""
 
 
 def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
@@ -113,9 +78,11 @@ def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
         second, _ = very_next(east, west, topic, start(east, packing, topic))
         assert second > expected
         wait_until(lambda: start(west, packing, copy) == second)
-        wait_until(lambda: said(run).endswith("1 set, 1 not, as consumers there have committed"))
+        wait_until(
+            lambda: said_of_groups(run).endswith("1 set, 1 not, as consumers there have committed")
+        )
         assert start(west, used, copy) == expected
-        shown = {one["group"]: one for one in command("groups", name)["groups"]}
+        shown = {one["group"]: one for one in printed("groups", name)["groups"]}
         assert [(one["targetCommitted"], one["lag"]) for _, one in sorted(shown.items())] == [
             (second, 0),
             (expected, 0),
@@ -124,7 +91,7 @@ def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
 
         wait_until(lambda: set_start(east, packing, topic, 95))
         last, value = very_next(east, west, topic, 95)
-        found = command("failover", name)
+        found = printed("failover", name)
         assert found["problems"] == []
         assert {one["group"]: one["targetOffset"] for one in found["groups"]}[packing] == last
     assert start(west, packing, copy) == last
@@ -155,18 +122,7 @@ def test_the_right_that_is_needed_is_named(
         },
     )
     topic, group = make_topic(spec(west), unique("rights"), 1), unique("packing")
-    allowed = AclBinding(
-        ResourceType.GROUP,
-        group,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    client = AdminClient({"bootstrap.servers": west.bootstrap_servers})
-    for future in client.create_acls([allowed]).values():
-        future.result(WITHIN_S)
+    grant(west, group, "describe", on="group", to=("User:ANONYMOUS",))
 
     def refused() -> str:
         failed = admin(west).set_share_starts({group: {TopicPartition(topic, 0): 0}})

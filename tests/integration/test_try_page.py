@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.patience import WITHIN_S
+
 from headrace.sandbox.ports import held_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "try.md").read_text()
 BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-WITHIN_S = 300
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:

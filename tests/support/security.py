@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ class Mounted:
         return (self.folder / f"{cluster.name}-user" / "password").read_text()
 
 
-def grant(cluster: Cluster, name: str, *operations: str, on: str = "topic") -> None:
+def grant(
+    cluster: Cluster, name: str, *operations: str, on: str = "topic", to: Iterable[str] = PRINCIPALS
+) -> None:
     """Allow the user something on a topic (or a group), or on all that begin with ``prefix*``."""
     prefix = name.endswith("*") and name != "*"
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
@@ -117,7 +120,7 @@ def grant(cluster: Cluster, name: str, *operations: str, on: str = "topic") -> N
             AclOperation[operation.upper()],
             AclPermissionType.ALLOW,
         )
-        for principal in PRINCIPALS
+        for principal in to
         for operation in operations
     ]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

@@ -15,8 +15,7 @@ SHARE = "share"
 
 class ShareGroupAdmin(ClusterAdmin):
     """Blocking calls as ``ClusterAdmin``'s; nothing is raised: each says why there is no answer for
-    some groups. ``NoShareGroups`` where
-    the cluster has none."""
+    some groups, ``NoShareGroups`` where the cluster has none."""
 
     def share_starts(
         self, groups: Collection[str]

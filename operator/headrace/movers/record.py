@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Set
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
@@ -28,25 +29,17 @@ log = get_logger(__name__)
 _PREFETCH_KIB = 16_384
 
 
+@dataclass(frozen=True)
 class RecordResources:
-    """What the lanes of a flow's record mover share."""
+    """What the lanes of a flow's record mover share; see ``RecordMover``."""
 
-    def __init__(
-        self,
-        source: ClusterAccess,
-        target: ClusterAccess,
-        target_topic: Callable[[str], str],
-        clients: Clients,
-        clock: Clock,
-        *,
-        copies: Copies | None,
-        bandwidth: Bandwidth,
-    ) -> None:
-        """See ``RecordMover``."""
-        self.source, self.target = source, target
-        self.target_topic = target_topic
-        self.clients, self.clock = clients, clock
-        self.copies, self.bandwidth = copies, bandwidth
+    source: ClusterAccess
+    target: ClusterAccess
+    target_topic: Callable[[str], str]
+    clients: Clients
+    clock: Clock
+    copies: Copies | None
+    bandwidth: Bandwidth
 
 
 class RecordLane:

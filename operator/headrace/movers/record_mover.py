@@ -33,23 +33,16 @@ class RecordMover:
         ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
         transactions."""
         self._resources = RecordResources(
-            source,
-            target,
-            target_topic,
-            clients,
-            clock,
-            copies=copies,
-            bandwidth=bandwidth or Bandwidth(),
+            source, target, target_topic, clients, clock, copies, bandwidth or Bandwidth()
         )
-        self._producers: ProducerFencing | None = None
-        if exactly_once:
-            self._producers = ProducerFencing(source, target, clients, clock, copies)
-        self.fencing = self._producers
+        self.fencing = (
+            ProducerFencing(source, target, clients, clock, copies) if exactly_once else None
+        )
         """See ``Mover.fencing``: outside a transaction librdkafka sends nothing with an epoch that
         others can raise."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> RecordLane:
         """See ``Mover.lane``."""
-        if self._producers is not None:
-            return TransactionalRecordLane(self._resources, self._producers, task, on_error, copied)
+        if self.fencing is not None:
+            return TransactionalRecordLane(self._resources, self.fencing, task, on_error, copied)
         return RecordLane(self._resources, task, on_error, copied)

@@ -1,0 +1,48 @@
+"""A flow that sets groups, and what headrace says of them."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from support.flows import FlowRun, manifest
+from support.patience import WITHIN_S
+
+from headrace.errors import Retriable
+from headrace.sandbox import Cluster
+
+INTERVAL_S = 2
+"""Between two checkpoints of a group."""
+
+
+def applied(name: str, source: Cluster, target: Cluster, topic: str) -> dict[str, Any]:
+    """A flow that sets the groups of one test, as often as it can."""
+    return manifest(
+        name,
+        source,
+        target,
+        topic,
+        groups={"include": [f"{name}-.*"]},
+        discovery={"groupsSeconds": 1},
+        checkpoints={"intervalSeconds": INTERVAL_S, "applyToGroups": True},
+        tasks={"max": 1},
+    )
+
+
+def printed(*arguments: str) -> dict[str, Any]:
+    """What a command of ``headrace`` prints for programs; ``Retriable`` where it fails: the run may
+    still start."""
+    command = [sys.executable, "-m", "headrace", *arguments, "-o", "json"]
+    answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
+    if answer.returncode:
+        raise Retriable(answer.stderr.decode())
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def said_of_groups(run: FlowRun) -> str:
+    """What the checkpoint task says of its groups; nothing before it has read them."""
+    for unit in run.units("CheckpointTask"):
+        for condition in run.describe(unit["name"]).get("status", {}).get("conditions", []):
+            return str(condition["message"])
+    return ""
