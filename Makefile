@@ -33,7 +33,7 @@ WORKERS := 3
 test: lint docs  ## lint, then the tests that need no cluster: real brokers, a real API server
 	$(BIN)/pytest --numprocesses $(WORKERS) -m "not long" tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
-test-long: $(INSTALLED)  ## rare faults, MirrorMaker 2 and whole mirror tests, more random schedules: an hour
+test-long: $(INSTALLED)  ## rare faults, MirrorMaker 2 and whole mirror tests, more random schedules: two hours
 	$(BIN)/pytest --numprocesses $(WORKERS) -m long tests/property tests/integration
 
 check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds

@@ -122,7 +122,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
     assert_unseen(values, places)
 
 
-@pytest.mark.parametrize("type", ["ScramSha512", "Plain"])
+@pytest.mark.parametrize("type", ["ScramSha512", pytest.param("Plain", marks=pytest.mark.long)])
 def test_a_password_that_is_wrong_is_not_shown_either(
     type: str, scene: Scene, source: Cluster, target: Cluster, wait_until: Wait
 ) -> None:

@@ -212,6 +212,7 @@ def test_the_operator_may_bind_the_role_of_chaos_and_no_other(
         resources.kubectl("auth", "can-i", *signals, me)
 
 
+@pytest.mark.long
 def test_the_operator_that_leads_dies_once_and_the_next_one_says_that_it_leads(
     *, api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:

@@ -49,6 +49,7 @@ def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
             injector.inject(step("FreezeDriver"))
 
 
+@pytest.mark.long
 def test_a_broker_is_killed_and_started_and_what_comes_after_has_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:

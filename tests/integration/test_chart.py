@@ -46,7 +46,7 @@ def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
     api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.mark.parametrize("whose", ["all", "own", "other"])
+@pytest.mark.parametrize("whose", ["all", "own", pytest.param("other", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("kubelet", "own_api_server")
 def test_a_release_reconciles_the_flows_of_its_scope(
     api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, whose: str

@@ -236,6 +236,7 @@ def test_the_very_next_record_of_a_topic_with_transactions(
         wait_until(run.ready)
 
 
+@pytest.mark.long
 def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
     east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
 ) -> None:

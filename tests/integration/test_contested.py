@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, count, make_topic, read, unique
 from support.scenes import WaitUntil
@@ -27,6 +28,7 @@ def owners(target: Cluster, flows: set[str]) -> dict[tuple[str, int], list[str]]
     return {at: [flow for flow, _ in groupby(names)] for at, names in stored.items()}
 
 
+@pytest.mark.long
 def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
         assert ends[ats[number]] - progress.target_offset in {0, 1}
 
 
+@pytest.mark.long
 def test_the_mover_may_change_though_its_driver_was_killed_in_mid_transaction(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -50,6 +50,9 @@ TOPICS = {
 }
 """A topic that the flow of the example copies, and its copy."""
 
+ALIKE = TOPICS.keys() - {"flow.yaml", "secure-flow.yaml"}
+"""Without their brokers they say what ``flow.yaml`` says."""
+
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Resources]:
@@ -84,7 +87,13 @@ def test_every_example_has_its_line_here() -> None:
     assert {path.name for path in EXAMPLES} == EXPECTED.keys()
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.long] if path.name in ALIKE else [])
+        for path in EXAMPLES
+    ],
+)
 def test_an_example_without_its_brokers_says_what_is_missing(
     example: Path, resources: Resources, wait_until: Wait
 ) -> None:

@@ -161,6 +161,7 @@ def stopped(run: FlowRun) -> bool:
     return all(unit.get("lastError") for unit in run.units()) if run.units() else False
 
 
+@pytest.mark.long
 def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
         wait_until(lambda: not message_of(scene, "AssignmentFailed"))
 
 
+@pytest.mark.long
 def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa: PLR0917 - fixtures
     east: Cluster,
     west: Cluster,
@@ -157,6 +158,7 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
         assert "driver lost" not in scene.run.output
 
 
+@pytest.mark.long
 def test_without_drivers_units_wait(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -175,7 +177,7 @@ def test_without_drivers_units_wait(
         scene.settle(2)
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.long), "target"])
 def test_a_broker_that_stands_still_for_a_while(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
 ) -> None:

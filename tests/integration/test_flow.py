@@ -88,7 +88,7 @@ def test_the_next_run_goes_on_where_the_last_stopped(
     assert read(spec(west), topic) == read(spec(east), topic)
 
 
-@pytest.mark.parametrize("mover", ["Auto", "Record"])
+@pytest.mark.parametrize("mover", ["Auto", pytest.param("Record", marks=pytest.mark.long)])
 def test_a_killed_driver_loses_nothing(
     *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:
@@ -123,6 +123,7 @@ def test_a_killed_driver_loses_nothing(
     assert (movers, found.repeated) == ({"Batch"}, 0) or mover == "Record"
 
 
+@pytest.mark.long
 def test_a_killed_broker_of_the_target_loses_nothing(
     east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, spec
 from support.group_reports import INTERVAL_S, applied, printed, said_of_groups
@@ -98,6 +99,7 @@ def _is(number: int) -> Callable[[object], bool]:
     return lambda found: found == number
 
 
+@pytest.mark.long
 def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoint(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

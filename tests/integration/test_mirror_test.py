@@ -239,34 +239,11 @@ def deliver(target: Cluster, topic: str, tampering: Tampering) -> None:
         produce(spec(target), topic, records)
 
 
-def killed_while_it_reads(
-    test: Path, out: Path, wait_until: WaitUntil
-) -> "subprocess.CompletedProcess[str]":
-    """A comparison whose JVM is killed while it reads the source."""
-    script = CLONE / "spark-jobs" / "verify.py"
-    with (out / "verify.log").open("w+") as log:
-        job = subprocess.Popen(
-            [sys.executable, script, "--test", test, "--run", "run-1", "--out", out],
-            env=environment(Stage.VERIFY, 2, out),
-            stderr=log,
-            text=True,
-        )
-
-        def said() -> str:
-            return (out / "verify.log").read_text()
-
-        wait_until(said, until=lambda text: "the logs' ends took" in text)
-        (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
-        jvm.kill()
-        job.wait(60)
-        return subprocess.CompletedProcess(job.args, job.returncode, stderr=said())
-
-
 def test_what_a_mirror_breaks_is_found_and_named(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
 ) -> None:
     """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
-    partitions than there are producers; a comparison that was killed, and run again."""
+    partitions than there are producers."""
     name = unique("tampered")
     document = mirror_test(name, east, west, settle_s=1, topics=5)
     document["spec"]["budgets"] = {"unequalOffsets": 5}
@@ -303,15 +280,6 @@ def test_what_a_mirror_breaks_is_found_and_named(
     }
     for topic, tampering in zip(names, all_topics, strict=True):
         deliver(west, f"east.{topic}", tampering)
-
-    killed = killed_while_it_reads(test, out, wait_until)
-    assert killed.returncode == 2, killed.stderr
-    assert "reading the source took" not in killed.stderr
-    result = result_in(out)
-    assert (result.verdict, result.counts) == ("Inconclusive", None)
-    (reason,) = result.reasons
-    assert reason.startswith("Spark's JVM ended while it worked: it was killed")
-    assert "Inconclusive" in (out / "report.html").read_text()
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
@@ -367,6 +335,54 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert any(warning.startswith("200 messages are of earlier") for warning in result.warnings)
     assert result.versions["headrace"]
     assert "Failed" in (out / "report.html").read_text()
+
+
+def killed_while_it_reads(
+    test: Path, out: Path, wait_until: WaitUntil
+) -> "subprocess.CompletedProcess[str]":
+    """A comparison whose JVM is killed while it reads the source."""
+    script = CLONE / "spark-jobs" / "verify.py"
+    with (out / "verify.log").open("w+") as log:
+        job = subprocess.Popen(
+            [sys.executable, script, "--test", test, "--run", "run-1", "--out", out],
+            env=environment(Stage.VERIFY, 2, out),
+            stderr=log,
+            text=True,
+        )
+
+        def said() -> str:
+            return (out / "verify.log").read_text()
+
+        wait_until(said, until=lambda text: "the logs' ends took" in text)
+        (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
+        jvm.kill()
+        job.wait(60)
+        return subprocess.CompletedProcess(job.args, job.returncode, stderr=said())
+
+
+@pytest.mark.long
+def test_a_comparison_that_was_killed_is_no_verdict_and_runs_again(
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
+) -> None:
+    name, out = unique("killed"), tmp_path / "out"
+    test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=1))
+    sent = spark_submit(installed, "produce", test, out)
+    assert sent.returncode == 0, sent.stderr
+    topic = f"{name}-0"
+    deliver(west, f"east.{topic}", carry(east, west, topic))
+
+    killed = killed_while_it_reads(test, out, wait_until)
+    assert killed.returncode == 2, killed.stderr
+    assert "reading the source took" not in killed.stderr
+    result = result_in(out)
+    assert (result.verdict, result.counts) == ("Inconclusive", None)
+    (reason,) = result.reasons
+    assert reason.startswith("Spark's JVM ended while it worked: it was killed")
+    assert "Inconclusive" in (out / "report.html").read_text()
+
+    judged = spark_submit(installed, "verify", test, out)
+    assert judged.returncode == 0, judged.stderr
+    assert result_in(out).verdict == "Passed"
 
 
 def in_a_transaction(

@@ -180,6 +180,7 @@ def condition(resources: Resources, type: str, name: str = "nightly") -> dict[st
     return next((one for one in conditions if one["type"] == type), {})
 
 
+@pytest.mark.long
 def test_a_right_that_is_missed_for_a_while_undoes_nothing(
     *,
     api_server: ApiServer,

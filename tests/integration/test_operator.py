@@ -151,6 +151,7 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
     )
 
 
+@pytest.mark.long
 def test_an_upgrade_rolls_out_one_flow_after_the_other(
     resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
@@ -275,6 +276,7 @@ def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_m
         is_made(resources, wait_until)
 
 
+@pytest.mark.long
 def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_wait_for_it(
     own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:

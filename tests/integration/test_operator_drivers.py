@@ -218,6 +218,7 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
         scene.settle(2)
 
 
+@pytest.mark.long
 def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(
     under_load: Begin,
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
             scene.settle(2)
 
 
+@pytest.mark.long
 def test_a_flow_deleted_and_made_again_at_once_becomes_ready(
     under_load: Begin, wait_until: Wait
 ) -> None:
@@ -322,6 +324,7 @@ def test_a_flow_deleted_and_made_again_at_once_becomes_ready(
         wait_until(lambda: before & scene.resources.uids(OF_A_FLOW), until=lambda left: not left)
 
 
+@pytest.mark.long
 def test_two_operators_that_both_lead_lose_nothing(
     under_load: Begin, api_server: ApiServer, tmp_path: Path, wait_until: Wait
 ) -> None:

@@ -13,6 +13,7 @@ from headrace.errors import InvalidSpec
 from headrace.sandbox import Cluster
 
 
+@pytest.mark.long
 def test_a_planned_move_touches_one_task_only(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_restart_and_a_pause(
         scene.settle(2)
 
 
+@pytest.mark.long
 def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

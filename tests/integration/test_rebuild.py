@@ -31,6 +31,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
     return say
 
 
+@pytest.mark.long
 def test_partitions_that_cannot_go_on_are_rebuilt(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: Callable[..., Any], say: Say
 ) -> None:

@@ -91,12 +91,15 @@ def with_refused_records() -> list[Record]:
             "deadLetterTopic": "dead-once",
             "delivery": "ExactlyOnce",
         },
-        {
-            "onRecordError": "DeadLetter",
-            "deadLetterTopic": "dead-record",
-            "delivery": "ExactlyOnce",
-            "mover": "Record",
-        },
+        pytest.param(
+            {
+                "onRecordError": "DeadLetter",
+                "deadLetterTopic": "dead-record",
+                "delivery": "ExactlyOnce",
+                "mover": "Record",
+            },
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["Skip", "DeadLetter", "ExactlyOnce", "ExactlyOnce-Record"],
 )
@@ -214,7 +217,8 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
     assert [letter.value for letter in read(spec(west), dead)[0]] == [records[10].value]
 
 
-@pytest.mark.parametrize("mover", [pytest.param("Batch", marks=pytest.mark.long), "Record"])
+@pytest.mark.long
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     east: Cluster,
     start_cluster: Callable[..., Cluster],

@@ -124,6 +124,7 @@ def flow_is_ready(resources: Resources, name: str, wait_until: Wait) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_job_rehearses_with_the_rights_of_the_chart_and_undoes_it(
     rehearsing: Rehearsing, wait_until: Wait
 ) -> None:

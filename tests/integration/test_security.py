@@ -280,6 +280,7 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     assert_unseen(secret_values(mounted.folder), output, run.output, *files, *seen)
 
 
+@pytest.mark.long
 def test_password_and_certificate_are_changed_under_load(
     source: Cluster,
     locked: Sandbox,
