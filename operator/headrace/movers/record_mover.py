@@ -35,14 +35,15 @@ class RecordMover:
         self._resources = RecordResources(
             source, target, target_topic, clients, clock, copies, bandwidth or Bandwidth()
         )
-        self.fencing = (
-            ProducerFencing(source, target, clients, clock, copies) if exactly_once else None
-        )
+        self._producers: ProducerFencing | None = None
+        if exactly_once:
+            self._producers = ProducerFencing(source, target, clients, clock, copies)
+        self.fencing = self._producers
         """See ``Mover.fencing``: outside a transaction librdkafka sends nothing with an epoch that
         others can raise."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> RecordLane:
         """See ``Mover.lane``."""
-        if self.fencing is not None:
-            return TransactionalRecordLane(self._resources, self.fencing, task, on_error, copied)
+        if self._producers is not None:
+            return TransactionalRecordLane(self._resources, self._producers, task, on_error, copied)
         return RecordLane(self._resources, task, on_error, copied)
