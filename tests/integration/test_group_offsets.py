@@ -16,6 +16,8 @@ from support.records import arrived, make_topic, numbered, produce, unique
 from support.records import read as read_all
 from support.security import grant
 
+from headrace.api import TopicPartition
+from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -93,6 +95,23 @@ def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
         assert applied_offsets() == exact
     copies = read_all(spec(west), f"east.{topic}")[0]
     assert copies == [one for n, one in enumerate(records) if n // 10 % 2 == 0]
+
+
+def test_what_is_committed_is_read_while_the_coordinator_comes_back(
+    start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+) -> None:
+    cluster = start_cluster("loading")
+    topic = make_topic(spec(cluster), unique("loading"), 1)
+    groups = {unique("group"): n for n in range(20)}
+    for group, at in groups.items():
+        commit(cluster, group, topic, {0: at})
+    (broker,) = cluster.brokers
+    admin = Admin(spec(cluster))
+    broker.kill()
+    broker.start()
+    found = wait_until(lambda: admin.committed(groups), until=lambda answer: not answer[1])[0]
+    at = TopicPartition(topic, 0)
+    assert {group: of[at].offset for group, of in found.items()} == groups
 
 
 def _is(number: int) -> Callable[[object], bool]:

@@ -16,6 +16,7 @@ from kio.schema.api_versions.v3 import response as versions
 from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.metadata.v12 import response as metadata
 from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader
@@ -57,7 +58,7 @@ class Silence:
     """No answer."""
 
 
-END_TXN = 26
+END_TXN, FIND_COORDINATOR = 26, 10
 ACCEPTED = EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=ErrorCode.none)
 
 
@@ -95,6 +96,32 @@ def acls_are_listed(code: ErrorCode) -> Script:
         throttle_time=NOT_THROTTLED, error_code=code, error_message=None, resources=()
     )
     return {DescribeAclsResponse.__api_key__: lambda _: answer}
+
+
+def coordinated_by(
+    nodes: Mapping[str, int], code: ErrorCode = ErrorCode.none
+) -> coordinators.FindCoordinatorResponse:
+    """By group, the broker that coordinates it."""
+    return coordinators.FindCoordinatorResponse(
+        throttle_time=NOT_THROTTLED,
+        coordinators=tuple(
+            coordinators.Coordinator(
+                key=group,
+                node_id=BrokerId(node),
+                host="127.0.0.1",
+                port=i32(0),
+                error_code=code,
+                error_message=None,
+            )
+            for group, node in nodes.items()
+        ),
+    )
+
+
+def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
+    """One answer after the other."""
+    left = iter(answers)
+    return lambda _: next(left)
 
 
 def framed(request: Request, answer: Any, correlation_id: int | None = None) -> bytes:

@@ -32,7 +32,6 @@ from headrace.kafka.errors import (
     translated,
     words,
 )
-from headrace.kafka.group_admin import Committed
 from headrace.kafka.internal_topic import ensure_topic
 from headrace.kafka.offset_admin import Position
 from headrace.kafka.operations import Operation
@@ -44,7 +43,7 @@ from headrace.kafka.security import MECHANISMS, protocol
 from headrace.kafka.share_group_admin import SHARE
 from headrace.kafka.topic_admin import Topic
 from headrace.kafka.topic_config_admin import TopicConfig
-from headrace.kafka.wire import NoShareGroups
+from headrace.kafka.wire import Committed, NoShareGroups
 
 __all__ = [
     "MECHANISMS",

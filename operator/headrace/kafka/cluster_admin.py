@@ -1,9 +1,10 @@
 """A cluster as an admin client knows it at once: its id, and which topics there are."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess
+from headrace.errors import HeadraceError
 from headrace.kafka.admin_requests import Requests
 from headrace.kafka.wire import Cluster, Loop, start
 
@@ -45,3 +46,20 @@ class ClusterAdmin:
         finally:
             cluster.close()
             loop.close()
+
+    def _on_wire_by_group(
+        self,
+        groups: Collection[str],
+        ask: Callable[[Cluster], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
+    ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
+        """The answer about each of these groups, and why there is none about some; nothing is
+        raised."""
+        if not groups:
+            return {}, {}
+        try:
+            answers = self._on_wire(ask)
+        except HeadraceError as error:
+            return {}, dict.fromkeys(groups, error)
+        failed = {one: why for one, why in answers.items() if isinstance(why, HeadraceError)}
+        found = {one: it for one, it in answers.items() if not isinstance(it, HeadraceError)}
+        return found, failed

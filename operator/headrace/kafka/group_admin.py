@@ -1,9 +1,7 @@
 """Consumer groups of a cluster: which there are, and what they have committed."""
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
@@ -12,21 +10,13 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.cluster_admin import ClusterAdmin
 from headrace.kafka.errors import translate
-from headrace.kafka.wire import protocol_types
+from headrace.kafka.wire import Committed, committed_offsets, protocol_types
 
-_READ, _SET = "read the committed offsets", "set the committed offsets"
 _WITH_MEMBERS = {
     ConsumerGroupState.STABLE,
     ConsumerGroupState.PREPARING_REBALANCING,
     ConsumerGroupState.COMPLETING_REBALANCING,
 }
-
-
-class Committed(NamedTuple):
-    """What a consumer group has committed for a partition."""
-
-    offset: int
-    metadata: str
 
 
 class GroupAdmin(ClusterAdmin):
@@ -66,18 +56,8 @@ class GroupAdmin(ClusterAdmin):
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
         """What these groups have committed, of each topic that the principal may describe; and why
         that of some groups cannot be read."""
-        client = self._requests.client
-        wanted = map(ConsumerGroupTopicPartitions, sorted(set(groups)))
-        answers, refused = self._of_groups(_READ, client.list_consumer_group_offsets, wanted)
-        found = {
-            group: {
-                TopicPartition(at.topic, at.partition): Committed(at.offset, at.metadata or "")
-                for at in answer.topic_partitions
-                if at.error is None and at.offset >= 0
-            }
-            for group, answer in answers.items()
-        }
-        return found, refused
+        asked = set(groups)
+        return self._on_wire_by_group(asked, lambda cluster: committed_offsets(cluster, asked))
 
     def commit(
         self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
@@ -85,45 +65,32 @@ class GroupAdmin(ClusterAdmin):
         """Set what these groups have committed; why some could not be set, all of it or a part:
         ``GroupActive`` of those that have members."""
         client = self._requests.client
-        wanted = [
-            ConsumerGroupTopicPartitions(
+        asked = {}
+        # The client takes one group a request: all are sent before the first answer is awaited.
+        for group, positions in sorted(offsets.items()):
+            wanted = ConsumerGroupTopicPartitions(
                 group,
                 [
                     confluent_kafka.TopicPartition(*at, one.offset, metadata=one.metadata)
                     for at, one in positions.items()
                 ],
             )
-            for group, positions in sorted(offsets.items())
-        ]
-        answers, failed = self._of_groups(_SET, client.alter_consumer_group_offsets, wanted)
-        for group, answer in answers.items():
+            set_them = partial(
+                client.alter_consumer_group_offsets, [wanted], request_timeout=self._timeout_s
+            )
+            asked[group] = self._requests.call(self._setting(group), set_them)[group]
+        failed: dict[str, HeadraceError] = {}
+        for group, future in asked.items():
+            try:
+                answer = self._requests.result(self._setting(group), future)
+            except HeadraceError as error:
+                failed[group] = error
+                continue
             for at in answer.topic_partitions:
                 if at.error is not None:
-                    tried = f"{self._of_group(_SET, group)} for {at.topic}/{at.partition}"
+                    tried = f"{self._setting(group)} for {at.topic}/{at.partition}"
                     failed[group] = translate(at.error, tried)
         return failed
 
-    def _of_groups(
-        self,
-        what: str,
-        request: Callable[..., Mapping[str, "Future[Any]"]],
-        groups: Iterable[ConsumerGroupTopicPartitions],
-    ) -> tuple[dict[str, Any], dict[str, HeadraceError]]:
-        """The answer about each group, and why there is none about some. The client takes one
-        group a request; all requests are sent before the first answer is awaited."""
-        asked = {}
-        for group in groups:
-            id = group.group_id
-            call = partial(request, [group], request_timeout=self._timeout_s)
-            asked[id] = self._requests.call(self._of_group(what, id), call)[id]
-        answers: dict[str, Any] = {}
-        failed: dict[str, HeadraceError] = {}
-        for id, future in asked.items():
-            try:
-                answers[id] = self._requests.result(self._of_group(what, id), future)
-            except HeadraceError as error:
-                failed[id] = error
-        return answers, failed
-
-    def _of_group(self, what: str, group: str) -> str:
-        return f"{what} of group {group} of {self.name}"
+    def _setting(self, group: str) -> str:
+        return f"set the committed offsets of group {group} of {self.name}"

@@ -1,14 +1,12 @@
 """Share groups of a cluster: their start offsets."""
 
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.cluster_admin import ClusterAdmin
-from headrace.kafka.wire import Cluster, set_share_starts, share_starts, used_share_groups
+from headrace.kafka.wire import set_share_starts, share_starts, used_share_groups
 
-T = TypeVar("T")
 SHARE = "share"
 """Kafka's protocol type of share groups."""
 
@@ -21,36 +19,23 @@ class ShareGroupAdmin(ClusterAdmin):
         self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, int]], dict[str, HeadraceError]]:
         """The start offsets of these groups, of each topic that the principal may describe."""
-        return self._of_share_groups(groups, lambda cluster: share_starts(cluster, groups))
+        return self._on_wire_by_group(groups, lambda cluster: share_starts(cluster, groups))
 
     def set_share_starts(
         self, starts: Mapping[str, Mapping[TopicPartition, int]]
     ) -> dict[str, HeadraceError]:
         """Why the start offsets of some groups could not be set, all of them or a part:
         ``GroupActive`` of those that have members."""
-        _, failed = self._of_share_groups(starts, lambda cluster: set_share_starts(cluster, starts))
+        _, failed = self._on_wire_by_group(
+            starts, lambda cluster: set_share_starts(cluster, starts)
+        )
         return failed
 
     def used_share_groups(
         self, groups: Collection[str]
     ) -> tuple[set[str], dict[str, HeadraceError]]:
         """Those of these groups that have, or ever had, members."""
-        found, failed = self._of_share_groups(
+        found, failed = self._on_wire_by_group(
             groups, lambda cluster: used_share_groups(cluster, groups)
         )
         return {group for group, used in found.items() if used}, failed
-
-    def _of_share_groups(
-        self,
-        groups: Collection[str],
-        ask: Callable[[Cluster], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
-    ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
-        if not groups:
-            return {}, {}
-        try:
-            answers = self._on_wire(ask)
-        except HeadraceError as error:
-            return {}, dict.fromkeys(groups, error)
-        failed = {one: why for one, why in answers.items() if isinstance(why, HeadraceError)}
-        found = {one: it for one, it in answers.items() if not isinstance(it, HeadraceError)}
-        return found, failed

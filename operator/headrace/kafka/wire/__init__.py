@@ -36,6 +36,7 @@ from headrace.kafka.wire.fetch import (
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.group_offsets import Committed, committed_offsets
 from headrace.kafka.wire.groups import protocol_types
 from headrace.kafka.wire.joining import (
     Helper,
@@ -91,6 +92,7 @@ __all__ = [
     "BatchWriter",
     "Buffers",
     "Cluster",
+    "Committed",
     "Connection",
     "ConnectionLost",
     "CorruptBatch",
@@ -125,6 +127,7 @@ __all__ = [
     "Wanted",
     "aborts",
     "answer_to_acls",
+    "committed_offsets",
     "decoded",
     "delete_records",
     "describe_producers",

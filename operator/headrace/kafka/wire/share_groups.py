@@ -3,7 +3,7 @@
 Brokers serve these requests since Kafka 4.1. librdkafka has none of them.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -21,36 +21,24 @@ from kio.schema.describe_share_group_offsets.v0.response import (
     DescribeShareGroupOffsetsResponseGroup,
 )
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
 from kio.schema.types import GroupId, TopicName
-from kio.static.primitive import i8, i32, i64
+from kio.static.primitive import i32, i64
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import HeadraceError
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.errors import NoShareGroups, Refused, RefusedForGood, refusal
+from headrace.kafka.wire.coordinators import Ask, Found, at_coordinators
+from headrace.kafka.wire.errors import NoShareGroups, RefusedForGood, refusal
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import SINCE_4_1, call
 
 T = TypeVar("T")
-Found = dict[str, T | HeadraceError]
-"""By group: the answer, or why there is none."""
-
-_GROUP = i8(0)  # the kind of coordinator
-_WITHIN_S = 5.0
 _FIRST_ASSIGNMENT = 2
 """Assignment epoch of a group's first members. One that has had none has 1, or 0 before Kafka 4.3
 (KAFKA-20268), where it is 1 of the first members: of these, only the start offset tells."""
-_MOVES = {
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-}
 _DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
 
 
@@ -71,7 +59,7 @@ async def share_starts(cluster: Cluster, groups: Iterable[str]) -> Found[dict[To
         response = await connection.send(call(request, DescribeShareGroupOffsetsResponse))
         return {one.group_id: _starts(cluster, one) for one in response.groups}
 
-    return await _at_coordinators(cluster, groups, ask)
+    return await at_coordinators(cluster, groups, _where_served(cluster, ask))
 
 
 async def set_share_starts(
@@ -88,7 +76,7 @@ async def set_share_starts(
             found[group] = _not_set(cluster, group, response)
         return found
 
-    return await _at_coordinators(cluster, starts, ask)
+    return await at_coordinators(cluster, starts, _where_served(cluster, ask))
 
 
 async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bool]:
@@ -109,7 +97,7 @@ async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bo
             for one in response.groups
         }
 
-    return await _at_coordinators(cluster, groups, ask)
+    return await at_coordinators(cluster, groups, _where_served(cluster, ask))
 
 
 def _starts(
@@ -178,53 +166,12 @@ def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | Non
     return refusal(code, tried)
 
 
-async def _at_coordinators(
-    cluster: Cluster,
-    groups: Iterable[str],
-    ask: Callable[[Connection, Collection[str]], Awaitable[Found[T]]],
-) -> Found[T]:
-    """Ask for each group at its coordinator, again where that moves or loads."""
-    loop, backoff = cluster.loop, Backoff(0.02, 1.0)
-    deadline_s = loop.now_s() + _WITHIN_S
-    left = set(groups)
-    found: Found[T] = {}
-    while left:
-        found |= await _once(cluster, sorted(left), ask)
-        left = {one for one in left if _moves(found[one])}
-        if loop.now_s() >= deadline_s:
-            break
-        if left:
-            await loop.sleep(backoff.next_s())
-    return found
-
-
-async def _once(
-    cluster: Cluster,
-    groups: Collection[str],
-    ask: Callable[[Connection, Collection[str]], Awaitable[Found[T]]],
-) -> Found[T]:
-    unanswered = Retriable(f"{cluster.name} did not answer for each group")
-    found: Found[T] = dict.fromkeys(groups, unanswered)
-    await cluster.refresh()
-    connection = await cluster.any_connection()
-    request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=tuple(groups))
-    response = await connection.send(call(request, FindCoordinatorResponse))
-    at: dict[int, list[str]] = {}
-    for one in response.coordinators:
-        if one.error_code is ErrorCode.none:
-            at.setdefault(one.node_id, []).append(one.key)
-        else:
-            tried = f"find the coordinator of share group {one.key} of {cluster.name}"
-            found[one.key] = refusal(one.error_code, tried)
-    for node, those in at.items():
-        connection = await cluster.connection(node)
+def _where_served(cluster: Cluster, ask: Ask[T]) -> Ask[T]:
+    async def ask_if_served(connection: Connection, those: Collection[str]) -> Found[T]:
         if not all(map(connection.serves, SINCE_4_1)):
             raise NoShareGroups(
                 f"{cluster.name} has no start offsets of share groups: they take Kafka 4.1 or newer"
             )
-        found |= await ask(connection, those)
-    return found
+        return await ask(connection, those)
 
-
-def _moves(answer: object) -> bool:
-    return isinstance(answer, Refused) and answer.code in _MOVES
+    return ask_if_served

@@ -3,8 +3,17 @@
 from collections.abc import Iterator
 
 import pytest
-from support.fake_broker import Serve, serving
+from support.fake_broker import (
+    FIND_COORDINATOR,
+    FakeBroker,
+    Serve,
+    coordinated_by,
+    metadata_of,
+    serving,
+)
 
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.kafka import Admin
 from headrace.kafka.wire.loop import Loop
 
 
@@ -20,3 +29,21 @@ def serve() -> Iterator[Serve]:
     """``serve({key: answer})``: a broker that lives as long as the test."""
     with serving() as serve:
         yield serve
+
+
+@pytest.fixture
+def broker(serve: Serve) -> FakeBroker:
+    """It coordinates every group, but answers nothing about groups yet."""
+    broker = serve({})
+    broker.script[3] = lambda _: metadata_of({1: broker.port}, {})
+    broker.script[FIND_COORDINATOR] = lambda asked: coordinated_by(
+        dict.fromkeys(asked.message.coordinator_keys, 1)
+    )
+    return broker
+
+
+@pytest.fixture
+def admin(broker: FakeBroker) -> Admin:
+    """Of the cluster ``east``, that broker."""
+    spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
+    return Admin(ClusterAccess(spec))

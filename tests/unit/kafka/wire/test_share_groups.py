@@ -1,6 +1,5 @@
 """Share groups at their coordinators, which move, refuse, or are too old."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -8,17 +7,23 @@ import pytest
 from kio.schema.alter_share_group_offsets.v0 import response as altered
 from kio.schema.describe_share_group_offsets.v0 import response as starts
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.share_group_describe.v1 import response as described
-from kio.schema.types import BrokerId, GroupId, TopicName
+from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
-from support.fake_broker import NOT_THROTTLED, FakeBroker, Serve, metadata_of, served
+from support.fake_broker import (
+    FIND_COORDINATOR,
+    NOT_THROTTLED,
+    FakeBroker,
+    coordinated_by,
+    in_turn,
+    served,
+)
 
-from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api import TopicPartition
 from headrace.errors import Fatal
 from headrace.kafka import Admin, GroupActive, NoShareGroups
 
-METADATA, FIND_COORDINATOR, DESCRIBE, STARTS, ALTER = 3, 10, 77, 90, 91
+DESCRIBE, STARTS, ALTER = 77, 90, 91
 AT, BEYOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NONE = ErrorCode.none
 
@@ -67,37 +72,6 @@ def group_of(assignment_epoch: int, code: ErrorCode = NONE) -> Any:
     return described.ShareGroupDescribeResponse(throttle_time=NOT_THROTTLED, groups=(group,))
 
 
-def coordinated_by(node: int, code: ErrorCode = NONE) -> Any:
-    one = coordinators.Coordinator(
-        key="packing",
-        node_id=BrokerId(node),
-        host="127.0.0.1",
-        port=i32(0),
-        error_code=code,
-        error_message=None,
-    )
-    return coordinators.FindCoordinatorResponse(throttle_time=NOT_THROTTLED, coordinators=(one,))
-
-
-@pytest.fixture
-def broker(serve: Serve) -> FakeBroker:
-    broker = serve({})
-    broker.script[METADATA] = lambda _: metadata_of({1: broker.port}, {})
-    broker.script[FIND_COORDINATOR] = lambda _: coordinated_by(1)
-    return broker
-
-
-@pytest.fixture
-def admin(broker: FakeBroker) -> Admin:
-    spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    return Admin(ClusterAccess(spec))
-
-
-def in_turn(*answers: Any) -> Callable[[object], Any]:
-    left: Iterator[Any] = iter(answers)
-    return lambda _: next(left)
-
-
 def test_start_offsets_are_read(broker: FakeBroker, admin: Admin) -> None:
     gone = start(2, 7, ErrorCode.unknown_topic_or_partition)
     broker.script[STARTS] = lambda _: starts_of(start(0, 5), start(1, -1), gone)
@@ -139,8 +113,8 @@ def test_start_offsets_are_set_once_the_coordinator_is_there(
     broker: FakeBroker, admin: Admin
 ) -> None:
     broker.script[FIND_COORDINATOR] = in_turn(
-        coordinated_by(-1, ErrorCode.coordinator_not_available),
-        *[coordinated_by(1)] * 2,
+        coordinated_by({"packing": -1}, ErrorCode.coordinator_not_available),
+        *[coordinated_by({"packing": 1})] * 2,
     )
     broker.script[ALTER] = in_turn(
         altered_with(ErrorCode.not_coordinator), altered_with(ErrorCode.none)

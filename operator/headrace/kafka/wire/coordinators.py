@@ -1,0 +1,79 @@
+"""Questions about groups, to the brokers that coordinate them."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.static.primitive import i8
+
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import Refused, refusal
+from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.replies import start
+
+T = TypeVar("T")
+Found = dict[str, T | HeadraceError]
+"""By group: the answer, or why there is none."""
+Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
+"""Asks a coordinator about groups of its own."""
+
+_GROUP = i8(0)  # the kind of coordinator
+_WITHIN_S = 5.0
+_MOVES = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+}
+
+
+async def at_coordinators(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
+    """Ask for each group at its coordinator, again where that moves or loads. Groups of a
+    coordinator that does not answer have that error; what else ``ask`` raises is raised."""
+    loop, backoff = cluster.loop, Backoff(0.02, 1.0)
+    deadline_s = loop.now_s() + _WITHIN_S
+    left = set(groups)
+    found: Found[T] = {}
+    while left:
+        found |= await _once(cluster, sorted(left), ask)
+        left = {one for one in left if _moves(found[one])}
+        if loop.now_s() >= deadline_s:
+            break
+        if left:
+            await loop.sleep(backoff.next_s())
+    return found
+
+
+async def _once(cluster: Cluster, groups: Collection[str], ask: Ask[T]) -> Found[T]:
+    unanswered = Retriable(f"{cluster.name} did not answer for each group")
+    found: Found[T] = dict.fromkeys(groups, unanswered)
+    await cluster.refresh()
+    connection = await cluster.any_connection()
+    request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=tuple(groups))
+    response = await connection.send(call(request, FindCoordinatorResponse))
+    at: dict[int, list[str]] = {}
+    for one in response.coordinators:
+        if one.error_code is ErrorCode.none:
+            at.setdefault(one.node_id, []).append(one.key)
+        else:
+            tried = f"find the coordinator of group {one.key} of {cluster.name}"
+            found[one.key] = refusal(one.error_code, tried)
+    asked = [start(_ask(cluster, node, those, ask)) for node, those in at.items()]
+    for reply in asked:
+        found |= await reply
+    return found
+
+
+async def _ask(cluster: Cluster, node: int, groups: Collection[str], ask: Ask[T]) -> Found[T]:
+    try:
+        return await ask(await cluster.connection(node), groups)
+    except Retriable as error:
+        return dict.fromkeys(groups, error)
+
+
+def _moves(answer: object) -> bool:
+    return isinstance(answer, Refused) and answer.code in _MOVES

@@ -1,0 +1,119 @@
+"""What groups have committed, at coordinators that move, load, refuse, or are away."""
+
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_fetch.v8 import response as fetched
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i64
+from support.fake_broker import (
+    FIND_COORDINATOR,
+    NOT_THROTTLED,
+    FakeBroker,
+    Raw,
+    Request,
+    Serve,
+    coordinated_by,
+    in_turn,
+    metadata_of,
+)
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, Retriable
+from headrace.kafka import Admin, Committed
+
+OFFSET_FETCH = 9
+AT = TopicPartition("orders", 0)
+NONE = ErrorCode.none
+
+
+def partition(number: int, offset: int, code: ErrorCode = NONE, metadata: str | None = "") -> Any:
+    return fetched.OffsetFetchResponsePartitions(
+        partition_index=i32(number),
+        committed_offset=i64(offset),
+        metadata=metadata,
+        error_code=code,
+    )
+
+
+def group(name: str, *partitions: Any, code: ErrorCode = NONE) -> Any:
+    topic = fetched.OffsetFetchResponseTopics(name=TopicName("orders"), partitions=partitions)
+    return fetched.OffsetFetchResponseGroup(
+        group_id=GroupId(name), topics=(topic,) if partitions else (), error_code=code
+    )
+
+
+def answer(*groups: Any) -> Any:
+    return fetched.OffsetFetchResponse(throttle_time=NOT_THROTTLED, groups=groups)
+
+
+def test_offsets_of_all_groups_are_read_at_once(broker: FakeBroker, admin: Admin) -> None:
+    none, refused = partition(1, -1), partition(2, 7, ErrorCode.unknown_topic_or_partition)
+    billing = group("billing", partition(0, 5, metadata="m"), none, refused)
+    broker.script[OFFSET_FETCH] = lambda _: answer(
+        billing, group("audit", partition(0, 9, metadata=None)), group("absent")
+    )
+    found = admin.committed(["billing", "audit", "absent"])
+    expected = {"billing": {AT: Committed(5, "m")}, "audit": {AT: Committed(9, "")}, "absent": {}}
+    assert found == (expected, {})
+    (asked,) = broker.requests(OFFSET_FETCH)
+    assert not asked.require_stable
+    names = [(one.group_id, one.topics) for one in asked.groups]
+    assert names == [("absent", None), ("audit", None), ("billing", None)]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress]
+)
+def test_a_coordinator_that_moves_or_loads_is_asked_again(
+    broker: FakeBroker, admin: Admin, code: ErrorCode
+) -> None:
+    broker.script[OFFSET_FETCH] = in_turn(
+        answer(group("audit", partition(0, 9)), group("billing", code=code)),
+        answer(group("billing", partition(0, 5))),
+    )
+    found = admin.committed(["billing", "audit"])
+    assert found == ({"billing": {AT: Committed(5, "")}, "audit": {AT: Committed(9, "")}}, {})
+    assert [len(one.groups) for one in broker.requests(OFFSET_FETCH)] == [2, 1]
+
+
+def test_a_group_that_is_refused_holds_up_no_other(broker: FakeBroker, admin: Admin) -> None:
+    broker.script[OFFSET_FETCH] = lambda _: answer(
+        group("audit", partition(0, 9)),
+        group("billing", code=ErrorCode.group_authorization_failed),
+        group("gone", code=ErrorCode.group_id_not_found),
+    )
+    found, refused = admin.committed(["billing", "audit", "gone"])
+    assert found == {"audit": {AT: Committed(9, "")}, "gone": {}}
+    assert isinstance(refused["billing"], Fatal)
+    assert "read the committed offsets of group billing of east" in str(refused["billing"])
+
+
+def test_a_coordinator_that_is_away_concerns_its_groups_alone(
+    broker: FakeBroker, admin: Admin, serve: Serve
+) -> None:
+    dead = serve({OFFSET_FETCH: lambda _: Raw(b"", close=True)})
+    broker.script[3] = lambda _: metadata_of({1: broker.port, 2: dead.port}, {})
+    broker.script[FIND_COORDINATOR] = lambda _: coordinated_by({"audit": 1, "billing": 2})
+    broker.script[OFFSET_FETCH] = lambda _: answer(group("audit", partition(0, 9)))
+    found, refused = admin.committed(["billing", "audit"])
+    assert found == {"audit": {AT: Committed(9, "")}}
+    assert isinstance(refused["billing"], Retriable)
+
+
+def test_many_groups_take_several_requests(broker: FakeBroker, admin: Admin) -> None:
+    def some(request: Request) -> Any:
+        names = [one.group_id for one in request.message.groups]
+        return answer(*(group(one, partition(0, int(one[1:]))) for one in names))
+
+    broker.script[OFFSET_FETCH] = some
+    found, refused = admin.committed([f"g{n}" for n in range(450)])
+    assert refused == {}
+    assert found == {f"g{n}": {AT: Committed(n, "")} for n in range(450)}
+    assert [len(one.groups) for one in broker.requests(OFFSET_FETCH)] == [200, 200, 50]
+
+
+def test_nothing_is_asked_for_no_group(broker: FakeBroker, admin: Admin) -> None:
+    assert admin.committed([]) == ({}, {})
+    assert broker.connections == 0
