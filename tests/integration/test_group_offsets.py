@@ -110,8 +110,8 @@ def test_what_is_committed_is_read_while_the_coordinator_comes_back(
     broker.kill()
     broker.start()
     found = wait_until(lambda: admin.committed(groups), until=lambda answer: not answer[1])[0]
-    at = TopicPartition(topic, 0)
-    assert {group: of[at].offset for group, of in found.items()} == groups
+    place = TopicPartition(topic, 0)
+    assert {group: of[place].offset for group, of in found.items()} == groups
 
 
 def _is(number: int) -> Callable[[object], bool]:
