@@ -17,7 +17,7 @@ from support.torture_scene import UNCLEAN, Scene, make_copy
 
 from headrace.sandbox import ClusterPlan, Sandbox
 
-ROUNDS = int(os.environ.get("HEADRACE_TORTURE_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("HEADRACE_TORTURE_ROUNDS", "5"))
 SEED = int(os.environ.get("HEADRACE_TORTURE_SEED", "1"))
 WITH_TOMBSTONES = {**COMPACTED, "delete.retention.ms": "86400000"}
 """So the last record of each key stays, and says why earlier ones went."""
