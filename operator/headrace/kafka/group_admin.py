@@ -1,16 +1,18 @@
 """Consumer groups of a cluster: which there are, and what they have committed."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
-import confluent_kafka
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupState
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.cluster_admin import ClusterAdmin
-from headrace.kafka.errors import translate
-from headrace.kafka.wire import Committed, committed_offsets, protocol_types
+from headrace.kafka.wire import (
+    Committed,
+    committed_offsets,
+    protocol_types,
+    set_committed_offsets,
+)
 
 _WITH_MEMBERS = {
     ConsumerGroupState.STABLE,
@@ -64,33 +66,7 @@ class GroupAdmin(ClusterAdmin):
     ) -> dict[str, HeadraceError]:
         """Set what these groups have committed; why some could not be set, all of it or a part:
         ``GroupActive`` of those that have members."""
-        client = self._requests.client
-        asked = {}
-        # The client takes one group a request: all are sent before the first answer is awaited.
-        for group, positions in sorted(offsets.items()):
-            wanted = ConsumerGroupTopicPartitions(
-                group,
-                [
-                    confluent_kafka.TopicPartition(*at, one.offset, metadata=one.metadata)
-                    for at, one in positions.items()
-                ],
-            )
-            set_them = partial(
-                client.alter_consumer_group_offsets, [wanted], request_timeout=self._timeout_s
-            )
-            asked[group] = self._requests.call(self._setting(group), set_them)[group]
-        failed: dict[str, HeadraceError] = {}
-        for group, future in asked.items():
-            try:
-                answer = self._requests.result(self._setting(group), future)
-            except HeadraceError as error:
-                failed[group] = error
-                continue
-            for at in answer.topic_partitions:
-                if at.error is not None:
-                    tried = f"{self._setting(group)} for {at.topic}/{at.partition}"
-                    failed[group] = translate(at.error, tried)
+        _, failed = self._on_wire_by_group(
+            offsets, lambda cluster: set_committed_offsets(cluster, offsets)
+        )
         return failed
-
-    def _setting(self, group: str) -> str:
-        return f"set the committed offsets of group {group} of {self.name}"

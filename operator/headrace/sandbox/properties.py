@@ -53,8 +53,6 @@ def broker_properties(
         # The default of 128 MB is half of our heap.
         "log.cleaner.dedupe.buffer.size": 4 * 2**20,
         "log.cleaner.threads": 1,
-        # Records that say nothing, twice a second: two fifths of what a broker without work takes.
-        "metadata.max.idle.interval.ms": 0,
         "num.network.threads": 2,
         "num.io.threads": 4,
     }

@@ -36,7 +36,7 @@ from headrace.kafka.wire.fetch import (
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.group_offsets import Committed, committed_offsets
+from headrace.kafka.wire.group_offsets import Committed, committed_offsets, set_committed_offsets
 from headrace.kafka.wire.groups import protocol_types
 from headrace.kafka.wire.joining import (
     Helper,
@@ -149,6 +149,7 @@ __all__ = [
     "read_batch",
     "refusal",
     "sequence_after",
+    "set_committed_offsets",
     "set_share_starts",
     "share_starts",
     "split_batches",

@@ -1,24 +1,32 @@
-"""What groups have committed, read at their coordinators.
+"""What groups have committed, read and set at their coordinators.
 
 librdkafka's admin client ends the process, by a segmentation fault or an assertion, when a
-coordinator that it asks has moved or is loading (librdkafka issue 3663); and it takes a request for
-each group.
+coordinator that it asks has moved or is loading (librdkafka issue 3663); it gives up where one that
+it sets offsets at has moved; and it takes a request for each group.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
 from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
 from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
-from kio.schema.types import GroupId
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i64
 
 from headrace.api import TopicPartition
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.coordinators import Found, at_coordinators
 from headrace.kafka.wire.errors import refusal
+from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import call
 
 _WITHIN_S = 5.0
@@ -58,6 +66,28 @@ async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Of
     return await at_coordinators(cluster, groups, ask)
 
 
+async def set_committed_offsets(
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> Found[None]:
+    """As a consumer that is no member sets them; a group that is absent is created. ``GroupActive``
+    of those that have members. Raises as ``committed_offsets``."""
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
+        asked = {}
+        for group in those:
+            request = call(_commit(group, offsets[group]), OffsetCommitResponse)
+            asked[group] = connection.send(request, timeout_s=_WITHIN_S)
+        found: Found[None] = {}
+        for group, reply in asked.items():
+            try:
+                found[group] = _not_set(cluster, group, await reply)
+            except Retriable as error:
+                found[group] = error
+        return found
+
+    return await at_coordinators(cluster, offsets, ask)
+
+
 def _offsets(cluster: Cluster, group: OffsetFetchResponseGroup) -> Offsets | HeadraceError:
     if group.error_code is ErrorCode.group_id_not_found:
         return {}
@@ -72,3 +102,33 @@ def _offsets(cluster: Cluster, group: OffsetFetchResponseGroup) -> Offsets | Hea
         for one in topic.partitions
         if one.error_code is ErrorCode.none and one.committed_offset >= 0
     }
+
+
+def _commit(group: str, offsets: Mapping[TopicPartition, Committed]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=GroupId(group),
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=i32(at.partition),
+                        committed_offset=i64(one.offset),
+                        committed_metadata=one.metadata,
+                    )
+                    for at, one in those
+                ),
+            )
+            for topic, those in by_topic(list(offsets.items()))
+        ),
+    )
+
+
+def _not_set(cluster: Cluster, group: str, response: OffsetCommitResponse) -> HeadraceError | None:
+    tried = f"set the committed offsets of group {group} of {cluster.name}"
+    for topic in response.topics:
+        for one in topic.partitions:
+            if one.error_code is not ErrorCode.none:
+                return refusal(one.error_code, f"{tried} for {topic.name}/{one.partition_index}")
+    return None

@@ -29,6 +29,7 @@ from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.list_groups.v4 import ListGroupsResponse
 from kio.schema.list_offsets.v7 import ListOffsetsResponse
 from kio.schema.metadata.v12 import MetadataResponse
+from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from kio.schema.offset_fetch.v8 import OffsetFetchResponse
 from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
 from kio.schema.produce.v9 import ProduceResponse
@@ -64,6 +65,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         ListGroupsResponse,
         ListOffsetsResponse,
         MetadataResponse,
+        OffsetCommitResponse,
         OffsetFetchResponse,
         OffsetForLeaderEpochResponse,
         ProduceResponse,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v8 import response as committed
 from kio.schema.offset_fetch.v8 import response as fetched
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
@@ -21,9 +22,9 @@ from support.fake_broker import (
 
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import Admin, Committed
+from headrace.kafka import Admin, Committed, GroupActive
 
-OFFSET_FETCH = 9
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 AT = TopicPartition("orders", 0)
 NONE = ErrorCode.none
 
@@ -114,6 +115,69 @@ def test_many_groups_take_several_requests(broker: FakeBroker, admin: Admin) -> 
     assert [len(one.groups) for one in broker.requests(OFFSET_FETCH)] == [200, 200, 50]
 
 
+def set_with(*codes: ErrorCode) -> Any:
+    """With a code for each partition."""
+    partitions = tuple(
+        committed.OffsetCommitResponsePartition(partition_index=i32(number), error_code=code)
+        for number, code in enumerate(codes)
+    )
+    topic = committed.OffsetCommitResponseTopic(name=TopicName("orders"), partitions=partitions)
+    return committed.OffsetCommitResponse(throttle_time=NOT_THROTTLED, topics=(topic,))
+
+
+def test_offsets_are_set_once_the_coordinator_is_there(broker: FakeBroker, admin: Admin) -> None:
+    broker.script[OFFSET_COMMIT] = in_turn(
+        set_with(ErrorCode.not_coordinator, ErrorCode.not_coordinator), set_with(NONE, NONE)
+    )
+    beyond = TopicPartition("orders", 1)
+    assert admin.commit({"billing": {AT: Committed(5, "m"), beyond: Committed(6, "")}}) == {}
+    _, asked = broker.requests(OFFSET_COMMIT)
+    assert (asked.group_id, asked.generation_id_or_member_epoch, asked.member_id) == (
+        *("billing", -1),
+        "",
+    )
+    (topic,) = asked.topics
+    assert topic.name == "orders"
+    assert [
+        (one.partition_index, one.committed_offset, one.committed_metadata)
+        for one in topic.partitions
+    ] == [(0, 5, "m"), (1, 6, "")]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.unknown_member_id, GroupActive),
+        (ErrorCode.group_authorization_failed, Fatal),
+        (ErrorCode.unknown_topic_or_partition, Retriable),
+    ],
+)
+def test_a_group_that_is_not_set_holds_up_no_other(
+    broker: FakeBroker, admin: Admin, code: ErrorCode, kind: type
+) -> None:
+    broker.script[OFFSET_COMMIT] = lambda asked: set_with(
+        NONE, NONE if asked.message.group_id == "audit" else code
+    )
+    one = {AT: Committed(5, "")}
+    (failed,) = admin.commit({"billing": one, "audit": one}).items()
+    assert failed[0] == "billing"
+    assert isinstance(failed[1], kind)
+    tried = "set the committed offsets of group billing of east"
+    assert tried in str(failed[1])
+    assert "orders/1" in str(failed[1])
+
+
+def test_a_coordinator_that_goes_away_is_named_for_its_groups(
+    broker: FakeBroker, admin: Admin
+) -> None:
+    broker.script[OFFSET_COMMIT] = lambda _: Raw(b"", close=True)
+    one = {AT: Committed(5, "")}
+    failed = admin.commit({"billing": one, "audit": one})
+    assert failed.keys() == {"billing", "audit"}
+    assert all(isinstance(error, Retriable) for error in failed.values())
+
+
 def test_nothing_is_asked_for_no_group(broker: FakeBroker, admin: Admin) -> None:
     assert admin.committed([]) == ({}, {})
+    assert admin.commit({}) == {}
     assert broker.connections == 0
