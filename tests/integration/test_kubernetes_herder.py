@@ -187,6 +187,7 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
         settle(made, wait_until, "b")
 
 
+@pytest.mark.long
 def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
     api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:

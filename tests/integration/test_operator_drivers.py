@@ -181,6 +181,7 @@ def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until
         assert scene.holders()[task] == other
 
 
+@pytest.mark.long
 def test_a_container_that_is_killed_takes_its_tasks_again(
     under_load: Begin, wait_until: Wait
 ) -> None:

@@ -85,6 +85,7 @@ def test_from_up_to_down() -> None:
         sandbox.close()
 
 
+@pytest.mark.long
 def test_a_first_start_without_java_and_jars_and_a_second_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def very_next(source: Cluster, target: Cluster, topic: str, offset: int | None) 
     return next(one for one in positions(target, f"east.{topic}") if one[1] == value)
 
 
+@pytest.mark.long
 def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
     flow: dict[str, Any], east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

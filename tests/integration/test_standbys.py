@@ -18,7 +18,7 @@ def observed(watch: Watch, since: float) -> set[int]:
     return {n for n, silence in watch.longest_silences(since).items() if silence < waited_s}
 
 
-@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("standbys", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
     east: Cluster,
     west: Cluster,
