@@ -118,6 +118,11 @@ def coordinated_by(
     )
 
 
+def coordinated_by_first(request: Request) -> coordinators.FindCoordinatorResponse:
+    """Broker 1 coordinates whatever is asked for."""
+    return coordinated_by(dict.fromkeys(request.message.coordinator_keys, 1))
+
+
 def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
     """One answer after the other."""
     left = iter(answers)

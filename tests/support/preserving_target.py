@@ -11,12 +11,18 @@ from kio.schema.describe_producers.v0 import response as producers
 from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13 import response as fetch
-from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.list_offsets.v7 import response as listed
-from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import Records, i16, i32, i64
-from support.fake_broker import NOT_THROTTLED, Raw, Request, Serve
+from support.fake_broker import (
+    FIND_COORDINATOR,
+    NOT_THROTTLED,
+    Raw,
+    Request,
+    Serve,
+    coordinated_by_first,
+)
 from support.fake_kafka import MARKER, FakeCluster, FakeRecord
 from support.stored import content, log_batch, marker
 from support.wire_kafka import EPOCH_ENDS, WireCluster, _Producer, epoch_ends
@@ -24,7 +30,7 @@ from support.wire_kafka import EPOCH_ENDS, WireCluster, _Producer, epoch_ends
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, Stored, split_batches
 
-LIST_OFFSETS, FIND_COORDINATOR, ADD_PARTITIONS, END_TXN = 2, 10, 24, 26
+LIST_OFFSETS, ADD_PARTITIONS, END_TXN = 2, 24, 26
 DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
 
 
@@ -66,7 +72,7 @@ class PreservingTarget(WireCluster):
         """What its high watermark is when it is asked for next, while followers lag."""
         self._broker.script |= {
             LIST_OFFSETS: self._list,
-            FIND_COORDINATOR: self._coordinator,
+            FIND_COORDINATOR: coordinated_by_first,
             ADD_PARTITIONS: self._add,
             END_TXN: self._end,
             DESCRIBE_PRODUCERS: self._then_meanwhile(self._describe),
@@ -106,19 +112,6 @@ class PreservingTarget(WireCluster):
             if state is None or state.epoch < one.epoch:
                 self.producers[at, one.producer_id] = _Producer(one.epoch, next_sequence=0)
         one.partitions.clear()
-
-    def _coordinator(self, request: Request) -> Any:
-        found = coordinators.Coordinator(
-            key=request.message.coordinator_keys[0],
-            node_id=BrokerId(1),
-            host="127.0.0.1",
-            port=i32(self._broker.port),
-            error_code=ErrorCode.none,
-            error_message=None,
-        )
-        return coordinators.FindCoordinatorResponse(
-            throttle_time=NOT_THROTTLED, coordinators=(found,)
-        )
 
     def _add(self, request: Request) -> Any:
         message = request.message

@@ -1,6 +1,6 @@
 """Consumer groups of a cluster: which there are, and what they have committed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import ConsumerGroupState
 
@@ -54,12 +54,11 @@ class GroupAdmin(ClusterAdmin):
         return any(one.members for one in found)
 
     def committed(
-        self, groups: Iterable[str]
+        self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
         """What these groups have committed, of each topic that the principal may describe; and why
         that of some groups cannot be read."""
-        asked = set(groups)
-        return self._on_wire_by_group(asked, lambda cluster: committed_offsets(cluster, asked))
+        return self._on_wire_by_group(groups, lambda cluster: committed_offsets(cluster, groups))
 
     def commit(
         self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]

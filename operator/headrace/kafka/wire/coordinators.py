@@ -23,7 +23,8 @@ Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
 """Asks a coordinator about groups of its own."""
 
 _GROUP = i8(0)  # the kind of coordinator
-_WITHIN_S = 5.0
+WITHIN_S = 5.0
+"""How long a coordinator may take to answer, and how long one that moves is asked again."""
 _MOVES = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -35,7 +36,7 @@ async def at_coordinators(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) 
     """Ask for each group at its coordinator, again where that moves or loads. Groups of a
     coordinator that does not answer have that error; what else ``ask`` raises is raised."""
     loop, backoff = cluster.loop, Backoff(0.02, 1.0)
-    deadline_s = loop.now_s() + _WITHIN_S
+    deadline_s = loop.now_s() + WITHIN_S
     left = set(groups)
     found: Found[T] = {}
     while left:

@@ -24,12 +24,11 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.coordinators import Found, at_coordinators
+from headrace.kafka.wire.coordinators import WITHIN_S, Found, at_coordinators
 from headrace.kafka.wire.errors import refusal
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import call
 
-_WITHIN_S = 5.0
 _AT_ONCE = 200
 """Groups in a request: each may have thousands of partitions."""
 
@@ -57,9 +56,7 @@ async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Of
                     OffsetFetchRequestGroup(group_id=GroupId(one), topics=None) for one in asked
                 )
             )
-            response = await connection.send(
-                call(request, OffsetFetchResponse), timeout_s=_WITHIN_S
-            )
+            response = await connection.send(call(request, OffsetFetchResponse), timeout_s=WITHIN_S)
             found |= {one.group_id: _offsets(cluster, one) for one in response.groups}
         return found
 
@@ -76,7 +73,7 @@ async def set_committed_offsets(
         asked = {}
         for group in those:
             request = call(_commit(group, offsets[group]), OffsetCommitResponse)
-            asked[group] = connection.send(request, timeout_s=_WITHIN_S)
+            asked[group] = connection.send(request, timeout_s=WITHIN_S)
         found: Found[None] = {}
         for group, reply in asked.items():
             try:

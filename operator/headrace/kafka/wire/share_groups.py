@@ -59,7 +59,7 @@ async def share_starts(cluster: Cluster, groups: Iterable[str]) -> Found[dict[To
         response = await connection.send(call(request, DescribeShareGroupOffsetsResponse))
         return {one.group_id: _starts(cluster, one) for one in response.groups}
 
-    return await at_coordinators(cluster, groups, _where_served(cluster, ask))
+    return await _where_served(cluster, groups, ask)
 
 
 async def set_share_starts(
@@ -76,7 +76,7 @@ async def set_share_starts(
             found[group] = _not_set(cluster, group, response)
         return found
 
-    return await at_coordinators(cluster, starts, _where_served(cluster, ask))
+    return await _where_served(cluster, starts, ask)
 
 
 async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bool]:
@@ -97,7 +97,7 @@ async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bo
             for one in response.groups
         }
 
-    return await at_coordinators(cluster, groups, _where_served(cluster, ask))
+    return await _where_served(cluster, groups, ask)
 
 
 def _starts(
@@ -166,7 +166,7 @@ def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | Non
     return refusal(code, tried)
 
 
-def _where_served(cluster: Cluster, ask: Ask[T]) -> Ask[T]:
+async def _where_served(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
     async def ask_if_served(connection: Connection, those: Collection[str]) -> Found[T]:
         if not all(map(connection.serves, SINCE_4_1)):
             raise NoShareGroups(
@@ -174,4 +174,4 @@ def _where_served(cluster: Cluster, ask: Ask[T]) -> Ask[T]:
             )
         return await ask(connection, those)
 
-    return ask_if_served
+    return await at_coordinators(cluster, groups, ask_if_served)

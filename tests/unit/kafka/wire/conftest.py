@@ -7,7 +7,7 @@ from support.fake_broker import (
     FIND_COORDINATOR,
     FakeBroker,
     Serve,
-    coordinated_by,
+    coordinated_by_first,
     metadata_of,
     serving,
 )
@@ -36,9 +36,7 @@ def broker(serve: Serve) -> FakeBroker:
     """It coordinates every group, but answers nothing about groups yet."""
     broker = serve({})
     broker.script[3] = lambda _: metadata_of({1: broker.port}, {})
-    broker.script[FIND_COORDINATOR] = lambda asked: coordinated_by(
-        dict.fromkeys(asked.message.coordinator_keys, 1)
-    )
+    broker.script[FIND_COORDINATOR] = coordinated_by_first
     return broker
 
 

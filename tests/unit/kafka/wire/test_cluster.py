@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.list_groups.v4 import response as listed
 from kio.schema.offset_for_leader_epoch.v4 import response as epochs
-from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName
+from kio.schema.types import GroupId, ProducerId, TopicName
 from kio.static.primitive import i16, i32, i64
 from support.fake_broker import (
     ACCEPTED,
     END_TXN,
+    FIND_COORDINATOR,
     NOT_THROTTLED,
     TOPIC_ID,
     FakeBroker,
@@ -23,6 +23,7 @@ from support.fake_broker import (
     Serve,
     Silence,
     Told,
+    coordinated_by,
     metadata_of,
 )
 from support.patience import WITHIN_S
@@ -40,7 +41,7 @@ from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
 from headrace.kafka.wire.view import View, led_by, updated
 
-METADATA, FIND_COORDINATOR, LIST_GROUPS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 10, 16, 22, 23
+METADATA, LIST_GROUPS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 22, 23
 AT = TopicPartition("orders", 0)
 
 
@@ -307,19 +308,8 @@ def test_a_broker_that_is_too_old_ends_the_attempt(serve: Serve, client: Client)
 @pytest.fixture
 def coordinator(two: Two) -> FakeBroker:
     """Broker 2, which is named as coordinator."""
-    found = coordinators.Coordinator(
-        key="tx",
-        node_id=BrokerId(2),
-        host="127.0.0.1",
-        port=i32(two.second.port),
-        error_code=ErrorCode.none,
-        error_message=None,
-    )
-    answer = coordinators.FindCoordinatorResponse(
-        throttle_time=NOT_THROTTLED, coordinators=(found,)
-    )
     for broker in (two.first, two.second):
-        broker.script[FIND_COORDINATOR] = lambda _: answer
+        broker.script[FIND_COORDINATOR] = lambda _: coordinated_by({"tx": 2})
     return two.second
 
 

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 from kio.schema.add_partitions_to_txn.v3 import response as additions
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.list_offsets.v7 import response as offsets
-from kio.schema.types import BrokerId, TopicName
+from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 from support.fake_broker import (
     ACCEPTED,
     END_TXN,
+    FIND_COORDINATOR,
     NOT_THROTTLED,
     FakeBroker,
     Raw,
     Serve,
+    coordinated_by,
     metadata_of,
 )
 from support.fake_target import Appending, FakeTarget
@@ -29,7 +30,7 @@ from headrace.movers import transactions
 from headrace.movers.batch.transaction import LaneTransactions
 from headrace.replication import Writer
 
-LIST_OFFSETS, METADATA, FIND_COORDINATOR, ADD_PARTITIONS = 2, 3, 10, 24
+LIST_OFFSETS, METADATA, ADD_PARTITIONS = 2, 3, 24
 AT = TopicPartition("orders", 0)
 WRITER = Writer("tx", 12, 3)
 Code = ErrorCode
@@ -45,24 +46,11 @@ class Coordinator:
         self.broker: FakeBroker = serve(
             {
                 METADATA: lambda _: metadata_of({1: self.broker.port}, {0: (1, 5)}),
-                FIND_COORDINATOR: lambda _: self._found(),
+                FIND_COORDINATOR: lambda _: coordinated_by({"tx": 1}),
                 ADD_PARTITIONS: lambda _: _added(),
                 LIST_OFFSETS: lambda _: _listed(_next(self.stable)),
                 END_TXN: lambda _: self._ended(),
             }
-        )
-
-    def _found(self) -> Any:
-        one = coordinators.Coordinator(
-            key="tx",
-            node_id=BrokerId(1),
-            host="127.0.0.1",
-            port=i32(self.broker.port),
-            error_code=Code.none,
-            error_message=None,
-        )
-        return coordinators.FindCoordinatorResponse(
-            throttle_time=NOT_THROTTLED, coordinators=(one,)
         )
 
     def _ended(self) -> Any:
