@@ -13,7 +13,8 @@ from support.preserving_target import GONE
 from support.source_tasks import TOPIC
 
 from headrace.api import TaskPhase
-from headrace.movers.preserved import padding, pipeline
+from headrace.api.offsets import Holes
+from headrace.movers.preserved import filler, holes, padding, pipeline
 
 STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
 
@@ -46,7 +47,13 @@ class Schedule:
 
     def _steps(self) -> list[Callable[[], None]]:
         often = [self._append, self._turn, self._turn, self._commit]
-        rare = [self._stall, self._scenes.restart, self._be_replaced, self._turn_target_off_or_on]
+        rare = [
+            self._abort,
+            self._stall,
+            self._scenes.restart,
+            self._be_replaced,
+            self._turn_target_off_or_on,
+        ]
         more = [self._delete_what_is_copied, self._compact, self._arrive, self._arrive]
         return [*often * 3, *rare, *more]
 
@@ -57,6 +64,12 @@ class Schedule:
                 source.write(at, MARKER)
             else:
                 source.append(TOPIC, b"%d" % next(self._numbers), partition=at.partition)
+
+    def _abort(self) -> None:
+        """A transaction of many records, which nobody will see."""
+        at, source = self._random.choice(PARTITIONS), self._scenes.scene.source
+        for _ in range(self._random.randint(5, 15)):
+            source.write(at, MARKER)
 
     def _turn(self) -> None:
         self._scenes.turn()
@@ -102,16 +115,18 @@ class Schedule:
 MORE = [pytest.param(five, marks=pytest.mark.long) for five in range(1, 6)]
 
 
+@pytest.mark.parametrize("method", [Holes.MARKERS, Holes.ABORTED_FILLERS])
 @pytest.mark.parametrize("five", [0, *MORE])
 def test_each_offset_holds_what_the_source_holds_there(
-    monkeypatch: pytest.MonkeyPatch, five: int
+    monkeypatch: pytest.MonkeyPatch, five: int, method: Holes
 ) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
-    monkeypatch.setattr(pipeline, "_HOLE_OFFSETS", 2)
+    for module in (filler, holes, pipeline):
+        monkeypatch.setattr(module, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
+    monkeypatch.setattr(pipeline, "_MARKERS", 2)
     for seed in range(5 * five, 5 * five + 5):
         try:
-            with preserved_scenes() as scenes:
+            with preserved_scenes(holes=method) as scenes:
                 Schedule(scenes, seed).run()
         except AssertionError as error:
             pytest.fail(f"seed {seed}: {error}")

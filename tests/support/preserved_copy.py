@@ -41,7 +41,7 @@ class Copier:
     def __init__(
         self, source: ClusterAccess, target: ClusterAccess, name: str, holes: Holes = Holes.MARKERS
     ) -> None:
-        self.loop, self._name, self._copies = Loop(), name, holes is Holes.COPIES
+        self.loop, self._name, self._holes = Loop(), name, holes
         self.source, self.target = Cluster(self.loop, source), Cluster(self.loop, target)
         self.leaders = Leaders(self.target)
         self.read: dict[TopicPartition, int] = {}
@@ -53,7 +53,13 @@ class Copier:
         closer = Closer(self._name, self.wait(new_epoch(self.target, self._name)))
         pairs = [replace(one, producer_id=closer.identity.producer_id) for one in pairs]
         owner = self.wait(identified(self.target, f"{self._name}-task"))
-        self.writer = Writer(self.leaders, owner, self._written, self._failed)
+        self.writer = Writer(
+            self.leaders,
+            owner,
+            self._written,
+            self._failed,
+            with_records=self._holes is Holes.ABORTED_FILLERS,
+        )
         for pair, end in Starts(self.source, self.target, owner).of(pairs).items():
             if isinstance(end, End):
                 self.read[pair.target] = self.next[pair.target] = end.offset
@@ -89,7 +95,9 @@ class Copier:
         stable, aborted = one.last_stable_offset, list(one.aborted)
         response.release()
         found = judged(batches, start=position, aborted=aborted)
-        operations = list(planned(found, start=position, release=_nothing, copies=self._copies))
+        operations = list(
+            planned(found, start=position, release=_nothing, copies=self._holes is Holes.COPIES)
+        )
         if not batches and (hole := trailing(position, stable)) is not None:
             operations.append(hole)
         for operation in operations:

@@ -14,6 +14,7 @@ from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import Mover, ReplicationFlow, TaskPhase
+from headrace.api.offsets import Holes
 from headrace.api.partitions import TopicPartition
 from headrace.movers import Choice, PreservedMover
 
@@ -33,8 +34,10 @@ PARTITIONS = (P0, P1)
 class PreservedScenes:
     """One after the other, on the same clusters."""
 
-    def __init__(self, serve: Serve, *partitions: TopicPartition) -> None:
-        self._partitions = partitions
+    def __init__(
+        self, serve: Serve, *partitions: TopicPartition, holes: Holes = Holes.MARKERS
+    ) -> None:
+        self._partitions, self._holes = partitions, holes
         self.scene = Scene(*partitions, flow=PRESERVED)
         self.source = PreservingTarget(serve, self.scene.source, TOPIC, 2)
         self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
@@ -42,7 +45,10 @@ class PreservedScenes:
 
     def _use_batches(self) -> None:
         mover = PreservedMover(
-            self.source.access, self.target.access, self.scene.context.policy.target_topic
+            self.source.access,
+            self.target.access,
+            self.scene.context.policy.target_topic,
+            holes=self._holes,
         )
         self.scene.context._mover, self.scene.context.choice = mover, Choice(Mover.BATCH)
 
@@ -127,10 +133,12 @@ def _content(one: FakeRecord | None) -> object:
 
 
 @contextmanager
-def preserved_scenes(*partitions: TopicPartition) -> Iterator[PreservedScenes]:
+def preserved_scenes(
+    *partitions: TopicPartition, holes: Holes = Holes.MARKERS
+) -> Iterator[PreservedScenes]:
     """Of these partitions of the task."""
     with serving() as serve:
-        scenes = PreservedScenes(serve, *partitions)
+        scenes = PreservedScenes(serve, *partitions, holes=holes)
         try:
             yield scenes
         finally:

@@ -350,11 +350,12 @@ class ReplicationFlowSpec(Model):
     from which offset on. With Translated a record's offset on the target is another one, to which
     groups' offsets are translated."""
     holes: Holes = Holes.MARKERS
-    """With offsets: Preserved: what the target has at offsets whose records compaction removed from
-    the source. Markers: those of empty transactions, which no consumer sees, some hundreds a
-    second. Copies: the next record, again, which consumers see until the target has compacted, as
-    fast as records are copied. Markers of the source and aborted records are always markers. A
-    change counts for what is copied from then on."""
+    """With offsets: Preserved: what the target has at offsets where the source has no committed
+    record. Markers: those of empty transactions, which no consumer sees, some hundreds a second.
+    AbortedFillers: empty records that are aborted, a transaction for each hole, which consumers of
+    uncommitted records see. Copies: where compaction removed a record, the next one, again, which
+    all consumers see until the target has compacted, as fast as records are copied; all else is
+    markers. A change counts for what is copied from then on."""
     commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
     """With ExactlyOnce: how long a task copies before it commits, which is when consumers of
     committed records get them. It commits earlier after 64 MiB, and when the source is silent."""

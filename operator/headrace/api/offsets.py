@@ -17,9 +17,10 @@ class Offsets(StrEnum):
 
 
 class Holes(StrEnum):
-    """What the copies have where compaction left no record."""
+    """What the copies have where the source has no committed record."""
 
     MARKERS = "Markers"
+    ABORTED_FILLERS = "AbortedFillers"
     COPIES = "Copies"
 
 

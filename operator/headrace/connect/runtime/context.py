@@ -17,7 +17,7 @@ from headrace.api import (
 )
 from headrace.api import Mover as MoverName
 from headrace.api.flow import Delivery, Location
-from headrace.api.offsets import Holes, Offsets
+from headrace.api.offsets import Offsets
 from headrace.clock import Clock
 from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.handover import DriverIdentity
@@ -121,7 +121,7 @@ class FlowContext:
                 verification=lambda: self.spec.batch_verification,
                 bandwidth=self.bandwidth,
                 exactly_once=self.exactly_once,
-                copies_in_holes=self.spec.holes is Holes.COPIES,
+                holes=self.spec.holes,
             )
         if self.preserved:
             raise Fatal(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
+from headrace.api.offsets import Holes
 from headrace.errors import Fatal
 from headrace.kafka.wire import ProducerIdentity, Settings
 from headrace.movers.bandwidth import Bandwidth
@@ -25,15 +26,16 @@ class LaneResources:
         *,
         bandwidth: Bandwidth,
         exactly_once: bool,
-        copies_in_holes: bool,
+        holes: Holes,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
-        ``exactly_once``: lanes copy in transactions; ``copies_in_holes``: see ``Holes.COPIES``."""
+        ``exactly_once``: lanes copy in transactions; ``holes``: how lanes that
+        preserve offsets fill them."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
-        self.exactly_once, self.copies_in_holes = exactly_once, copies_in_holes
+        self.exactly_once, self.holes = exactly_once, holes
         self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}

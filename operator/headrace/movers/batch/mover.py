@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from headrace.api import ClusterAccess
 from headrace.api.flow import BatchVerification
+from headrace.api.offsets import Holes
 from headrace.assign import TaskId
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.fencing import MarkerFencing
@@ -27,11 +28,11 @@ class BatchMover:
         *,
         bandwidth: Bandwidth | None = None,
         exactly_once: bool = False,
-        copies_in_holes: bool = False,
+        holes: Holes = Holes.MARKERS,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
         ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
-        transactions; ``copies_in_holes``: see ``Holes.COPIES``."""
+        transactions; ``holes``: how ``Preserved`` ones fill them."""
         self._resources = LaneResources(
             source,
             target,
@@ -40,7 +41,7 @@ class BatchMover:
             verification,
             bandwidth=bandwidth or Bandwidth(),
             exactly_once=exactly_once,
-            copies_in_holes=copies_in_holes,
+            holes=holes,
         )
         self.fencing = MarkerFencing(source, target, self._resources.settings)
         """See ``Mover.fencing``."""

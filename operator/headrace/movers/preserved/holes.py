@@ -1,29 +1,29 @@
 """Fills holes: each empty transaction, aborted, is one offset that no consumer sees.
 
 Holes of many partitions share transactions; a hole of several offsets has the markers of several
-transactional ids at the same time.
+transactional ids at the same time, or empty records before a marker: ``holes: AbortedFillers``.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
     Cluster,
-    ProducerIdentity,
     Reply,
     Transactions,
     list_offsets,
     log_ends,
     start,
 )
+from headrace.movers.preserved.filler import BATCH_RECORDS, Filler
 from headrace.movers.preserved.owner import Closer, Owner
 from headrace.movers.preserved.plan import Hole
 from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 
-_COORDINATOR_S = 15.0
 _READ_WITHIN_S = 5.0
 """From the end of a transaction to its marker below the high watermark."""
 _LEADER_S = 5.0
@@ -37,19 +37,28 @@ Filled = Callable[[TopicPartition, HeadraceError | None], None]
 @dataclass
 class _Open:
     hole: Hole
-    left: int
-    """Markers that no transaction has been ended for."""
+    first: int
+    """All before it is filled."""
     closer: Closer | None
-    """Of the first of them."""
+    """Of its first marker."""
+
+    @property
+    def left(self) -> int:
+        """Offsets that no transaction has been ended for."""
+        return self.hole.next - self.first
 
 
 class Holes:
     """Of one owner; in the thread of the loop of ``cluster``, the target."""
 
-    def __init__(self, cluster: Cluster, owner: Owner, filled: Filled) -> None:
-        self._cluster, self._filled = cluster, filled
-        self._writers = list(zip(owner.transactions(cluster), owner.identities, strict=True))
-        self._closing: dict[str, Transactions] = {}
+    def __init__(
+        self, cluster: Cluster, owner: Owner, filled: Filled, *, with_records: bool = False
+    ) -> None:
+        """``with_records``: holes that take more than one round of markers have empty records."""
+        self._cluster, self._filled, self._with_records = cluster, filled, with_records
+        writers = zip(owner.transactions(cluster), owner.identities, strict=True)
+        self._fillers = [Filler(cluster, *one) for one in writers]
+        self._closing: dict[Closer, Filler] = {}
         self._open: dict[TopicPartition, _Open] = {}
         self._running = self._stopping = self._closed = False
         self._singly = False
@@ -58,7 +67,7 @@ class Holes:
     def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
         """The partition ends with its first offset, and nothing of this owner is on its way to it.
         ``closer`` writes the first marker, before all others."""
-        self._open[at] = _Open(hole, hole.next - hole.first, closer)
+        self._open[at] = _Open(hole, hole.first, closer)
         if not self._running and not self._closed:
             self._running = True
             start(self._run()).then(self._ended)
@@ -103,43 +112,50 @@ class Holes:
         return failed
 
     async def _round(self) -> dict[TopicPartition, HeadraceError]:
-        """One marker of each id that is needed. What fails may have been written."""
-        sent: list[tuple[Set[TopicPartition], Reply[None]]] = []
-        for transactions, identity, open_ in self._wanted():
-            wanted = frozenset(open_[:1] if self._singly else open_)
-            if wanted:
-                sent.append((wanted, start(_mark(transactions, identity, wanted))))
+        """One transaction of each id that is needed. What fails may have been written."""
+        sent: list[tuple[dict[TopicPartition, Hole], Reply[dict[TopicPartition, HeadraceError]]]]
+        sent = []
+        for filler, wanted in self._wanted():
+            pieces = dict(islice(wanted.items(), 1)) if self._singly else wanted
+            if pieces:
+                sent.append((pieces, start(filler.fill(pieces))))
         failed: dict[TopicPartition, HeadraceError] = {}
-        counts: dict[TopicPartition, int] = {}
-        for ats, reply in sent:
+        for pieces, reply in sent:
             try:
-                await reply
+                failed |= await reply
             except HeadraceError as error:
-                if isinstance(error, Retriable) or len(ats) == 1:
-                    failed.update((at, error) for at in ats)
-                else:  # nothing was begun: of the partitions of a request all are added, or none
+                if isinstance(error, Retriable) or len(pieces) == 1:
+                    failed.update((at, error) for at in pieces)
+                else:
                     self._singly = True
             else:
-                for at in ats:
-                    counts[at] = counts.get(at, 0) + 1
-        for at, count in counts.items():
-            self._open[at].left -= count
-            self._open[at].closer = None
+                for at, piece in pieces.items():
+                    self._open[at].first += piece.next - piece.first
+                    self._open[at].closer = None
         return failed
 
-    def _wanted(self) -> Iterator[tuple[Transactions, ProducerIdentity, list[TopicPartition]]]:
-        """Who writes a marker next, and into which partitions."""
-        closing: dict[Closer, list[TopicPartition]] = {}
+    def _wanted(self) -> Iterator[tuple[Filler, dict[TopicPartition, Hole]]]:
+        """Who fills what next."""
+        closing: dict[Closer, dict[TopicPartition, Hole]] = {}
         for at, one in self._open.items():
             if one.closer is not None:
-                closing.setdefault(one.closer, []).append(at)
-        for closer, ats in closing.items():
-            name = closer.transactional_id
-            transactions = self._closing.setdefault(name, Transactions(self._cluster, name))
-            yield transactions, closer.identity, ats
-        for number, (transactions, identity) in enumerate(self._writers):
-            ats = [at for at, one in self._open.items() if not one.closer and one.left > number]
-            yield transactions, identity, ats
+                closing.setdefault(one.closer, {})[at] = Hole(one.first, one.first + 1)
+        for closer, holes in closing.items():
+            if closer not in self._closing:
+                transactions = Transactions(self._cluster, closer.transactional_id)
+                self._closing[closer] = Filler(self._cluster, transactions, closer.identity)
+            yield self._closing[closer], holes
+        for number, filler in enumerate(self._fillers):
+            pieces = {at: self._piece(one, number) for at, one in self._open.items()}
+            yield filler, {at: piece for at, piece in pieces.items() if piece is not None}
+
+    def _piece(self, one: _Open, number: int) -> Hole | None:
+        """What that id fills of it next."""
+        if one.closer is not None or one.left <= number:
+            return None
+        if not self._with_records or one.left <= len(self._fillers):
+            return Hole(one.first + number, one.first + number + 1)
+        return None if number else Hole(one.first, min(one.hole.next, one.first + BATCH_RECORDS))
 
     async def _read(self, done: dict[TopicPartition, Hole]) -> None:
         """Until the high watermarks have passed the markers: a coordinator's answer is a promise,
@@ -187,11 +203,3 @@ class Holes:
             raise error
         for at in list(self._open):
             self._end(at, error)
-
-
-async def _mark(
-    transactions: Transactions, identity: ProducerIdentity, ats: Set[TopicPartition]
-) -> None:
-    """The next one waits until the markers of the last are written."""
-    await transactions.add_partitions(identity, ats, timeout_s=_COORDINATOR_S)
-    await transactions.end(identity, commit=False, timeout_s=_COORDINATOR_S)

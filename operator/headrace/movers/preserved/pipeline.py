@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from headrace.api import TopicPartition
+from headrace.api.offsets import Holes
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import Reply, start
 from headrace.movers.batch.comparison import Comparison
@@ -14,6 +15,7 @@ from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.batch.window import BatchWindow
+from headrace.movers.preserved.filler import BATCH_RECORDS
 from headrace.movers.preserved.openings import Opening
 from headrace.movers.preserved.owner import Owner
 from headrace.movers.preserved.plan import Append, Operation, planned
@@ -22,9 +24,9 @@ from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 
 _MOST_WAITING = 64
 """Operations of a partition that wait for a hole before them: then no more is read."""
-_HOLE_OFFSETS = 1_000
-"""Of a longer hole so many at a time: some seconds. Then they count, and the rest may be left to
-another owner."""
+_MARKERS = 1_000
+"""Of a longer hole so many at a time, some seconds; or a batch of fillers. Then they count, and the
+rest may be left to another owner."""
 
 
 class PreservedPipeline(Pipeline):
@@ -53,6 +55,7 @@ class PreservedPipeline(Pipeline):
                 self._failed,
                 first=self._check_first,
                 waiting=self._say_target,
+                with_records=self._resources.holes is Holes.ABORTED_FILLERS,
             )
         self._writer.begin(at, opening.end, opening.closer)
         self.reader.wake()
@@ -94,7 +97,7 @@ class PreservedPipeline(Pipeline):
             self._counted(found),
             start=window.position,
             release=held.release,
-            copies=self._resources.copies_in_holes,
+            copies=self._resources.holes is Holes.COPIES,
         )
         for operation in operations:
             if isinstance(operation, Append) and not operation.rebuilt:
@@ -111,7 +114,8 @@ class PreservedPipeline(Pipeline):
             window.sent(operation.outgoing)
             state.handed += operation.outgoing.records
         else:
-            for piece in operation.pieces(_HOLE_OFFSETS):
+            filled = self._resources.holes is Holes.ABORTED_FILLERS
+            for piece in operation.pieces(BATCH_RECORDS if filled else _MARKERS):
                 window.skipping(piece.next)
                 self._give(window, piece)
             return

@@ -78,11 +78,13 @@ class Writer:
         *,
         first: FirstBatch | None = None,
         waiting: Callable[[str], None] = lambda _: None,
+        with_records: bool = False,
     ) -> None:
+        """``with_records``: see ``Holes``."""
         self._cluster = leaders.cluster
         self._written, self._failed, self._first = written, failed, first
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._holes = Holes(leaders.cluster, owner, self._filled)
+        self._holes = Holes(leaders.cluster, owner, self._filled, with_records=with_records)
         self._appender = Appender(
             leaders.cluster.loop,
             leaders,

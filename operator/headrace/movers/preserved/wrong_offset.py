@@ -17,20 +17,21 @@ class WrongOffset(Fatal):
 
 
 def appended_elsewhere(
-    at: TopicPartition, name: str, offset: int, base_offset: int
+    at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
 ) -> HeadraceError:
-    """Records of that source offset, in a partition of the cluster ``name``."""
+    """``what`` belongs to that offset, in a partition of the cluster ``name``: records of the
+    source, if nothing is said."""
+    what = what or f"what the source holds at offset {offset}"
     if base_offset < offset:
         # Nothing is appended before a log's end.
         return Retriable(
-            f"{name} took the records of source offset {offset} for a repetition of what {at} "
-            f"holds at {base_offset}: an earlier owner appended meanwhile, or an unclean "
-            "election has lost records, which is found out now"
+            f"{name} took {what} for a repetition of what {at} holds at {base_offset}: an earlier "
+            "owner appended meanwhile, or an unclean election has lost records, which is found out "
+            "now"
         )
     return WrongOffset(
         at,
         offset,
-        f"the records of source offset {offset} were appended to {at} on {name} at "
-        f"{base_offset}: from {offset} on offsets are not those of the source; another client "
-        f"writes there; stop it, then {REBUILD}",
+        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on offsets are "
+        f"not those of the source; another client writes there; stop it, then {REBUILD}",
     )

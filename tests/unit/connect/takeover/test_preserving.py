@@ -13,7 +13,7 @@ from headrace.api import HEARTBEATS, ConditionType, LossCause, Mover, TaskPhase,
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal
 from headrace.movers import PreservedMover
-from headrace.movers.preserved import fencing, padding
+from headrace.movers.preserved import fencing, filler, padding
 from headrace.replication import Loss, Writer
 
 THERE = TopicPartition(COPY, 0)
@@ -28,8 +28,8 @@ def scenes() -> Iterator[PreservedScenes]:
 @pytest.fixture
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten offsets at a time."""
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
+    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
     monkeypatch.setattr(fencing, "PAD_S", -1.0)
 
 

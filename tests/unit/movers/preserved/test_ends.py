@@ -155,7 +155,7 @@ def test_what_is_taken_for_a_repetition_is_not_taken_for_a_foreign_writer(
     with owners.writing(stale) as write:
         [error] = write((3, 6))
     assert isinstance(error, Retriable)
-    assert "took the records of source offset 3 for a repetition" in str(error)
+    assert "took what the source holds at offset 3 for a repetition" in str(error)
     assert owners.log == [0, 1, 2]
 
 

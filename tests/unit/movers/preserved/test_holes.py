@@ -13,6 +13,7 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import Cluster, Loop, start
 from headrace.movers.batch.marking import new_epoch
+from headrace.movers.preserved import holes
 from headrace.movers.preserved.holes import Holes
 from headrace.movers.preserved.owner import Closer, identified
 from headrace.movers.preserved.plan import Hole
@@ -23,7 +24,7 @@ ATS = [TopicPartition("orders", number) for number in range(3)]
 class Filling:
     """One owner, and its target."""
 
-    def __init__(self, serve: Any) -> None:
+    def __init__(self, serve: Any, *, with_records: bool) -> None:
         cluster = FakeCluster("west", FakeClock())
         cluster.logs = {at: FakeLog() for at in ATS}
         self.target = PreservingTarget(serve, cluster, "orders", len(ATS))
@@ -31,7 +32,9 @@ class Filling:
         self._cluster = Cluster(self._loop, self.target.access)
         self.outcomes: dict[TopicPartition, HeadraceError | None] = {}
         owner = self._loop.wait(start(identified(self._cluster, "headrace-task")), WITHIN_S)
-        self.holes = Holes(self._cluster, owner, self.outcomes.__setitem__)
+        self.holes = Holes(
+            self._cluster, owner, self.outcomes.__setitem__, with_records=with_records
+        )
 
     def closer(self, name: str) -> Closer:
         """Of data with this transactional id."""
@@ -61,10 +64,11 @@ class Filling:
         self._loop.close()
 
 
-@pytest.fixture
-def filling() -> Iterator[Filling]:
+@pytest.fixture(params=[False, True], ids=["markers", "fillers"])
+def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filling]:
+    monkeypatch.setattr(holes, "BATCH_RECORDS", 4)
     with serving() as serve:
-        filling = Filling(serve)
+        filling = Filling(serve, with_records=request.param)
         yield filling
         filling.close()
 

@@ -12,6 +12,7 @@ from support.preserving_target import GONE, PreservingTarget
 from support.wire_kafka import _Producer as Known
 
 from headrace.api import TaskType, TopicPartition
+from headrace.api.offsets import Holes
 from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
@@ -30,7 +31,7 @@ class Lanes:
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
-        self.copies_in_holes = False
+        self.holes = Holes.MARKERS
         self.copied = Copied()
         self.compacts = False
         """Whether the source's topic does."""
@@ -57,7 +58,7 @@ class Lanes:
             self.east.access,
             self.west.access,
             lambda topic: topic,
-            copies_in_holes=self.copies_in_holes,
+            holes=self.holes,
         )
         self.lane = self.mover.lane(TaskId("f", TaskType.SOURCE_TASK, 0), print, self.copied)
 
@@ -137,7 +138,7 @@ def test_what_the_source_holds_is_at_its_offsets(lanes: Lanes) -> None:
 
 
 def test_holes_of_compaction_have_copies_of_the_next_record_if_they_are_to(lanes: Lanes) -> None:
-    lanes.copies_in_holes = True
+    lanes.holes = Holes.COPIES
     lanes.fill("..ab.c--...d.-e-.")
     lanes.open()
     lanes.until_acknowledged(16)
@@ -147,7 +148,7 @@ def test_holes_of_compaction_have_copies_of_the_next_record_if_they_are_to(lanes
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_a_take_over_in_the_middle_of_such_a_hole_goes_on(lanes: Lanes, copies: bool) -> None:
-    lanes.copies_in_holes = copies
+    lanes.holes = Holes.COPIES if copies else Holes.MARKERS
     lanes.fill("ab.....cd", "abcc")
     lanes.open()
     lanes.until_acknowledged(9)
@@ -155,8 +156,20 @@ def test_a_take_over_in_the_middle_of_such_a_hole_goes_on(lanes: Lanes, copies: 
     assert lanes.lane.problems() == []
 
 
+def test_holes_have_empty_records_that_are_aborted_if_they_are_to(lanes: Lanes) -> None:
+    lanes.holes = Holes.ABORTED_FILLERS
+    lanes.fill("ab.......c--d" + "-" * 20 + "e", "ab-")
+    lanes.open()
+    lanes.until_acknowledged(34)
+    assert lanes.log == "ab-------c--d" + "-" * 20 + "e"
+    at_markers = {offset for _, offset in lanes.west.markers}
+    assert 32 in at_markers, "the last of a transaction"
+    assert at_markers.isdisjoint(range(13, 32)), "its records"
+    assert lanes.lane.problems() == []
+
+
 def test_what_is_no_copy_of_the_next_record_is_at_a_wrong_offset(lanes: Lanes) -> None:
-    lanes.copies_in_holes = True
+    lanes.holes = Holes.COPIES
     lanes.fill("ab....cd", "abcb")
     own = lanes.mover.fencing.identify(NAME)
     before = Before(AT, 0, 0, frozenset(), data_writer=lanes.data)
@@ -379,7 +392,7 @@ def test_behind_a_fail_over_no_lane_appends_data_or_markers(lanes: Lanes) -> Non
 def test_a_partition_that_leaves_does_not_wait_for_the_end_of_a_long_hole(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_HOLE_OFFSETS", 10)
+    monkeypatch.setattr(pipeline, "_MARKERS", 10)
     lanes.fill("ab" + "-" * 35 + "cd-e")
     lanes.west.holds_markers = True
     lanes.open()

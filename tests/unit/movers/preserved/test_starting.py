@@ -14,7 +14,7 @@ from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import Cluster, Loop, start
 from headrace.movers.lane import Filling
-from headrace.movers.preserved import padding
+from headrace.movers.preserved import filler, padding
 from headrace.movers.preserved.ends import End
 from headrace.movers.preserved.owner import data_producer, identified
 from headrace.movers.preserved.starting import Pair, Starts
@@ -118,8 +118,8 @@ def test_what_differs_is_refused_with_its_first_offset(
 def test_an_empty_target_begins_where_the_source_does(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
+    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
     end = clusters.start("abc", "", source_start=first)
     assert isinstance(end, End)
     assert (end.offset, clusters.log.start, clusters.log.end) == (first, first, first)
@@ -136,8 +136,8 @@ def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Cl
 def test_padding_goes_on_after_a_failure(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
+    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
     answers = iter(["", "", "unanswered"])
     clusters.start("abc", "")
     clusters._east.cluster.logs[AT].start = 40
@@ -153,8 +153,8 @@ def test_padding_goes_on_after_a_failure(
 def test_padding_that_takes_long_says_how_far_it_is(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
+    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
     clusters.pad_s = -1.0
     filled = []
     end = clusters.start("abc", "", source_start=40)

@@ -135,7 +135,7 @@ def test_a_foreign_record_before_data_stops_the_partition(writing: Writing) -> N
     [error] = writing.errors
     assert isinstance(error, WrongOffset)
     assert (error.at, error.offset) == (AT, 2)
-    assert "the records of source offset 2 were appended to orders-0 on west" in str(error)
+    assert "what the source holds at offset 2 was appended to orders-0 on west" in str(error)
     assert "at 3: from 2 on offsets are not those of the source" in str(error)
     assert writing.written == [2]
     writing.append(5, 6)  # of a partition that has stopped

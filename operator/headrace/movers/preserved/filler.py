@@ -1,0 +1,143 @@
+"""Fills offsets by transactions that are aborted: empty records, and the marker behind them.
+
+No consumer of committed records sees either.
+"""
+
+import time
+from collections.abc import Mapping
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Batch,
+    BatchWriter,
+    Cluster,
+    Outcome,
+    ProducerIdentity,
+    Transactions,
+    describe_producers,
+    encoded,
+    produce_call,
+    sequence_after,
+    stamped,
+    start,
+)
+from headrace.movers.preserved.plan import Hole
+from headrace.movers.preserved.wrong_offset import appended_elsewhere
+
+BATCH_RECORDS = 10_000
+"""Empty records of a batch, at most: with zstd some 0.9 bytes an offset."""
+_COORDINATOR_S = 15.0
+_ANSWER_WITHIN_S = 30.0
+_OLD_MS = 0
+"""Of the records, if the target allows it: their segment is not kept for them, and no time is
+found at them."""
+
+
+class Filler:
+    """Of one transactional id, in its owner's epoch; in the thread of the target's loop."""
+
+    def __init__(
+        self, target: Cluster, transactions: Transactions, identity: ProducerIdentity
+    ) -> None:
+        self._target, self._transactions, self._identity = target, transactions, identity
+        self._sequences: dict[TopicPartition, int] = {}
+        """What comes next, where all that was sent before is acknowledged."""
+        self._timestamp_ms = _OLD_MS
+        self._made: dict[int, Batch] = {}
+
+    async def fill(
+        self, holes: Mapping[TopicPartition, Hole]
+    ) -> dict[TopicPartition, HeadraceError]:
+        """By one transaction, whose markers have the last offset of each. One of a single offset
+        may be filled by others at the same time.
+
+        What failed may be filled in part. Raises ``HeadraceError`` where nothing was begun: of the
+        partitions of a request all are added, or none.
+        """
+        await self._transactions.add_partitions(
+            self._identity, holes.keys(), timeout_s=_COORDINATOR_S
+        )
+        sent = {
+            at: start(self._append(at, hole))
+            for at, hole in holes.items()
+            if hole.next - hole.first > 1
+        }
+        failed: dict[TopicPartition, HeadraceError] = {}
+        for at, reply in sent.items():
+            try:
+                await reply
+            except HeadraceError as error:
+                self._sequences.pop(at, None)
+                failed[at] = error
+        try:  # always: while it is open, nobody can say where the partitions end
+            await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
+        except HeadraceError as error:
+            return dict.fromkeys(holes, error) | failed
+        return failed
+
+    async def _append(self, at: TopicPartition, hole: Hole) -> None:
+        """All but its last offset."""
+        for piece in Hole(hole.first, hole.next - 1).pieces(BATCH_RECORDS):
+            count = piece.next - piece.first
+            sequence = await self._next_sequence(at)
+            await self._send(at, piece.first, count, sequence)
+            self._sequences[at] = sequence_after(sequence, count)
+
+    async def _next_sequence(self, at: TopicPartition) -> int:
+        """0, unless this owner was here before."""
+        if (known := self._sequences.get(at)) is not None:
+            return known
+        for one in (await describe_producers(self._target, [at])).all()[at]:
+            written = one.producer_id, one.producer_epoch
+            if written == (self._identity.producer_id, self._identity.epoch):
+                return 0 if one.last_sequence < 0 else sequence_after(one.last_sequence, 1)
+        return 0
+
+    def _records(self, count: int) -> Batch:
+        if (batch := self._made.get(count)) is None:
+            writer = BatchWriter("zstd")
+            for number in range(count):
+                # With a key: compacted topics take no other.
+                writer.add(encoded(number, self._timestamp_ms, b"", None))
+            batch = self._made[count] = writer.finish()
+        return batch
+
+    async def _send(self, at: TopicPartition, offset: int, count: int, sequence: int) -> None:
+        name = self._target.name
+        led = self._target.view.leadership(at)
+        if led is None:
+            raise Retriable(f"{at} on {name} has no leader")
+        connection = await self._target.connection(led.leader, f"append {self._transactions.id}")
+        producer_id, epoch = self._identity.producer_id, self._identity.epoch
+        identity = ProducerIdentity(producer_id, epoch, transactional=True)
+        sent = stamped(self._records(count), identity, sequence)
+        call = produce_call(
+            {at.topic: {at.partition: sent}}, transactional_id=self._transactions.id
+        )
+        produced = await connection.send(call, timeout_s=_ANSWER_WITHIN_S)
+        answer = produced.answers.get(at)
+        if answer is None:
+            raise Retriable(f"{name} gave no answer for {at}")
+        if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
+            # message.timestamp.before.max.ms: they stay until their segment goes, and nobody sees
+            # them.
+            self._timestamp_ms, self._made = int(time.time() * 1000), {}
+            await self._send(at, offset, count, sequence)
+            return
+        if answer.outcome is not Outcome.APPENDED:
+            error = answer.error(f"fill offsets of {at} on {name} from {offset} on")
+            if answer.name == "INVALID_TXN_STATE":  # its coordinator has ended the transaction
+                raise Retriable(str(error))
+            raise _as_retriable(answer.outcome, error)
+        if answer.base_offset != offset:
+            raise appended_elsewhere(
+                at, name, offset, answer.base_offset, what=f"what fills offset {offset}"
+            )
+
+
+def _as_retriable(outcome: Outcome, error: HeadraceError) -> HeadraceError:
+    """Another owner took it over, or the partition moved: the end says how far it is."""
+    if outcome in {Outcome.OUT_OF_ORDER, Outcome.INDEFINITE, Outcome.AGAIN}:
+        return Retriable(str(error))
+    return error
