@@ -146,8 +146,8 @@ def test_what_a_user_set_stays_known() -> None:
             "offsets have no holes to fill",
         ),
         (
-            {"offsets": "Preserved", "holes": "Fillers"},
-            'spec.holes: got "Fillers", must be Markers, AbortedFillers or Copies',
+            {"offsets": "Preserved", "holes": "Nothing"},
+            'spec.holes: got "Nothing", must be Markers, AbortedFillers or Copies',
         ),
         (
             {"startFrom": "Timestamp"},

@@ -19,8 +19,8 @@ class WrongOffset(Fatal):
 def appended_elsewhere(
     at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
 ) -> HeadraceError:
-    """``what`` belongs to that offset, in a partition of the cluster ``name``: records of the
-    source, if nothing is said."""
+    """``what`` belongs to that offset, in a partition of the cluster ``name``; by default records
+    of the source."""
     what = what or f"what the source holds at offset {offset}"
     if base_offset < offset:
         # Nothing is appended before a log's end.
