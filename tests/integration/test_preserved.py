@@ -74,8 +74,10 @@ def copying(
     east: ClusterAccess, west: ClusterAccess, name: str, method: Holes, topics: list[str]
 ) -> Any:
     servers = [one.spec.bootstrap_servers for one in (east, west)]
-    words = [sys.executable, str(Path(preserved_copy.__file__)), *servers, name, method, *topics]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    module = ["-m", preserved_copy.__name__]
+    words = [sys.executable, *module, *servers, name, method, *topics]
+    tests = Path(preserved_copy.__file__).parents[1]
+    return subprocess.Popen(words, cwd=tests, stdout=subprocess.PIPE, text=True)
 
 
 def copied_though_killed(

@@ -1,6 +1,6 @@
 """Copies partitions with equal offsets until it has all, in a process that can be killed:
 
-``python preserved_copy.py SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
+``python -m support.preserved_copy SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
 """
 
 import sys
