@@ -23,6 +23,9 @@ from headrace.kafka.wire.security import Security
 from headrace.kafka.wire.view import View, updated
 
 _Key = tuple[Server, str]
+_SILENT_S = 1.0
+"""A broker that has not answered for so long may be frozen, or behind a line that is cut: it is
+waited for beside the next one."""
 
 
 @dataclass(slots=True)
@@ -115,20 +118,37 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """To whichever broker answers: an open one first, then the known ones and the bootstrap
-        servers at random, those that failed lately last."""
+        servers at random, those that failed lately last. A silent one does not keep it from the
+        next."""
         for (_, purpose), reply in self._connections.items():
             if not purpose and reply.done and not reply.error:
                 return reply.result()
         known = [broker.server for broker in self.view.brokers.values()]
         candidates = list(dict.fromkeys([*_shuffled(known), *_shuffled(self._bootstrap)]))
         candidates.sort(key=lambda server: self._resting.get(server, (None, 0.0))[1])
-        failures: list[HeadraceError] = []
+        asked: list[Reply[Connection]] = []
         for server in candidates:
-            try:
-                return await self._connect(server, "")
-            except HeadraceError as error:
-                failures.append(error)
-        raise _worst(self.name, failures)
+            asked.append(start(self._connect(server, "")))
+            if (found := await self._first(asked, last=len(asked) == len(candidates))) is not None:
+                return found
+        raise _worst(self.name, asked)
+
+    def _first(self, asked: Iterable[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
+        """The first that answers; ``None`` when all have failed, or it is the next one's turn."""
+        first: Reply[Connection | None] = Reply()
+        turn = None if last else self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
+
+        def look(_: Reply[Connection]) -> None:
+            if good := [one for one in asked if one.done and not one.error]:
+                first.succeed(good[0].result())
+            elif all(one.done for one in asked):
+                first.succeed(None)
+            if first.done and turn is not None:
+                turn.cancel()
+
+        for one in list(asked):
+            one.then(look)
+        return first
 
     def close(self) -> None:
         """Close all connections: what is unanswered fails."""
@@ -186,8 +206,12 @@ def _shuffled(servers: Iterable[Server]) -> list[Server]:
     return listed
 
 
-def _worst(name: str, failures: list[HeadraceError]) -> HeadraceError:
-    """What says most: a refused login rather than a broker that is away."""
+def _worst(name: str, asked: Iterable[Reply[Connection]]) -> BaseException:
+    """What says most: a refused login rather than a broker that is away; first of all an error of
+    ours."""
+    failures = [one.error for one in asked if one.error is not None]
+    if ours := [one for one in failures if not isinstance(one, HeadraceError)]:
+        return ours[0]
     for kind in (AccessDenied, UnsupportedBroker):
         if found := next((one for one in failures if isinstance(one, kind)), None):
             return found

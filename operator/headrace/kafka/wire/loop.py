@@ -67,8 +67,9 @@ class Loop:
             self._selector.unregister(sock)
 
     def _watches(self, sock: Any) -> bool:
-        """A selector raises when it is asked about a socket that is closed."""
-        return sock.fileno() >= 0 and sock in self._selector.get_map()
+        """A selector raises when it is asked about a socket that is closed, and has no map when it
+        is closed itself: coroutines that nobody ends are ended by Python later."""
+        return sock.fileno() >= 0 and sock in (self._selector.get_map() or ())
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         """Call it once, in ``delay_s``."""

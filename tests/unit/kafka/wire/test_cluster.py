@@ -31,6 +31,7 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka.errors import Unreachable
+from headrace.kafka.wire import cluster as cluster_of_wire
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.errors import ConnectionLost, Refused, RefusedForGood, UnsupportedBroker
 from headrace.kafka.wire.groups import protocol_types
@@ -41,7 +42,7 @@ from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
 from headrace.kafka.wire.view import View, led_by, updated
 
-METADATA, LIST_GROUPS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 22, 23
+METADATA, LIST_GROUPS, API_VERSIONS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 18, 22, 23
 AT = TopicPartition("orders", 0)
 
 
@@ -113,6 +114,21 @@ def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: 
     (asked,) = two.second.requests(METADATA)
     assert [topic.name for topic in asked.topics] == ["orders"]
     assert not asked.allow_auto_topic_creation
+
+
+def test_a_broker_that_is_frozen_is_not_waited_for_alone(
+    two: Two, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_of_wire, "_shuffled", list)
+    monkeypatch.setattr(cluster_of_wire, "_SILENT_S", 0.1)
+    two.first.script[API_VERSIONS] = lambda _: Silence()
+    cluster = client(two.first, two.second, connect_timeout_s=2 * WITHIN_S)
+
+    view = run(cluster, cluster.refresh(["orders"]))
+
+    assert view.topics["orders"].id == TOPIC_ID
+    assert two.first.connections == 1
+    assert not two.first.requests(METADATA)
 
 
 def test_groups_are_listed_by_each_broker(two: Two, client: Client) -> None:
