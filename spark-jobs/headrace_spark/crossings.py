@@ -13,6 +13,7 @@ from headrace.kafka import Message, assign, journal, make_consumer
 from headrace.logs import get_logger
 from headrace_spark import messages
 from headrace_spark.clocks import steady_ms
+from headrace_spark.following import Following
 from headrace_spark.latency import Arrivals
 
 log = get_logger(__name__)
@@ -76,6 +77,8 @@ class SourceWatch:
         self._cluster, self._run = cluster, run.encode()
         self._starts, self._crossings, self._clock = dict(starts), crossings, clock
         self._not_ready = set(starts)
+        self.behind = 0
+        """Messages that may have waited for it."""
         self._over = Event()
         self._thread = Thread(target=self._watch, name="watching the source", daemon=True)
         if starts:
@@ -97,20 +100,24 @@ class SourceWatch:
             consumer = make_consumer(self._cluster)
             try:
                 assign(consumer, self._starts.items())
+                following = Following(consumer)
                 while not self._over.is_set():
-                    message = consumer.poll(0.1)
-                    if message is not None:
-                        self._see(message)
+                    taken = following.take(0.1)
+                    at_ms = self._clock()
+                    if following.is_behind:
+                        self.behind += len(taken)
+                    for message in taken:
+                        self._see(message, at_ms)
             finally:
                 consumer.close()
         except HeadraceError as error:
             log.warning("the mirror's own share is not measured any more", why=str(error))
 
-    def _see(self, message: Message) -> None:
+    def _see(self, message: Message, at_ms: int) -> None:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         self._not_ready.discard(at)  # a record, or the end
         if not journal.is_record(message, f"read {at} of {self._cluster.alias}"):
             return
         sighting = messages.recognise(message, self._run)
         if sighting is not None and sighting.sentinel is None:
-            self._crossings.on_source((at.topic, *sighting.name), self._clock())
+            self._crossings.on_source((at.topic, *sighting.name), at_ms)

@@ -16,9 +16,11 @@ class Arrivals:
         self.histogram: Counter[int] = Counter()
         self.seconds: dict[int, Counter[int]] = defaultdict(Counter)
         self.before_sent = 0
+        self.behind = 0
 
-    def add(self, sent_ms: int, seen_ms: int) -> None:
-        """One message."""
+    def add(self, sent_ms: int, seen_ms: int, *, behind: bool = False) -> None:
+        """One message; ``behind``: it may have waited for the consumer."""
+        self.behind += behind
         latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
         if latency_ms < 0:
             self.before_sent += 1

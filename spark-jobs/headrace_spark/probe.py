@@ -81,6 +81,7 @@ def probe(
         own_histogram=merged(arrivals.histogram for arrivals in own),
         own_seconds=seconds(own),
         before_sent=sum(arrivals.before_sent for arrivals in seen),
+        behind=sum(watch.behind for watch in watches),
         unmeasured_topics=missing,
         late=tuple(
             str(TopicPartition(sources[topic], p))

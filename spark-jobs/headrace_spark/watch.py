@@ -17,6 +17,7 @@ from headrace.mirror_test import Run, journal_keys
 from headrace_spark import messages
 from headrace_spark.clocks import now_ms, steady_ms
 from headrace_spark.crossings import Crossings, SourceWatch
+from headrace_spark.following import Following
 from headrace_spark.latency import Arrivals
 from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.watch_shares import Share
@@ -40,6 +41,8 @@ class Watched(NamedTuple):
     """The mirror's own share."""
     late: set[Sentinel]
     """As far as it knows."""
+    behind: int
+    """Messages of either side that may have waited for it."""
 
 
 def run_watch(
@@ -69,6 +72,9 @@ class Watch:
         self._tail = journal.Tail(run.source, run.name)
         self._consumer = make_consumer(run.target)
         assign(self._consumer, share.target.items())
+        self._following = Following(self._consumer)
+        self._taken_at, self._is_behind = (0, 0), False
+        """When the last messages were taken, by both clocks, and whether they had waited."""
         self._next = dict(share.target)
         self._not_ready = set(share.target)
         self._is_announced = False
@@ -90,16 +96,16 @@ class Watch:
     def watch(self) -> Watched:
         """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
         try:
-            return Watched(self._arrivals, self._crossings.measured, late=self._watch())
+            late = self._watch()
+            behind = self._arrivals.behind + self._source.behind
+            return Watched(self._arrivals, self._crossings.measured, late, behind)
         finally:
             self._source.close()
 
     def _watch(self) -> set[Sentinel]:
         exchange_at = 0.0
         while self._open and (now := time.monotonic()) < self._give_up_at:
-            message = self._consumer.poll(0.1)
-            if message is not None:
-                self._see(message)
+            self._take()
             if now >= exchange_at:
                 exchange_at = now + POLL_S
                 self._exchange()
@@ -122,13 +128,20 @@ class Watch:
             return False
         quiet_at = time.monotonic() + QUIET_S
         while any(self._next[at] < end for at, end in ends.items()):
-            message = self._consumer.poll(0.1)
-            if message is not None:
-                self._see(message)
+            if self._take():
                 quiet_at = time.monotonic() + QUIET_S
             elif time.monotonic() > quiet_at:
                 return False
         return True
+
+    def _take(self) -> bool:
+        """Whether there was anything."""
+        taken = self._following.take(0.1)
+        self._taken_at = now_ms(), steady_ms()
+        self._is_behind = self._following.is_behind
+        for message in taken:
+            self._see(message)
+        return bool(taken)
 
     def _see(self, message: Message) -> None:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -143,14 +156,14 @@ class Watch:
         if sighting is None:
             return
         if sighting.sentinel is None:
-            seen_ms = now_ms()
-            self._arrivals.add(sighting.timestamp_ms, seen_ms)
+            seen_ms, steadily_ms = self._taken_at
+            self._arrivals.add(sighting.timestamp_ms, seen_ms, behind=self._is_behind)
             if self._counts is not None:
                 size_bytes = len(message.value() or b"")
                 latency_ms = max(0, seen_ms - sighting.timestamp_ms)
                 self._counts.add(at.topic, sighting.name, size_bytes, latency_ms)
             if (topic := self._origins.get(at.topic)) is not None:
-                self._crossings.on_target((topic, *sighting.name), steady_ms())
+                self._crossings.on_target((topic, *sighting.name), steadily_ms)
         else:
             # It has arrived, wherever it lies; a wrong place is the comparison's to find.
             topic = self._run.topics.get(sighting.topic or "", at.topic)

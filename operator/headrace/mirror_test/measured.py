@@ -31,6 +31,9 @@ class Measured(Model):
     own_seconds: tuple[Second, ...] = ()
     before_sent: int = 0
     """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
+    behind: int = 0
+    """Messages of either side that may have waited for the probe, which had had others without a
+    pause for a second: their latency may be its own."""
     unmeasured_topics: tuple[str, ...] = ()
     """Topics that were not on the target when the load began."""
     late: tuple[str, ...] = ()

@@ -312,3 +312,16 @@ def test_a_flow_that_stays_failed_over_is_no_end_of_a_rehearsal() -> None:
     given, reasons, _ = judge(replace(GOOD, rehearsed=found))
     assert given is Verdict.INCONCLUSIVE
     assert "could not be undone (west does not answer)" in reasons[0]
+
+
+def test_what_the_probe_was_late_for_is_not_blamed_on_the_mirror() -> None:
+    slow = Measured(histogram=((5, 900), (40_000, 100)), behind=11)
+    sentence = "11 messages are seen late by the probe, which did not keep up"
+    assert judge(replace(GOOD, measured=slow))[0] is Verdict.PASSED
+    assert any(one.startswith(sentence) for one in judge(replace(GOOD, measured=slow))[2])
+    budget = run(budgets={"latencyP99Ms": 4})
+    verdict, reasons, _ = judge(replace(GOOD, measured=slow, run=budget))
+    assert verdict is Verdict.INCONCLUSIVE
+    assert reasons[0].startswith(sentence)
+    few = slow.model_copy(update={"behind": 10})
+    assert judge(replace(GOOD, measured=few, run=budget))[0] is Verdict.FAILED
