@@ -42,7 +42,7 @@ class Watched(NamedTuple):
     late: set[Sentinel]
     """As far as it knows."""
     behind: int
-    """Messages of either side that may have waited for it."""
+    """Messages that may have waited for it, on the side where that was so of more."""
 
 
 def run_watch(
@@ -97,7 +97,7 @@ class Watch:
         """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
         try:
             late = self._watch()
-            behind = self._arrivals.behind + self._source.behind
+            behind = max(self._arrivals.behind, self._source.behind)
             return Watched(self._arrivals, self._crossings.measured, late, behind)
         finally:
             self._source.close()

@@ -32,8 +32,8 @@ class Measured(Model):
     before_sent: int = 0
     """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
     behind: int = 0
-    """Messages of either side that may have waited for the probe, which had had others without a
-    pause for a second: their latency may be its own."""
+    """Messages that may have waited for the probe, which had had others without a pause for a
+    second: their latency may be its own. Of the side where that was so of more."""
     unmeasured_topics: tuple[str, ...] = ()
     """Topics that were not on the target when the load began."""
     late: tuple[str, ...] = ()

@@ -138,7 +138,7 @@ class Cluster:
         first: Reply[Connection | None] = Reply()
         turn = None if last else self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
 
-        def look(_: Reply[Connection]) -> None:
+        def check(_: Reply[Connection]) -> None:
             if good := [one for one in asked if one.done and not one.error]:
                 first.succeed(good[0].result())
             elif all(one.done for one in asked):
@@ -147,7 +147,7 @@ class Cluster:
                 turn.cancel()
 
         for one in list(asked):
-            one.then(look)
+            one.then(check)
         return first
 
     def close(self) -> None:
