@@ -73,8 +73,6 @@ class Watch:
         self._consumer = make_consumer(run.target)
         assign(self._consumer, share.target.items())
         self._following = Following(self._consumer)
-        self._taken_at, self._is_behind = (0, 0), False
-        """When the last messages were taken, by both clocks, and whether they had waited."""
         self._next = dict(share.target)
         self._not_ready = set(share.target)
         self._is_announced = False
@@ -137,13 +135,13 @@ class Watch:
     def _take(self) -> bool:
         """Whether there was anything."""
         taken = self._following.take(0.1)
-        self._taken_at = now_ms(), steady_ms()
-        self._is_behind = self._following.is_behind
+        seen_ms, steadily_ms, behind = now_ms(), steady_ms(), self._following.is_behind
         for message in taken:
-            self._see(message)
+            self._see(message, seen_ms, steadily_ms, behind=behind)
         return bool(taken)
 
-    def _see(self, message: Message) -> None:
+    def _see(self, message: Message, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
+        """It was taken then, by both clocks; ``behind``: it may have waited for that."""
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         self._not_ready.discard(at)  # a record or the end: the consumer is in place there
         offset = message.offset() or 0
@@ -156,8 +154,7 @@ class Watch:
         if sighting is None:
             return
         if sighting.sentinel is None:
-            seen_ms, steadily_ms = self._taken_at
-            self._arrivals.add(sighting.timestamp_ms, seen_ms, behind=self._is_behind)
+            self._arrivals.add(sighting.timestamp_ms, seen_ms, behind=behind)
             if self._counts is not None:
                 size_bytes = len(message.value() or b"")
                 latency_ms = max(0, seen_ms - sighting.timestamp_ms)

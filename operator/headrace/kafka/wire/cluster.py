@@ -1,7 +1,7 @@
 """A cluster as a client sees it: its view, and one connection to each broker that is needed."""
 
 import random
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
@@ -133,20 +133,19 @@ class Cluster:
                 return found
         raise _worst(self.name, asked)
 
-    def _first(self, asked: Iterable[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
+    def _first(self, asked: Sequence[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
         """The first that answers; ``None`` when all have failed, or it is the next one's turn."""
         first: Reply[Connection | None] = Reply()
-        turn = None if last else self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
+        if not last:
+            self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
 
         def check(_: Reply[Connection]) -> None:
             if good := [one for one in asked if one.done and not one.error]:
                 first.succeed(good[0].result())
             elif all(one.done for one in asked):
                 first.succeed(None)
-            if first.done and turn is not None:
-                turn.cancel()
 
-        for one in list(asked):
+        for one in asked:
             one.then(check)
         return first
 

@@ -5,6 +5,8 @@ No consumer of committed records sees either.
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
@@ -40,11 +42,11 @@ class Filler:
     def __init__(
         self, target: Cluster, transactions: Transactions, identity: ProducerIdentity
     ) -> None:
-        self._target, self._transactions, self._identity = target, transactions, identity
+        self._target, self._transactions = target, transactions
+        self._identity = replace(identity, transactional=True)
         self._sequences: dict[TopicPartition, int] = {}
         """What comes next, where all that was sent before is acknowledged."""
         self._timestamp_ms = _OLD_MS
-        self._made: dict[int, Batch] = {}
 
     async def fill(
         self, holes: Mapping[TopicPartition, Hole]
@@ -58,11 +60,7 @@ class Filler:
         await self._transactions.add_partitions(
             self._identity, holes.keys(), timeout_s=_COORDINATOR_S
         )
-        sent = {
-            at: start(self._append(at, hole))
-            for at, hole in holes.items()
-            if hole.next - hole.first > 1
-        }
+        sent = {at: start(self._append(at, hole)) for at, hole in holes.items() if hole.offsets > 1}
         failed: dict[TopicPartition, HeadraceError] = {}
         for at, reply in sent.items():
             try:
@@ -79,10 +77,9 @@ class Filler:
     async def _append(self, at: TopicPartition, hole: Hole) -> None:
         """All but its last offset."""
         for piece in Hole(hole.first, hole.next - 1).pieces(BATCH_RECORDS):
-            count = piece.next - piece.first
             sequence = await self._next_sequence(at)
-            await self._send(at, piece.first, count, sequence)
-            self._sequences[at] = sequence_after(sequence, count)
+            await self._send(at, piece, sequence)
+            self._sequences[at] = sequence_after(sequence, piece.offsets)
 
     async def _next_sequence(self, at: TopicPartition) -> int:
         """0, unless this owner was here before."""
@@ -94,24 +91,13 @@ class Filler:
                 return 0 if one.last_sequence < 0 else sequence_after(one.last_sequence, 1)
         return 0
 
-    def _records(self, count: int) -> Batch:
-        if (batch := self._made.get(count)) is None:
-            writer = BatchWriter("zstd")
-            for number in range(count):
-                # With a key: compacted topics take no other.
-                writer.add(encoded(number, self._timestamp_ms, b"", None))
-            batch = self._made[count] = writer.finish()
-        return batch
-
-    async def _send(self, at: TopicPartition, offset: int, count: int, sequence: int) -> None:
-        name = self._target.name
+    async def _send(self, at: TopicPartition, piece: Hole, sequence: int) -> None:
+        name, offset = self._target.name, piece.first
         led = self._target.view.leadership(at)
         if led is None:
             raise Retriable(f"{at} on {name} has no leader")
         connection = await self._target.connection(led.leader, f"append {self._transactions.id}")
-        producer_id, epoch = self._identity.producer_id, self._identity.epoch
-        identity = ProducerIdentity(producer_id, epoch, transactional=True)
-        sent = stamped(self._records(count), identity, sequence)
+        sent = stamped(_records(piece.offsets, self._timestamp_ms), self._identity, sequence)
         call = produce_call(
             {at.topic: {at.partition: sent}}, transactional_id=self._transactions.id
         )
@@ -122,8 +108,8 @@ class Filler:
         if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
             # message.timestamp.before.max.ms: they stay until their segment goes, and nobody sees
             # them.
-            self._timestamp_ms, self._made = int(time.time() * 1000), {}
-            await self._send(at, offset, count, sequence)
+            self._timestamp_ms = int(time.time() * 1000)
+            await self._send(at, piece, sequence)
             return
         if answer.outcome is not Outcome.APPENDED:
             error = answer.error(f"fill offsets of {at} on {name} from {offset} on")
@@ -134,6 +120,15 @@ class Filler:
             raise appended_elsewhere(
                 at, name, offset, answer.base_offset, what=f"what fills offset {offset}"
             )
+
+
+@lru_cache(maxsize=64)  # holes have as many sizes as they like
+def _records(count: int, timestamp_ms: int) -> Batch:
+    """With a key each: compacted topics take no other."""
+    writer = BatchWriter("zstd")
+    for number in range(count):
+        writer.add(encoded(number, timestamp_ms, b"", None))
+    return writer.finish()
 
 
 def _as_retriable(outcome: Outcome, error: HeadraceError) -> HeadraceError:

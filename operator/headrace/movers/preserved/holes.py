@@ -130,7 +130,7 @@ class Holes:
                     self._singly = True
             else:
                 for at, piece in pieces.items():
-                    self._open[at].first += piece.next - piece.first
+                    self._open[at].first += piece.offsets
                     self._open[at].closer = None
         return failed
 

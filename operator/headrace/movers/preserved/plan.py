@@ -35,6 +35,11 @@ class Hole(NamedTuple):
     next: int
     """The first offset behind it."""
 
+    @property
+    def offsets(self) -> int:
+        """How many it has."""
+        return self.next - self.first
+
     def pieces(self, most: int) -> "Iterator[Hole]":
         """Of so many offsets each, at most."""
         for first in range(self.first, self.next, most):

@@ -114,12 +114,16 @@ def test_what_differs_is_refused_with_its_first_offset(
     assert len(clusters.log.entries) == len(target)  # nothing was written
 
 
-@pytest.mark.parametrize("first", [1, 2, 37])
-def test_an_empty_target_begins_where_the_source_does(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+@pytest.fixture
+def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five offsets in a batch, eleven in a transaction."""
     monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
     monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
+
+
+@pytest.mark.parametrize("first", [1, 2, 37])
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_an_empty_target_begins_where_the_source_does(clusters: Clusters, first: int) -> None:
     end = clusters.start("abc", "", source_start=first)
     assert isinstance(end, End)
     assert (end.offset, clusters.log.start, clusters.log.end) == (first, first, first)
@@ -133,11 +137,8 @@ def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Cl
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_padding_goes_on_after_a_failure(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, same: bool
-) -> None:
-    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_padding_goes_on_after_a_failure(clusters: Clusters, same: bool) -> None:
     answers = iter(["", "", "unanswered"])
     clusters.start("abc", "")
     clusters._east.cluster.logs[AT].start = 40
@@ -150,11 +151,8 @@ def test_padding_goes_on_after_a_failure(
     assert (end.offset, clusters.log.start, clusters.log.end) == (40, 40, 40)
 
 
-def test_padding_that_takes_long_says_how_far_it_is(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_padding_that_takes_long_says_how_far_it_is(clusters: Clusters) -> None:
     clusters.pad_s = -1.0
     filled = []
     end = clusters.start("abc", "", source_start=40)
