@@ -4,12 +4,13 @@ Both run in one process, so that one clock times both: neither the producers' cl
 counts. What both consumers cost is left out, as far as it is the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Event, Lock, Thread
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka import Message, assign, journal, make_consumer
+from headrace.kafka import assign, make_consumer
 from headrace.logs import get_logger
 from headrace_spark import messages
 from headrace_spark.clocks import steady_ms
@@ -35,31 +36,40 @@ class Crossings:
         self.measured = Arrivals()
         self._most = most
         self._lock = Lock()
-        self._source: dict[Name, int] = {}
-        self._target: dict[Name, int] = {}
+        self._source: OrderedDict[Name, int] = OrderedDict()
+        self._target: OrderedDict[Name, int] = OrderedDict()
 
-    def on_source(self, name: Name, at_ms: int) -> None:
-        """A consumer of the source got it."""
+    def on_source(self, names: Iterable[Name], at_ms: int) -> None:
+        """A consumer of the source got them."""
         with self._lock:
-            seen_ms = self._target.pop(name, None)
+            sooner = self._match(names, self._target, self._source, at_ms)
+            for seen_ms, count in Counter(sooner).items():
+                # The consumer of the target was sooner: as good as no time at all.
+                self.measured.add({seen_ms: count}, seen_ms)
+
+    def on_target(self, names: Iterable[Name], at_ms: int) -> None:
+        """A consumer of the target got them."""
+        with self._lock:
+            self.measured.add(Counter(self._match(names, self._source, self._target, at_ms)), at_ms)
+
+    def _match(
+        self,
+        names: Iterable[Name],
+        others: OrderedDict[Name, int],
+        own: OrderedDict[Name, int],
+        at_ms: int,
+    ) -> list[int]:
+        """When the other side saw them; those that it did not are kept."""
+        found = []
+        for name in names:
+            seen_ms = others.pop(name, None)
             if seen_ms is None:
-                self._keep(self._source, name, at_ms)
-            else:  # the consumer of the target was sooner: as good as no time at all
-                self.measured.add(seen_ms, seen_ms)
-
-    def on_target(self, name: Name, at_ms: int) -> None:
-        """A consumer of the target got it."""
-        with self._lock:
-            since_ms = self._source.pop(name, None)
-            if since_ms is None:
-                self._keep(self._target, name, at_ms)
+                own[name] = at_ms
             else:
-                self.measured.add(since_ms, at_ms)
-
-    def _keep(self, side: dict[Name, int], name: Name, at_ms: int) -> None:
-        side[name] = at_ms
-        if len(side) > self._most:
-            del side[next(iter(side))]
+                found.append(seen_ms)
+        while len(own) > self._most:
+            own.popitem(last=False)
+        return found
 
 
 class SourceWatch:
@@ -100,24 +110,22 @@ class SourceWatch:
             consumer = make_consumer(self._cluster)
             try:
                 assign(consumer, self._starts.items())
-                following = Following(consumer)
+                following = Following(consumer, self._cluster.alias)
                 while not self._over.is_set():
                     taken = following.take(0.1)
-                    at_ms = self._clock()
-                    if following.is_behind:
-                        self.behind += len(taken)
-                    for message in taken:
-                        self._see(message, at_ms)
+                    at_ms, behind = self._clock(), following.is_behind
+                    for part in taken:
+                        self._not_ready.discard(part.at)
+                        found = messages.recognise_all(part.records, self._run)
+                        if behind:
+                            self.behind += len(found)
+                        self._crossings.on_source(names(part.at.topic, found), at_ms)
             finally:
                 consumer.close()
         except HeadraceError as error:
             log.warning("the mirror's own share is not measured any more", why=str(error))
 
-    def _see(self, message: Message, at_ms: int) -> None:
-        at = TopicPartition(message.topic() or "", message.partition() or 0)
-        self._not_ready.discard(at)  # a record, or the end
-        if not journal.is_record(message, f"read {at} of {self._cluster.alias}"):
-            return
-        sighting = messages.recognise(message, self._run)
-        if sighting is not None and sighting.sentinel is None:
-            self._crossings.on_source((at.topic, *sighting.name), at_ms)
+
+def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
+    """Of the messages in a topic of the source."""
+    return ((topic, *sighting.name) for sighting in found if sighting.sentinel is None)

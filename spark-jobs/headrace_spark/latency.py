@@ -18,15 +18,18 @@ class Arrivals:
         self.before_sent = 0
         self.behind = 0
 
-    def add(self, sent_ms: int, seen_ms: int, *, behind: bool = False) -> None:
-        """One message; ``behind``: it may have waited for the consumer."""
-        self.behind += behind
-        latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
-        if latency_ms < 0:
-            self.before_sent += 1
-            latency_ms = 0
-        self.histogram[latency_ms] += 1
-        self.seconds[seen_ms // 1000][two_digits(latency_ms)] += 1
+    def add(self, sent: Mapping[int, int], seen_ms: int, *, behind: bool = False) -> None:
+        """Messages that were seen at one time: how many were sent in which ms; ``behind``: they may
+        have waited for the consumer."""
+        for sent_ms, count in sent.items():
+            latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
+            if latency_ms < 0:
+                self.before_sent += count
+                latency_ms = 0
+            if behind:
+                self.behind += count
+            self.histogram[latency_ms] += count
+            self.seconds[seen_ms // 1000][two_digits(latency_ms)] += count
 
 
 def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ of a counter, and these have none.
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import accumulate
@@ -17,7 +17,7 @@ from typing import Any
 from headrace.api import Load
 from headrace.mirror_test import journal_keys
 from headrace.mirror_test.serving import Text, served
-from headrace_spark.messages import key_of
+from headrace_spark.messages import Sighting, key_of
 from headrace_spark.output import event
 
 BUCKETS_MS = tuple(1000 << n for n in range(9))
@@ -116,15 +116,19 @@ class SequenceCounts:
         self._buckets = [0] * (len(BUCKETS_MS) + 1)
         self._latency_ms = 0
 
-    def add(self, topic: str, name: Name, size_bytes: int, latency_ms: int) -> None:
-        """One message, in a topic of the target."""
-        self._counts["messages"] += 1
-        self._counts["bytes"] += size_bytes
-        self._latency_ms += latency_ms
-        self._buckets[bisect_left(BUCKETS_MS, latency_ms)] += 1
-        producer, digits = name
-        if digits.isdigit() and (keys := self._keys.get(topic)):
-            self._follow(topic, producer, int(digits), keys)
+    def add(self, topic: str, found: Iterable[Sighting], seen_ms: int) -> None:
+        """Messages in a topic of the target, seen at one time."""
+        keys = self._keys.get(topic)
+        for sighting in found:
+            if sighting.sentinel is None:
+                latency_ms = max(0, seen_ms - sighting.timestamp_ms)
+                self._counts["messages"] += 1
+                self._counts["bytes"] += sighting.size_bytes
+                self._latency_ms += latency_ms
+                self._buckets[bisect_left(BUCKETS_MS, latency_ms)] += 1
+                producer, digits = sighting.name
+                if keys and digits.isdigit():
+                    self._follow(topic, producer, int(digits), keys)
 
     def _follow(self, topic: str, producer: bytes, seq: int, keys: int) -> None:
         place = (topic, producer, key_of(seq, keys))

@@ -137,6 +137,13 @@ class Sighting(NamedTuple):
     """Of an end sentinel: the source's topic; ``None`` where a mirror dropped its headers."""
     name: tuple[bytes, bytes] = (b"", b"")
     """Of a message: producer and number."""
+    size_bytes: int = 0
+    """Of a message: its value."""
+
+
+def recognise_all(records: Iterable[Record], run: bytes) -> list[Sighting]:
+    """Those of this run."""
+    return [found for record in records if (found := recognise(record, run)) is not None]
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
@@ -148,7 +155,7 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
         if len(fields) == 4 and fields[2].isdigit() and is_of(run, fields[0]):
             _, dash, partition = fields[1].partition(b"-")
             if not dash:
-                return Sighting(int(fields[2]), None, name=(fields[0], fields[1]))
+                return Sighting(int(fields[2]), None, None, (fields[0], fields[1]), len(value))
             headers = dict(record.headers() or ())
             return Sighting(int(fields[2]), int(partition), _topic(headers) or _named(fields[3]))
     headers = dict(record.headers() or ())
@@ -158,10 +165,11 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
     if not sentinel:
         seq = headers.get(HEADER_SEQ)
         name = (who, seq if isinstance(seq, bytes) else b"")
-        return Sighting(record.timestamp()[1], None, name=name)
+        return Sighting(record.timestamp()[1], None, None, name, len(value))
     return Sighting(record.timestamp()[1], int(sentinel), _topic(headers))
 
 
+@lru_cache(maxsize=1_000)
 def is_of(run: bytes, who: bytes) -> bool:
     """Whether an id is the run's own, or that of one of its producers: ``r1``, ``r1-0-0``; not that
     of another run, ``r10-0-0``."""

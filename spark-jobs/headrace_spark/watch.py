@@ -3,6 +3,7 @@ time that the mirror has is over."""
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -10,14 +11,14 @@ from typing import Any, NamedTuple
 
 from pyspark import BarrierTaskContext
 
-from headrace.api import Partitioning, TopicPartition
+from headrace.api import Partitioning
 from headrace.errors import HeadraceError
-from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer, make_producer
+from headrace.kafka import Admin, Position, assign, journal, make_consumer, make_producer
 from headrace.mirror_test import Run, journal_keys
 from headrace_spark import messages
 from headrace_spark.clocks import now_ms, steady_ms
-from headrace_spark.crossings import Crossings, SourceWatch
-from headrace_spark.following import Following
+from headrace_spark.crossings import Crossings, SourceWatch, names
+from headrace_spark.following import Following, Taken
 from headrace_spark.latency import Arrivals
 from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.watch_shares import Share
@@ -72,7 +73,7 @@ class Watch:
         self._tail = journal.Tail(run.source, run.name)
         self._consumer = make_consumer(run.target)
         assign(self._consumer, share.target.items())
-        self._following = Following(self._consumer)
+        self._following = Following(self._consumer, run.target.alias)
         self._next = dict(share.target)
         self._not_ready = set(share.target)
         self._is_announced = False
@@ -136,35 +137,28 @@ class Watch:
         """Whether there was anything."""
         taken = self._following.take(0.1)
         seen_ms, steadily_ms, behind = now_ms(), steady_ms(), self._following.is_behind
-        for message in taken:
-            self._see(message, seen_ms, steadily_ms, behind=behind)
+        for part in taken:
+            self._see(part, seen_ms, steadily_ms, behind=behind)
         return bool(taken)
 
-    def _see(self, message: Message, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
+    def _see(self, part: Taken, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
         """It was taken then, by both clocks; ``behind``: it may have waited for that."""
-        at = TopicPartition(message.topic() or "", message.partition() or 0)
+        at = part.at
         self._not_ready.discard(at)  # a record or the end: the consumer is in place there
-        offset = message.offset() or 0
-        if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
-            if at in self._next:  # its end, behind a transaction's mark; other errors name none
-                self._next[at] = max(self._next[at], offset)
-            return
-        self._next[at] = offset + 1
-        sighting = messages.recognise(message, self._run_name)
-        if sighting is None:
-            return
-        if sighting.sentinel is None:
-            self._arrivals.add(sighting.timestamp_ms, seen_ms, behind=behind)
-            if self._counts is not None:
-                size_bytes = len(message.value() or b"")
-                latency_ms = max(0, seen_ms - sighting.timestamp_ms)
-                self._counts.add(at.topic, sighting.name, size_bytes, latency_ms)
-            if (topic := self._origins.get(at.topic)) is not None:
-                self._crossings.on_target((topic, *sighting.name), steadily_ms)
-        else:
-            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
-            topic = self._run.topics.get(sighting.topic or "", at.topic)
-            self._seen.append((topic, sighting.sentinel))
+        if at in self._next:  # errors name no partition
+            self._next[at] = max(self._next[at], part.next_offset)
+        found = messages.recognise_all(part.records, self._run_name)
+        sent = Counter(s.timestamp_ms for s in found if s.sentinel is None)
+        self._arrivals.add(sent, seen_ms, behind=behind)
+        if self._counts is not None:
+            self._counts.add(at.topic, found, seen_ms)
+        if (topic := self._origins.get(at.topic)) is not None:
+            self._crossings.on_target(names(topic, found), steadily_ms)
+        for sighting in found:
+            if sighting.sentinel is not None:
+                # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+                name = self._run.topics.get(sighting.topic or "", at.topic)
+                self._seen.append((name, sighting.sentinel))
 
     def _exchange(self) -> None:
         """Report new sentinels to the other consumers; receive theirs, and the load's progress.

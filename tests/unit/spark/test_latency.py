@@ -4,23 +4,23 @@ from headrace_spark.latency import LONGEST_MS, Arrivals, merged, second
 
 def test_arrivals_are_counted_by_latency_and_by_the_second_they_were_seen_in() -> None:
     arrivals = Arrivals()
-    arrivals.add(1_000, 1_500)
-    arrivals.add(1_400, 1_900)
-    arrivals.add(1_900, 3_134)
-    assert arrivals.histogram == {500: 2, 1_234: 1}
-    assert arrivals.seconds == {1: {500: 2}, 3: {1_200: 1}}
+    arrivals.add({1_000: 1}, 1_500)
+    arrivals.add({1_400: 1}, 1_900)
+    arrivals.add({1_900: 2}, 3_134)
+    assert arrivals.histogram == {500: 2, 1_234: 2}
+    assert arrivals.seconds == {1: {500: 2}, 3: {1_200: 2}}
 
 
 def test_a_message_seen_before_it_was_sent_is_counted_apart() -> None:
     arrivals = Arrivals()
-    arrivals.add(1_010, 1_000)
+    arrivals.add({1_010: 1}, 1_000)
     assert arrivals.before_sent == 1
     assert arrivals.histogram == {0: 1}
 
 
 def test_the_number_of_buckets_is_bounded() -> None:
     arrivals = Arrivals()
-    arrivals.add(0, 10 * LONGEST_MS)
+    arrivals.add({0: 1}, 10 * LONGEST_MS)
     assert arrivals.histogram == {LONGEST_MS: 1}
 
 

@@ -15,12 +15,16 @@ from headrace_spark.live_metrics import (
     as_events,
     at_port,
 )
+from headrace_spark.messages import Sighting
+
+
+def seen(number: int, sent_ms: int = 0) -> Sighting:
+    return Sighting(sent_ms, None, name=(b"r1-0-0", b"%d" % number), size_bytes=100)
 
 
 def counted(*numbers: int, keys: int = 1) -> dict[str, int]:
     counts = SequenceCounts({"t": keys})
-    for number in numbers:
-        counts.add("t", (b"r1-0-0", b"%d" % number), 100, 5)
+    counts.add("t", [seen(number) for number in numbers], 1_000)
     return {field: counts.report()[field] for field in ("inOrder", "same", "old", "skipped")}
 
 
@@ -47,8 +51,8 @@ def test_each_key_has_a_sequence_of_its_own() -> None:
 
 def test_latencies_are_counted_in_the_buckets_of_kafka_mirror_tester() -> None:
     counts, figures = SequenceCounts({"t": 1}), ArrivalFigures()
-    for number, latency_ms in enumerate((5, 1000, 1001, 300_000)):
-        counts.add("t", (b"r1-0-0", b"%d" % number), 100, latency_ms)
+    latencies_ms = enumerate((5, 1000, 1001, 300_000))
+    counts.add("t", [seen(number, 300_000 - ms) for number, ms in latencies_ms], 300_000)
     figures.receive("probe-0/seen", counts.report())
     lines = figures.text().splitlines()
     assert [line for line in lines if "_bucket" in line][:2] == [

@@ -69,7 +69,7 @@ def test_no_two_values_of_a_producer_are_equal() -> None:
 
 def test_a_message_is_recognised_by_its_body_whatever_the_target_stamped() -> None:
     message = messages.Writer(PRODUCER, 100).message(AT, 12, 1_795_000_000_000)
-    sighting = messages.Sighting(1_795_000_000_000, None, name=NAME)
+    sighting = messages.Sighting(1_795_000_000_000, None, name=NAME, size_bytes=100)
     assert recognise(Received(message.value, None)) == sighting
     assert recognise(Received(message.value, message.headers)) == sighting
 
@@ -77,7 +77,7 @@ def test_a_message_is_recognised_by_its_body_whatever_the_target_stamped() -> No
 def test_a_message_too_short_for_a_body_is_recognised_by_its_headers() -> None:
     message = messages.Writer(PRODUCER, 10).message(AT, 12, 1_795_000_000_000)
     assert recognise(Received(message.value, message.headers)) == messages.Sighting(
-        7, None, name=NAME
+        7, None, name=NAME, size_bytes=10
     )
     assert recognise(Received(message.value, None)) is None
 
@@ -103,7 +103,7 @@ def test_the_body_names_topic_and_partition_where_there_are_no_headers() -> None
     assert (len(message.value), message.headers) == (200, [])
     assert message.value.split(b";")[1:4] == [b"12", b"1795000000000", b"to=orders/5"]
     assert recognise(Received(message.value, [])) == messages.Sighting(
-        1_795_000_000_000, None, name=NAME
+        1_795_000_000_000, None, name=NAME, size_bytes=200
     )
     sentinel = messages.sentinel(RUN, AT, 7, MessageFormat.BODY)
     assert sentinel.headers == []
