@@ -22,7 +22,7 @@ from headrace.driver.epoch_fence import EpochFence, write_all
 from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 from headrace.driver.target_topics import check_not_taken
 from headrace.driver.task_objects import TaskBuilder, matches, selector
-from headrace.errors import InvalidSpec, Retriable
+from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import TASK, Client, Conflict, NotFound, Object, Unavailable, owns, parse
 
 T = TypeVar("T")
@@ -97,12 +97,15 @@ class KubernetesHerder:
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Each request has a time-out of its own; this one is for a loop that stalls."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(_settled(work), self._loop)
         try:
-            return future.result(timeout_s)
+            done = future.result(timeout_s)
         except FutureTimeout:
             future.cancel()
             raise Unavailable(f"the API server did not answer within {timeout_s:.0f} s") from None
+        if isinstance(done, HeadraceError):
+            raise done
+        return done
 
     # Status.
 
@@ -194,3 +197,12 @@ def _without_invalid_partitions(object: Object) -> ReplicationTask:
         return parse(ReplicationTask, object)
     except InvalidSpec:
         return parse(ReplicationTask, object | {"spec": object["spec"] | {"partitions": []}})
+
+
+async def _settled(work: Coroutine[Any, Any, T]) -> T | HeadraceError:
+    """Its error as a result: one that comes when nobody waits any more would be printed by asyncio,
+    with its stack."""
+    try:
+        return await work
+    except HeadraceError as error:
+        return error
