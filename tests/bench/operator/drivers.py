@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,13 +83,15 @@ class SimulatedDriver:
         self._running.cancel()
 
     async def _run(self) -> None:
-        client = await connect_by_file(f"driver {self.name}", str(self._kubeconfig))
-        try:
+        async with AsyncExitStack() as stack:
+            client = await connect_by_file(f"driver {self.name}", str(self._kubeconfig))
+            stack.push_async_callback(client.close)
             found = await until_done(lambda: client.get(FLOW, self._namespace, self._flow))
             assert found
             flow = parse(ReplicationFlow, found)
             units = DriverUnits(client, self._namespace, self.name, self._wake.set)
             herder = KubernetesHerder(client, asyncio.get_running_loop(), flow)
+            stack.push_async_callback(herder.end)
             lease = self._lease(client, flow)
             async with asyncio.TaskGroup() as tasks:
                 watching = [tasks.create_task(units.run()), tasks.create_task(lease.run())]
@@ -96,16 +99,14 @@ class SimulatedDriver:
                     self._turn(units, herder, flow, tasks)
                     await self._wait()
                 await asyncio.gather(*(self._release(name) for name in list(self._holds)))
-                await herder.end()
                 for task in watching:
                     task.cancel()
             await lease.release()
-        finally:
-            await client.close()
 
     async def _wait(self) -> None:
+        """For a change, or the next turn of what is to be claimed: a hundred share a process."""
         try:
-            async with asyncio.timeout(TURN_S):
+            async with asyncio.timeout(TURN_S if self._since else None):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -180,6 +181,7 @@ class SimulatedDriver:
             await until_done(lambda: self._in_thread(put_tasks, herder, ownership.task, flow))
         await self._report(ownership)
         self._holds[task.metadata.name] = ownership
+        self._since.pop(task.metadata.name, None)
 
     async def _report(self, ownership: Ownership) -> None:
         status = running(ownership.task)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.k8s import Change, ChangeType, Client, Object, Reflector
 from headrace.k8s.kinds import FLOW, TASK
@@ -16,6 +17,16 @@ class Entry:
     task: str
     driver: str
     is_claim: bool
+
+
+class Place(NamedTuple):
+    """Where a unit is."""
+
+    wanted: str = ""
+    """The driver that it is assigned to."""
+    holder: str = ""
+    phase: str = ""
+    epoch: int = 0
 
 
 class Ledger:
@@ -50,14 +61,14 @@ class Ledger:
             self.holders.pop(name, None)
             self.unsettled.discard(name)
             return
-        wanted, holder, phase, epoch = _where(change.object)
-        before = _where(change.before) if change.before else ("", "", "", 0)
-        if wanted != before[0]:
-            self.entries.append(Entry(now, name, wanted, False))
-        if holder and epoch != before[3]:
-            self.entries.append(Entry(now, name, holder, True))
-        self.holders[name] = holder
-        if wanted and wanted == holder and phase == "Running":
+        place = place_of(change.object)
+        before = place_of(change.before) if change.before else Place()
+        if place.wanted != before.wanted:
+            self.entries.append(Entry(now, name, place.wanted, False))
+        if place.holder and place.epoch != before.epoch:
+            self.entries.append(Entry(now, name, place.holder, True))
+        self.holders[name] = place.holder
+        if place.wanted and place.wanted == place.holder and place.phase == "Running":
             self.unsettled.discard(name)
         else:
             self.unsettled.add(name)
@@ -68,7 +79,12 @@ class Ledger:
             self.ready.setdefault(change.object["metadata"]["name"], time.monotonic())
 
 
-def _where(task: Object) -> tuple[str, str, str, int]:
-    status = task.get("status") or {}
-    holder, phase = status.get("driverName", ""), status.get("phase", "")
-    return task["spec"].get("driverName", ""), holder, phase, status.get("epoch", 0)
+def place_of(unit: Object) -> Place:
+    """Of a unit's object."""
+    status = unit.get("status") or {}
+    return Place(
+        unit["spec"].get("driverName", ""),
+        status.get("driverName", ""),
+        status.get("phase", ""),
+        status.get("epoch", 0),
+    )

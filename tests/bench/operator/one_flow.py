@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from bench.operator.drivers import until_done
 from bench.operator.figures import Loss, OneFlow, Restart
+from bench.operator.ledger import Place, place_of
 from bench.operator.many_flows import flow, units_of
 from bench.operator.stage import NAMESPACE, POLL_INTERVAL_S, Stage
 
@@ -109,8 +110,7 @@ async def _replace(stage: Stage, victim: str, variant: str) -> str:
 
 
 async def _restart(stage: Stage, *, kill: bool) -> Restart:
-    ledger, server, mark = stage.ledger, stage.api_server, len(stage.ledger.entries)
-    began = time.monotonic()
+    server, before, began = stage.api_server, await _placed(stage), time.monotonic()
     await asyncio.to_thread(server.kill if kill else server.stop)
     await asyncio.to_thread(server.start)
     back = time.monotonic()
@@ -123,15 +123,22 @@ async def _restart(stage: Stage, *, kill: bool) -> Restart:
     flow_s = time.monotonic() - back
     await _annotate(stage, FLOW, NAME, PAUSE_ANNOTATION, None)
     await asyncio.sleep(WATCHED_S)
-    await stage.settled(len(ledger.holders))
+    after = await _placed(stage)
+    await stage.settled(len(after))
     return Restart(
         "kill -9" if kill else "TERM",
         back - began,
         unit_s,
         flow_s,
-        len({entry.task for entry in ledger.since(mark, claims=False)}),
-        len(ledger.since(mark, claims=True)),
+        sum(now.wanted != before[name].wanted for name, now in after.items()),
+        sum(now.epoch != before[name].epoch for name, now in after.items()),
     )
+
+
+async def _placed(stage: Stage) -> dict[str, Place]:
+    """All units, asked for: a watch that is late would have seen nothing move."""
+    found = await until_done(lambda: stage.client.list(TASK, NAMESPACE))
+    return {unit["metadata"]["name"]: place_of(unit) for unit in found}
 
 
 async def _annotate(stage: Stage, kind: Kind, name: str, annotation: str, to: str | None) -> None:
