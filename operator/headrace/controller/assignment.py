@@ -105,16 +105,14 @@ def assignment_changes(
     """
     pool = driver_pool(drivers, flow.spec.drivers.replicas)
     moves = requested_moves(tasks, drivers)
-    requested = {task_id(task): task.metadata.annotations.get(PINNED_TO, "") for task in tasks}
+    units = {task_id(task): task for task in tasks}
+    requested = {id: task.metadata.annotations.get(PINNED_TO, "") for id, task in units.items()}
     accepted = {task_id(move.task): move.driver for move in moves if not move.refusal}
     pins = pins_in_force(requested | accepted, pool)
     decision = assigner.decide([flow], tasks, pool, now_s, pins=pins, barred=barred)
     wanted = (
-        _with_pin(
-            assign_unit(task, decision.placements.get(task_id(task)), pool),
-            pins.get(task_id(task), ""),
-        )
-        for task in tasks
+        _with_pin(assign_unit(task, decision.placements.get(id), pool), pins.get(id, ""))
+        for id, task in units.items()
     )
     return AssignmentChanges(
         assignments=tuple(assignment for assignment in wanted if assignment.differs),

@@ -1,14 +1,16 @@
 """The one queue of the operator: keys of objects to reconcile, each once, none twice at a time.
 
 Level-triggered: a key says that something changed, not what. It waits a moment, as changes come in
-swarms; a reconcile that failed is repeated with backoff; and each key is reconciled again after a
-while though nothing happened.
+swarms, and after a reconcile for as long as that took: a flow of 10,000 units that changes all the
+time would else take a core. A reconcile that failed is repeated with backoff; and each key is
+reconciled again after a while though nothing happened.
 """
 
 import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Generic, TypeVar
 
 from headrace.backoff import Backoff
@@ -21,6 +23,8 @@ SOON_S = 0.05
 """After a change that somebody waits for."""
 LATER_S = 5.0
 """After a change of figures only."""
+_LONGEST_REST_S = 2.0
+"""A lost driver is not to wait for longer."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
 
@@ -41,6 +45,8 @@ class KeyQueue(Generic[Key]):
         self._on_reconciled = on_reconciled
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
+        self._rests: dict[Key, float] = {}
+        """Until when keys are not reconciled again, whatever changes."""
         self._at_work: set[Key] = set()
         self._backoffs: dict[Key, Backoff] = {}
         self._changed = asyncio.Event()
@@ -65,24 +71,31 @@ class KeyQueue(Generic[Key]):
             while True:
                 self._changed.clear()
                 now = time.monotonic()
-                ready = [k for k, due in self._due.items() if due <= now and k not in self._at_work]
-                for key in ready:
+                for key in [k for k in self._due if self._wait_s(k, now) <= 0]:
                     del self._due[key]
                     self._at_work.add(key)
                     tasks.create_task(self._work(key, reconcile))
-                waits = [due - now for k, due in self._due.items() if k not in self._at_work]
+                next_s = min((self._wait_s(k, now) for k in self._due), default=inf)
                 try:
-                    async with asyncio.timeout(min(waits, default=None)):
+                    async with asyncio.timeout(None if next_s == inf else next_s):
                         await self._changed.wait()
                 except TimeoutError:
                     pass
+
+    def _wait_s(self, key: Key, now: float) -> float:
+        """Until it is to be reconciled."""
+        if key in self._at_work:
+            return inf
+        return max(self._due[key], self._rests.get(key, 0.0)) - now
 
     async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
             async with self._places:
                 again_s = await self._reconcile(key, reconcile)
             self._backoffs.pop(key, None)
-            if again_s is not None:
+            if again_s is None:
+                self._rests.pop(key)
+            else:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
         except HeadraceError as error:
             self._later(key, str(error))
@@ -101,7 +114,9 @@ class KeyQueue(Generic[Key]):
             again_s = await reconcile(key)
             failed = False
         finally:
-            took_s = time.monotonic() - began
+            ended = time.monotonic()
+            took_s = ended - began
+            self._rests[key] = ended + min(took_s, _LONGEST_REST_S)
             self._on_reconciled(took_s, failed)
         log.debug("reconciled", key=_text(key), took_ms=round(1000 * took_s), again_in_s=again_s)
         return again_s

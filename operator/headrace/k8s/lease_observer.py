@@ -6,8 +6,9 @@ or that could not read, first watches for a full duration.
 
 That is not enough when the API server itself was away: it answers watches and renewals of a whole
 fleet at once, and those that it answers last are as alive as the others. So after ``restart`` none
-expires while others still return: only when all were renewed, or none more for a full duration.
-The same when the observer begins, as it may have ended with the API server.
+expires while others still return: only when all were renewed, or none more for a full duration,
+and for as long as the last one took. The same when the observer begins, as it may have ended with
+the API server.
 """
 
 from collections.abc import Mapping
@@ -166,7 +167,8 @@ class LeaseObserver:
         if not self._returning:
             return False
         duration_s = max(self._watched[name].duration_s for name in self._returning)
+        silence_s = max(duration_s, self._returned - self._restarted)
         return (
-            now - self._returned < duration_s
+            now - self._returned < silence_s
             and now - self._restarted < _LONGEST_RETURN * duration_s
         )

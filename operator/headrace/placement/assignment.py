@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from headrace.api import ReplicationTask
 from headrace.assign import DriverName, DriverState, TaskId
@@ -26,7 +27,7 @@ class DriverPool:
     rolling: bool = False
     """Whether drivers are being replaced: nothing moves for balance meanwhile."""
 
-    @property
+    @cached_property
     def hosts(self) -> frozenset[DriverName]:
         """All that may run units."""
         return frozenset(driver.name for driver in self.schedulable) | self.cordoned

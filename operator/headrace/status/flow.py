@@ -1,5 +1,6 @@
 """The status of a flow from its facts: readiness, conditions of its units, figures."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain
@@ -134,9 +135,11 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     """What source tasks, and the connector, observed of the copies, joined."""
+    observed = defaultdict[ConditionType, list[Condition]](list)
+    for one in (one for task in facts.tasks for one in task.status.conditions):
+        observed[one.type].append(one)
     for type in _OBSERVED_BY_TASKS:
-        found = [c for t in facts.tasks if (c := condition(t.status.conditions, type))]
-        if found:
+        if found := observed[type]:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
             yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})
 
@@ -147,13 +150,15 @@ def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
     found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
     messages = [c.message for c in found]
     try:
-        copied = (TopicPartitions.unpack(task.spec.partitions) for task in facts.source_tasks)
-        absent = Resets.asked(facts.flow.metadata).absent(chain.from_iterable(copied))
+        asked = Resets.asked(facts.flow.metadata)
     except InvalidSpec as error:
         found, messages = [], [str(error)]
     else:
-        if absent.times and facts.source_tasks:
-            messages.append(f"{RESET_ANNOTATION} names what the flow does not copy (yet): {absent}")
+        if asked.times and facts.source_tasks:
+            copied = (TopicPartitions.unpack(task.spec.partitions) for task in facts.source_tasks)
+            if (absent := asked.absent(chain.from_iterable(copied))).times:
+                words = f"{RESET_ANNOTATION} names what the flow does not copy (yet): {absent}"
+                messages.append(words)
     if messages:
         yield Condition(
             type=type,

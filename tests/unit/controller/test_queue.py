@@ -1,6 +1,7 @@
 """The queue: each key once, none twice at a time, failures again and again."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from headrace.controller.queue import KeyQueue
@@ -65,6 +66,24 @@ def test_what_changes_during_a_reconcile_is_reconciled_again_but_not_at_once() -
 
     run(work, test)
     assert most == 1
+
+
+def test_it_rests_after_a_reconcile_as_long_as_that_took() -> None:
+    began: list[float] = []
+
+    async def work(key: str) -> float:
+        began.append(time.monotonic())
+        await asyncio.sleep(0.3)
+        return 600.0
+
+    async def test(queue: KeyQueue[str]) -> None:
+        queue.add("a", 0)
+        await until(lambda: len(began) == 1)
+        queue.add("a", 0)
+        await until(lambda: len(began) == 2)
+
+    run(work, test)
+    assert began[1] - began[0] >= 0.6
 
 
 def test_a_failure_is_tried_again_and_stops_nobody_else() -> None:

@@ -179,6 +179,18 @@ def test_nobody_is_lost_while_others_still_return_after_an_outage() -> None:
     assert not observer.expired
 
 
+def test_the_longer_others_take_to_return_the_longer_is_waited_for_the_next() -> None:
+    """An API server that has 10,000 units to load takes a fleet's renewals in half a minute."""
+    observer, slow = four()
+    observer.restart(10)
+    for now, back in ((15, (A,)), (20, (A, B)), (25, (A, B, C))):
+        assert not returned(observer, now, *back)
+    for now in range(26, 40, 2):
+        assert not returned(observer, now, A, B, C), "the last one returned after 15 s"
+    returned(observer, 40, A, B, C)
+    assert observer.expired == {slow}
+
+
 def test_whoever_does_not_return_is_lost_a_duration_after_the_last_that_did() -> None:
     observer, dead = four()
     observer.restart(10)
