@@ -90,8 +90,11 @@ class Copier:
         failed, self.errors = self.errors, {}
         for error in failed.values():
             assert isinstance(error, Retriable), error
-        if failed:
-            self.begin(list(failed))
+        try:
+            if failed:
+                self.begin(list(failed))
+        except Retriable as error:  # a lost batch took the connection along
+            self.errors = dict.fromkeys(failed, error)
 
     @property
     def done(self) -> bool:

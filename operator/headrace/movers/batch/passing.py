@@ -73,13 +73,15 @@ class Passing:
             if self._stopped(window, suspects):
                 return
 
+    def takes_each(self, suspects: OneAtATime | None) -> bool:
+        """Whether batches are not joined: they are searched, or read back as they were fetched."""
+        return suspects is not None or self._verifier.compares_all
+
     def _together(
         self, found: Iterable[Found], suspects: OneAtATime | None
     ) -> Iterator[Sequence[Found]]:
-        """What Python makes one: not what is searched, or read back as it was fetched. What the
-        helper in C leaves is copied as it is."""
-        every = suspects is not None or self._verifier.compares_all
-        if every or self._joiner.helper is not None:
+        """What Python makes one. What the helper in C leaves is copied as it is."""
+        if self.takes_each(suspects) or self._joiner.helper is not None:
             for one in found:
                 yield [one]
             return

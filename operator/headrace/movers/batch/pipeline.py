@@ -231,8 +231,8 @@ class Pipeline:
             if suspects is not None and suspects.waiting:
                 return
             try:
-                every = suspects is not None or self._verifier.compares_all
-                join = None if every else partial(self._join, window)
+                each = self._passing.takes_each(suspects)
+                join = None if each else partial(self._join, window)
                 found = found_in(records, Gate(window.position, aborted), join)
                 self._pass(window, found, held, suspects)
             except UnreadableBatch as error:

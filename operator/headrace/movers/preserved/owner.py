@@ -30,11 +30,16 @@ two, and each marker of a hole is a transaction."""
 
 
 class Closer(NamedTuple):
-    """Whose marker closes partitions to data that earlier owners have sent."""
+    """Whose marker closes partitions to data that earlier owners have sent.
+
+    A partition that knows its epoch is closed: the coordinator has written there what ends an
+    earlier transaction, in the epoch that it raised for that, or nobody had the id before. Behind
+    another marker in this epoch data would go on with its sequence, not begin again with 0.
+    """
 
     transactional_id: str
     identity: ProducerIdentity
-    """The data's, in a higher epoch than any batch has."""
+    """The data's, in an epoch that no earlier owner has had."""
 
 
 @dataclass(frozen=True)

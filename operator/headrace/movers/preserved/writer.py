@@ -97,10 +97,13 @@ class Writer:
 
     def begin(self, at: TopicPartition, end: End, closer: Closer | None = None) -> None:
         """The partition is written from there on."""
-        if closer is not None:  # its epoch was raised again: that of others before has no effect
+        if closer is not None:
+            # Its epoch was raised again: that of others before has no effect.
             for one in self._partitions.values():
                 if one.closer and one.closer.transactional_id == closer.transactional_id:
                     one.closer = closer
+            if closer.identity.epoch == end.identity.epoch:
+                closer = None  # see ``Closer``
         self._partitions[at] = _Partition(
             end.offset, end.offset, closer=closer, checked=self._first is None
         )

@@ -125,6 +125,23 @@ def test_a_partition_that_is_added_leaves_others_their_first_marker(writing: Wri
     assert (writing.errors, writing.log) == ([], [b"0", None, None, b"3"])
 
 
+def test_data_goes_on_behind_a_hole_where_the_partition_knows_the_new_epoch(
+    writing: Writing,
+) -> None:
+    """The coordinator has ended an earlier owner's transaction there when it raised the epoch."""
+    writing.target.transactional[DATA].partitions.add(AT)
+    writing.begin(AT)
+    writing.append(1, 3)
+    writing.hole(3, 4)
+    writing.append(4, 6)  # with the sequence of the first, it would be taken for a repetition
+    writing.append(6, 8)
+    writing.until(8)
+    assert (writing.errors, writing.log) == (
+        [],
+        [None, b"1", b"2", None, b"4", b"5", b"6", b"7"],
+    )
+
+
 def test_a_foreign_record_before_data_stops_the_partition(writing: Writing) -> None:
     writing.append(0, 2)
     writing.until(2)
