@@ -116,7 +116,7 @@ class SourceWatch:
                     at_ms, behind = self._clock(), following.is_behind
                     for part in taken:
                         self._not_ready.discard(part.at)
-                        found = messages.recognise_all(part.records, self._run)
+                        found, _ = messages.recognise_all(part.records, self._run)
                         if behind:
                             self.behind += len(found)
                         self._crossings.on_source(names(part.at.topic, found), at_ms)
@@ -128,4 +128,4 @@ class SourceWatch:
 
 def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
     """Of the messages in a topic of the source."""
-    return ((topic, *sighting.name) for sighting in found if sighting.sentinel is None)
+    return ((topic, *sighting.name) for sighting in found)

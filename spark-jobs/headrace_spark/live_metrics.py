@@ -120,15 +120,14 @@ class SequenceCounts:
         """Messages in a topic of the target, seen at one time."""
         keys = self._keys.get(topic)
         for sighting in found:
-            if sighting.sentinel is None:
-                latency_ms = max(0, seen_ms - sighting.timestamp_ms)
-                self._counts["messages"] += 1
-                self._counts["bytes"] += sighting.size_bytes
-                self._latency_ms += latency_ms
-                self._buckets[bisect_left(BUCKETS_MS, latency_ms)] += 1
-                producer, digits = sighting.name
-                if keys and digits.isdigit():
-                    self._follow(topic, producer, int(digits), keys)
+            latency_ms = max(0, seen_ms - sighting.timestamp_ms)
+            self._counts["messages"] += 1
+            self._counts["bytes"] += sighting.size_bytes
+            self._latency_ms += latency_ms
+            self._buckets[bisect_left(BUCKETS_MS, latency_ms)] += 1
+            producer, digits = sighting.name
+            if keys and digits.isdigit():
+                self._follow(topic, producer, int(digits), keys)
 
     def _follow(self, topic: str, producer: bytes, seq: int, keys: int) -> None:
         place = (topic, producer, key_of(seq, keys))

@@ -141,9 +141,11 @@ class Sighting(NamedTuple):
     """Of a message: its value."""
 
 
-def recognise_all(records: Iterable[Record], run: bytes) -> list[Sighting]:
-    """Those of this run."""
-    return [found for record in records if (found := recognise(record, run)) is not None]
+def recognise_all(records: Iterable[Record], run: bytes) -> tuple[list[Sighting], list[Sighting]]:
+    """Those of this run: messages, and end sentinels."""
+    found = [one for record in records if (one := recognise(record, run)) is not None]
+    sentinels = [one for one in found if one.sentinel is not None]
+    return [one for one in found if one.sentinel is None] if sentinels else found, sentinels
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:

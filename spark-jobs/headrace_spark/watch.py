@@ -147,18 +147,18 @@ class Watch:
         self._not_ready.discard(at)  # a record or the end: the consumer is in place there
         if at in self._next:  # errors name no partition
             self._next[at] = max(self._next[at], part.next_offset)
-        found = messages.recognise_all(part.records, self._run_name)
-        sent = Counter(s.timestamp_ms for s in found if s.sentinel is None)
+        found, sentinels = messages.recognise_all(part.records, self._run_name)
+        sent = Counter(sighting.timestamp_ms for sighting in found)
         self._arrivals.add(sent, seen_ms, behind=behind)
         if self._counts is not None:
             self._counts.add(at.topic, found, seen_ms)
         if (topic := self._origins.get(at.topic)) is not None:
             self._crossings.on_target(names(topic, found), steadily_ms)
-        for sighting in found:
-            if sighting.sentinel is not None:
-                # It has arrived, wherever it lies; a wrong place is the comparison's to find.
-                name = self._run.topics.get(sighting.topic or "", at.topic)
-                self._seen.append((name, sighting.sentinel))
+        for sighting in sentinels:
+            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+            name = self._run.topics.get(sighting.topic or "", at.topic)
+            assert sighting.sentinel is not None
+            self._seen.append((name, sighting.sentinel))
 
     def _exchange(self) -> None:
         """Report new sentinels to the other consumers; receive theirs, and the load's progress.

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from math import inf
 from typing import Generic, TypeVar
 
 from headrace.backoff import Backoff
@@ -71,22 +70,20 @@ class KeyQueue(Generic[Key]):
             while True:
                 self._changed.clear()
                 now = time.monotonic()
-                for key in [k for k in self._due if self._wait_s(k, now) <= 0]:
-                    del self._due[key]
+                waits = {
+                    key: max(due, self._rests.get(key, 0.0)) - now
+                    for key, due in self._due.items()
+                    if key not in self._at_work
+                }
+                for key in [key for key, wait_s in waits.items() if wait_s <= 0]:
+                    del self._due[key], waits[key]
                     self._at_work.add(key)
                     tasks.create_task(self._work(key, reconcile))
-                next_s = min((self._wait_s(k, now) for k in self._due), default=inf)
                 try:
-                    async with asyncio.timeout(None if next_s == inf else next_s):
+                    async with asyncio.timeout(min(waits.values(), default=None)):
                         await self._changed.wait()
                 except TimeoutError:
                     pass
-
-    def _wait_s(self, key: Key, now: float) -> float:
-        """Until it is to be reconciled."""
-        if key in self._at_work:
-            return inf
-        return max(self._due[key], self._rests.get(key, 0.0)) - now
 
     async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
