@@ -33,6 +33,7 @@ def copying(
         "target": {"alias": "west", "bootstrapServers": target},
         "mover": "Batch",
         "offsets": "Preserved",
+        "tasks": {"max": 1},  # partitions of one task share the transactions of their holes
         "topics": {"include": [topic]},
         **more,
     }

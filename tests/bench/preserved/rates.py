@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import mean
 
@@ -20,7 +21,6 @@ _MADE = 0.9
 _OFFSETS = 2
 """Of a transaction: its record, and its marker."""
 _DRAIN_S = 60.0
-_FINER = 2**0.5
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Rate:
 
 
 def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], None]) -> Rate:
-    """Doubled until lag grows, then once between."""
+    """Doubled until lag grows, or halved until it does not; then once between."""
     topic, alias = f"transactions-{number}", f"t{number}"
     near = reached(place.near, "east")
     Admin(near).create_topic(topic, PARTITIONS)
@@ -65,23 +65,22 @@ def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], N
         load.at_rate(PARTITIONS)
         target.wait(1, START_S)
         load.at_rate(0)
-        rate, step = (8.0 if place.far else 100.0), 2.0
+        rate, low, high = 8.0 if place.far else 100.0, 0.0, inf
         while True:
             _drain(source, target)
             say(f"{place.name}: {rate:,.0f} transactions/s ...")
             made, copied, growth, lag = _step(load, source, target, rate)
-            if growth <= _GROWTH and made >= rate * _MADE:
-                best = Rate(made, lag / _OFFSETS / made, best.too_many, copied)
-                if step < 2:
-                    return best
-                rate *= step
-            elif growth <= _GROWTH:  # the source commits no more than that
-                return Rate(made, lag / _OFFSETS / made, 0, copied)
-            elif step < 2:
-                return Rate(best.highest, best.lag_s, made, copied)
-            else:
+            if growth > _GROWTH:
+                high = rate
                 best = Rate(best.highest, best.lag_s, made, copied)
-                rate, step = rate / 2 * _FINER, _FINER
+            elif made < rate * _MADE:  # the source commits no more than that
+                return Rate(made, lag / _OFFSETS / made, 0, copied)
+            else:
+                low = rate
+                best = Rate(made, lag / _OFFSETS / made, best.too_many, copied)
+            if high < low * 2 or high < 2:
+                return best
+            rate = low * 2 if high == inf else low * 2**0.5 if low else high / 2
 
 
 def _step(load: Load, source: Ends, target: Ends, rate: float) -> tuple[float, float, float, float]:
