@@ -39,9 +39,11 @@ test-long: $(INSTALLED)  ## rare faults, MirrorMaker 2 and whole mirror tests, m
 check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds
 	$(BIN)/pytest --numprocesses 2 -m "not long" tests/unit tests/property
 
+# What CI has no time for, MirrorMaker 2 and a rehearsed fail-over in pods: make e2e WHICH=long
+WHICH := not long
 e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
 	@$(IN_TESTS) e2e.prepare tests
-	$(BIN)/pytest tests/e2e $(MONITORING)
+	$(BIN)/pytest -m "$(WHICH)" tests/e2e $(MONITORING)
 
 demo-k8s: $(INSTALLED)  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
 	@$(IN_TESTS) e2e.prepare demo

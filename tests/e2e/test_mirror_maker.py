@@ -19,6 +19,7 @@ FOLDER = "/etc/mirror-maker"
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_mirror_maker_2_loses_its_pod_and_is_judged(
     cluster: Cluster, namespace: str, wait_until: Wait

@@ -18,6 +18,7 @@ LIMITED: Document = {"limits": {"cpu": "1"}}
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_fail_over_is_rehearsed_in_pods_and_undone(
     cluster: Cluster, namespace: str, wait_until: Wait

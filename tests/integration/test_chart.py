@@ -46,7 +46,9 @@ def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
     api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.mark.parametrize("whose", ["all", "own", pytest.param("other", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "whose", ["all", *(pytest.param(one, marks=pytest.mark.long) for one in ("own", "other"))]
+)
 @pytest.mark.usefixtures("kubelet", "own_api_server")
 def test_a_release_reconciles_the_flows_of_its_scope(
     api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, whose: str

@@ -177,7 +177,8 @@ def test_without_drivers_units_wait(
         scene.settle(2)
 
 
-@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.long), "target"])
+@pytest.mark.long
+@pytest.mark.parametrize("side", ["source", "target"])
 def test_a_broker_that_stands_still_for_a_while(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
 ) -> None:

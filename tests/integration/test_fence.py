@@ -256,6 +256,7 @@ def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_
         assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
 
 
+@pytest.mark.long
 def test_an_id_whose_epochs_are_spent_fences_nothing(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:

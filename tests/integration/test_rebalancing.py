@@ -87,6 +87,7 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
         scene.settle(2)
 
 
+@pytest.mark.long
 def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

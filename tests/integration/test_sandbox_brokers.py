@@ -34,6 +34,7 @@ def test_clusters_are_real_and_two(east: Cluster, west: Cluster) -> None:
     assert east.cluster_id != west.cluster_id
 
 
+@pytest.mark.long
 def test_one_of_three_brokers_is_killed_and_comes_back(
     start_cluster: StartCluster, wait_until: WaitUntil
 ) -> None:

@@ -80,7 +80,8 @@ def assert_unseen(issuer: TokenEndpoint, *places: str) -> None:
             assert value not in place, f"a secret is to be seen in place {number}"
 
 
-@pytest.mark.parametrize("mover", [pytest.param("Record", marks=pytest.mark.long), "Batch"])
+@pytest.mark.long
+@pytest.mark.parametrize("mover", ["Record", "Batch"])
 def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
     *,
     mover: str,
