@@ -41,7 +41,7 @@ def main() -> int:
             test = described(sandbox, folder, options.messages)
             load = loaded(test, folder)
             status.update("copying it ...")
-            copy(test, load)
+            copy(test, folder)
             status.update("reading and counting ...")
             counting = spark_figures("count", test, folder)
             status.update("comparing ...")

@@ -1,13 +1,14 @@
 """What is compared: a load on the source, sent by the load's job, and a copy on the target."""
 
-from contextlib import closing
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.api import MirrorTest, TopicPartition
+from headrace.api import MirrorTest
 from headrace.cli.mirror_test.spark_job import SparkJob
 from headrace.errors import GaveUp
-from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 from headrace.mirror_test import LoadManifest, Run, Stage, documents
 from headrace.sandbox import Sandbox
 
@@ -15,7 +16,6 @@ RUN = "bench"
 MESSAGE_BYTES = 100
 _PARTITIONS = 8
 _PRODUCERS = 2
-_BATCH = 10_000
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,6 @@ class Load:
 
     messages: int
     seconds: float
-    ends: dict[TopicPartition, int]
-    """Where the source's partitions end, with their sentinels."""
 
 
 def described(sandbox: Sandbox, folder: Path, messages: int) -> Run:
@@ -71,44 +69,29 @@ def loaded(run: Run, folder: Path) -> Load:
     manifest = documents.read(folder / documents.MANIFEST, LoadManifest)
     if manifest is None or manifest.errors:
         raise GaveUp(words)
-    return Load(
-        manifest.acknowledged,
-        (manifest.finished_ms - manifest.started_ms) / 1000,
-        {
-            TopicPartition(topic.name, partition): end
-            for topic in manifest.topics
-            for partition, end in enumerate(topic.end_offsets)
+    return Load(manifest.acknowledged, (manifest.finished_ms - manifest.started_ms) / 1000)
+
+
+def copy(run: Run, folder: Path) -> None:
+    """Copy every record of the source to the target: by a flow, which ends when it has all."""
+    clusters = {
+        name: {"alias": one.alias, "bootstrapServers": one.bootstrap_servers}
+        for name, one in (("source", run.source), ("target", run.target))
+    }
+    flow = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationFlow",
+        "metadata": {"name": RUN},
+        "spec": clusters
+        | {
+            "topics": {"include": list(run.topics)},
+            "policy": {"type": "Identity"},
+            "heartbeats": {"enabled": False},
         },
-    )
-
-
-def copy(run: Run, load: Load) -> None:
-    """Write every record of the source to the target, as it is."""
-    admin = Admin(run.target)
-    for topic in run.topics.values():
-        admin.create_topic(topic, _PARTITIONS)
-    admin.offsets(load.ends, Position.LATEST)  # waits until the partitions can be used
-    producer = make_producer(run.target, {"queue.buffering.max.messages": 1_000_000})
-    open_ones = {at for at, end in load.ends.items() if end}
-    with closing(make_consumer(run.source)) as consumer:
-        assign(consumer, [(at, 0) for at in open_ones])
-        while open_ones:
-            for record in consumer.consume(_BATCH, 0.1):
-                if record.error():
-                    continue  # the end of a partition
-                while len(producer) > _BATCH * 10:
-                    producer.poll(0.1)
-                producer.produce(
-                    topic := record.topic() or "",
-                    record.value(),
-                    record.key(),
-                    partition := record.partition() or 0,
-                    timestamp=record.timestamp()[1],
-                    headers=record.headers() or [],
-                )
-                at = TopicPartition(topic, partition)
-                if (record.offset() or 0) + 1 == load.ends[at]:
-                    open_ones.discard(at)
-            producer.poll(0)
-    if producer.flush(60):
-        raise GaveUp("the copy was not acknowledged within 60 s")
+    }
+    file = folder / "flow.yaml"
+    file.write_text(json.dumps(flow))
+    command = [sys.executable, "-m", "headrace", "run", file, "--until-caught-up"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise GaveUp(f"not all was copied: {done.stderr[-2_000:]}")
