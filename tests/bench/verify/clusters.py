@@ -91,7 +91,7 @@ def copy(run: Run, folder: Path) -> None:
     }
     file = folder / "flow.yaml"
     file.write_text(json.dumps(flow))
-    command = [sys.executable, "-m", "headrace", "run", file, "--until-caught-up"]
+    command = [sys.executable, "-m", "headrace", "run", str(file), "--until-caught-up"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise GaveUp(f"not all was copied: {done.stderr[-2_000:]}")
