@@ -12,8 +12,9 @@ from headrace.cli.main import main
 from headrace.errors import InvalidSpec
 from headrace.sandbox import Cluster
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_a_planned_move_touches_one_task_only(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -34,7 +35,6 @@ def test_a_planned_move_touches_one_task_only(
         assert scene.ask("describe", task=task)["status"]["driverName"] == other
 
 
-@pytest.mark.long
 def test_a_restart_and_a_pause(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -51,7 +51,6 @@ def test_a_restart_and_a_pause(
         scene.settle(2)
 
 
-@pytest.mark.long
 def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -87,7 +86,6 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
         scene.settle(2)
 
 
-@pytest.mark.long
 def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -104,7 +102,6 @@ def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
         scene.settle(2)
 
 
-@pytest.mark.long
 def test_scaling_moves_what_must_move(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -120,7 +117,6 @@ def test_scaling_moves_what_must_move(
         wait_until(lambda: len(scene.run.drivers()) == 1)
 
 
-@pytest.mark.long
 def test_the_silence_of_a_move(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

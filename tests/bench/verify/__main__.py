@@ -39,7 +39,7 @@ def main() -> int:
         ):
             folder = Path(name)
             test = described(sandbox, folder, options.messages)
-            load = loaded(test, folder)
+            load = loaded(folder)
             status.update("copying it ...")
             copy(test, folder)
             status.update("reading and counting ...")

@@ -1,10 +1,9 @@
 """What is compared: a load on the source, sent by the load's job, and a copy on the target."""
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from bench.mirror.subjects import ending, started
 
 from headrace.api import MirrorTest
 from headrace.cli.mirror_test.spark_job import SparkJob
@@ -59,7 +58,7 @@ def job(stage: Stage, folder: Path) -> SparkJob:
     return SparkJob(stage, _PRODUCERS, folder, *arguments)
 
 
-def loaded(run: Run, folder: Path) -> Load:
+def loaded(folder: Path) -> Load:
     """Send the load; raises ``GaveUp`` when not all of it was acknowledged."""
     producing = job(Stage.PRODUCE, folder)
     while producing.running:
@@ -74,24 +73,16 @@ def loaded(run: Run, folder: Path) -> Load:
 
 def copy(run: Run, folder: Path) -> None:
     """Copy every record of the source to the target: by a flow, which ends when it has all."""
-    clusters = {
-        name: {"alias": one.alias, "bootstrapServers": one.bootstrap_servers}
-        for name, one in (("source", run.source), ("target", run.target))
+    test = run.test.spec.model_dump(by_alias=True, exclude_unset=True)
+    spec = {
+        "source": test["source"],
+        "target": test["target"],
+        "topics": {"include": list(run.topics)},
+        "policy": {"type": "Identity"},
+        "heartbeats": {"enabled": False},
     }
-    flow = {
-        "apiVersion": "headrace.dev/v1alpha1",
-        "kind": "ReplicationFlow",
-        "metadata": {"name": RUN},
-        "spec": clusters
-        | {
-            "topics": {"include": list(run.topics)},
-            "policy": {"type": "Identity"},
-            "heartbeats": {"enabled": False},
-        },
-    }
-    file = folder / "flow.yaml"
-    file.write_text(json.dumps(flow))
-    command = [sys.executable, "-m", "headrace", "run", str(file), "--until-caught-up"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise GaveUp(f"not all was copied: {done.stderr[-2_000:]}")
+    process = started(RUN, spec, folder, "--until-caught-up")
+    with ending(process):
+        if process.wait():
+            log = (folder / f"{RUN}.log").read_text(errors="replace")
+            raise GaveUp(f"not all was copied: {log[-2_000:]}")
