@@ -90,15 +90,18 @@ MINUTES := 10
 soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record is accounted for
 	@$(IN_TESTS) soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
+PROSE = PYTHONPATH=tools $(BIN)/python -m prose
+lint: $(INSTALLED)  ## check format, style, types, contracts between the rooms, and plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@$(PROSE)
 
-format: $(INSTALLED)  ## put the code into the form that lint asks for
+format: $(INSTALLED)  ## format the code, and shorten the list of files to rewrite in plain English
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+	@$(PROSE) --lower
 
 docs: $(INSTALLED)  ## the documentation as a site, in dist/site; fails at a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
@@ -148,7 +151,7 @@ sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist
 	cd tools && $(CURDIR)/$(BIN)/python -m images sbom
 
 clean:  ## remove what was made here, the environment too; the user's caches stay
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .prose_cache .pytest_cache .hypothesis .import_linter_cache
 	find operator spark-jobs tests -name __pycache__ -prune -exec rm -rf {} +
 
 preflight:

@@ -65,3 +65,10 @@ def test_tests_that_a_page_names_exist() -> None:
             if not path.exists() or (name and f"def {name}(" not in path.read_text()):
                 absent.append(f"{page.name}: {file}::{name}")
     assert absent == []
+
+
+def test_the_glossary_has_few_words() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    words = re.findall(r"(?m)^\| (?!word|---)([a-z ]+) \|", page)
+    assert "driver" in words
+    assert len(words) < 15

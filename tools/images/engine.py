@@ -113,22 +113,22 @@ class Docker(Engine):
     def __init__(self, program: str) -> None:
         self.program = program
 
-    def exists(self, name: str) -> bool:  # noqa: D102
+    def exists(self, name: str) -> bool:
         return self._ask("image", "inspect", name).returncode == 0
 
-    def identity(self, image: Image) -> str:  # noqa: D102
+    def identity(self, image: Image) -> str:
         identity = self._output("image", "inspect", "--format", "{{.Id}}", image.tag)
         return identity.removeprefix("sha256:")
 
-    def label(self, image: Image, name: str) -> str:  # noqa: D102
+    def label(self, image: Image, name: str) -> str:
         asked = f'{{{{index .Config.Labels "{name}"}}}}'
         return self._output("image", "inspect", "--format", asked, image.tag)
 
-    def size(self, image: Image) -> str:  # noqa: D102
+    def size(self, image: Image) -> str:
         size = int(self._output("image", "inspect", "--format", "{{.Size}}", image.tag))
         return f"{size / 1e6:.0f} MB"
 
-    def push(self, image: Image, name: str) -> str:  # noqa: D102
+    def push(self, image: Image, name: str) -> str:
         self.run("tag", image.tag, name)
         self.run("push", name)
         repository = name.rpartition(":")[0]
@@ -149,20 +149,20 @@ class Buildah(Engine):
     program = "buildah"
     _pull_always = "--pull-always"
 
-    def exists(self, name: str) -> bool:  # noqa: D102
+    def exists(self, name: str) -> bool:
         return self._ask("inspect", "--type", "image", name).returncode == 0
 
-    def identity(self, image: Image) -> str:  # noqa: D102
+    def identity(self, image: Image) -> str:
         return self._output("inspect", "--type", "image", "--format", "{{.FromImageID}}", image.tag)
 
-    def label(self, image: Image, name: str) -> str:  # noqa: D102
+    def label(self, image: Image, name: str) -> str:
         asked = f'{{{{index .OCIv1.Config.Labels "{name}"}}}}'
         return self._output("inspect", "--type", "image", "--format", asked, image.tag)
 
-    def size(self, image: Image) -> str:  # noqa: D102
+    def size(self, image: Image) -> str:
         return str(json.loads(self._output("images", "--json", image.tag))[0]["size"])
 
-    def push(self, image: Image, name: str) -> str:  # noqa: D102
+    def push(self, image: Image, name: str) -> str:
         with tempfile.NamedTemporaryFile() as file:
             self.run("push", "--digestfile", file.name, image.tag, f"docker://{name}")
             return Path(file.name).read_text().strip()
