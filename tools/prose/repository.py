@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,7 @@ _EXCLUDED = re.compile(
     r"|^crds/|^charts/headrace/files/(?:crds|dashboards)/|/panels\.json$|/golden/"
     r"|^docs/reference\.md$"
 )
+_BUILT = re.compile(r"dist|__pycache__|\.git|\.venv|\.hypothesis|\..*_cache|.*\.egg-info")
 _PYDOCSTYLE = [
     *(sys.executable, "-m", "ruff", "check", "--quiet", "--exit-zero", "--output-format", "json"),
     *("--select", "D,D401", "--ignore", "D1"),
@@ -48,11 +50,10 @@ def paths() -> list[str]:
 
 
 def _walked() -> Iterable[str]:
-    """Yield all files of a copy that has no git, except hidden and built ones."""
-    for file in ROOT.rglob("*"):
-        path = file.relative_to(ROOT)
-        if not any(part.startswith(".") or part in {"dist", "__pycache__"} for part in path.parts):
-            yield str(path)
+    """Yield all files of a copy that has no git, except in folders that are built or downloaded."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if not _BUILT.fullmatch(name)]
+        yield from (str(Path(folder, file).relative_to(ROOT)) for file in files)
 
 
 def git(*arguments: str) -> str | None:

@@ -90,23 +90,29 @@ def texts(path: str, source: str) -> Iterator[Text]:
 def _python(source: str, *, with_messages: bool) -> Iterator[Text]:
     tree = ast.parse(source)
     documented: set[int] = set()
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for before, child in zip([None, *body], body, strict=False):
-            match child:
-                case ast.Expr(value=ast.Constant(value=str(content)) as value):
-                    kind = Kind.ATTRIBUTE
-                    if before is None:
-                        kind = Kind.DOCSTRING
-                    elif not isinstance(before, ast.Assign | ast.AnnAssign):
-                        continue
-                    documented.add(id(value))
-                    yield Text(kind, value.lineno, content)
+    for kind, value in _docstrings(tree):
+        documented.add(id(value))
+        yield Text(kind, value.lineno, str(value.value))
     yield from _comments(source, _PYTHON_TOKEN)
     if with_messages:
         yield from _strings(tree, documented, Kind.MESSAGE)
+
+
+def _docstrings(node: ast.AST) -> Iterator[tuple[Kind, ast.Constant]]:
+    """Yield the docstrings and attribute docstrings below a node, without visiting expressions."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        statements = getattr(node, field, None)
+        if not isinstance(statements, list):
+            continue
+        for before, child in zip([None, *statements], statements, strict=False):
+            match child:
+                case ast.Expr(value=ast.Constant(value=str()) as value):
+                    if before is None and field == "body":
+                        yield Kind.DOCSTRING, value
+                    elif isinstance(before, ast.Assign | ast.AnnAssign):
+                        yield Kind.ATTRIBUTE, value
+                case _:
+                    yield from _docstrings(child)
 
 
 def _strings(node: ast.AST, documented: set[int], kind: Kind) -> Iterator[Text]:
