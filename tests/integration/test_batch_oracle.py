@@ -226,7 +226,7 @@ def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     compacted = COMPACTED | {"delete.retention.ms": "86400000"}
     topic = make_topic(spec(east), unique("horizon"), 1, **compacted)
-    make_topic(spec(west), f"east.{topic}", 1)
+    make_topic(spec(west), f"east.{topic}", 1, **KEPT)
     deleted = [Record(0, b"key-%d" % n, None, (), 1_790_000_000_000 + n) for n in range(50)]
     produce(spec(east), topic, deleted)
     with wire_client(spec(east)) as client:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -402,7 +403,8 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
     name, out = unique("kinds"), tmp_path / "out"
     topics = [f"{name}-{word}" for word in ("compacted", "lossy", "committed", "uncommitted")]
     compacted, lossy, committed, uncommitted = topics
-    others = [Record(partition, b"k", b"not of the load", (), 1) for partition in range(3)]
+    now_ms = int(time.time() * 1000)  # brokers delete records that are older than their retention
+    others = [Record(partition, b"k", b"not of the load", (), now_ms) for partition in range(3)]
     for topic in topics:
         config = {"cleanup.policy": "compact"} if topic in {compacted, lossy} else {}
         make_topic(spec(east), topic, 3, **config)

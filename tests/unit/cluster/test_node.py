@@ -50,7 +50,8 @@ def test_packages_are_missing_and_so_is_apt(only: Callable[..., None]) -> None:
         packages.have_packages(Console())
 
 
-def test_apt_says_no(only: Callable[..., None]) -> None:
+def test_apt_says_no(only: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     only(containerd="", ctr="", runc="", ip="", apt_get="echo 'E: Unable to locate' >&2; exit 100")
     sentence = r"(?s)containernetworking-plugins, iptables, and `apt-get .*` failed:\nE: Unable"
     with pytest.raises(Fatal, match=sentence):
