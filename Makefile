@@ -16,7 +16,7 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo demo-k8s test test-long check e2e cluster-up cluster-down cluster-status bench bench-assign \
+.PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
   bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
@@ -25,25 +25,36 @@ help:  ## list the commands
 demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
 	@$(BIN)/headrace demo
 
-# It builds a Prometheus, and takes three minutes.
+# It builds a Prometheus, and takes three minutes: make e2e runs it.
 MONITORING := tests/integration/test_monitoring.py
-# Side by side: each worker has brokers of its own, and they share an API server, as
-# tests/support/side_by_side.py says. WORKERS=0: one test after another.
+# Test processes, each with brokers of its own and one API server for all (tests/support/side_by_side.py).
+# WORKERS=0 runs one test after another.
 WORKERS := 3
-test: lint docs  ## lint, then the tests that need no cluster: real brokers, a real API server
-	$(BIN)/pytest --numprocesses $(WORKERS) -m "not long" tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
+# LONG=1 adds the tests that are marked long to test-all and e2e.
+MARKED := $(if $(LONG),,-m "not long")
+PYTEST := $(BIN)/pytest
+SIDE_BY_SIDE := $(PYTEST) --numprocesses $(WORKERS)
+stage = @printf '\n== %s\n' "$(1)"
 
-test-long: $(INSTALLED)  ## rare faults, MirrorMaker 2 and whole mirror tests, more random schedules: two hours
-	$(BIN)/pytest --numprocesses $(WORKERS) -m long tests/property tests/integration
+check: lint docs  ## lint, types, links of the pages, unit and property tests: two minutes
+	$(call stage,Unit and property tests: they need no cluster)
+	$(PYTEST) --numprocesses 2 -m "not long" tests/unit tests/property
 
-check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds
-	$(BIN)/pytest --numprocesses 2 -m "not long" tests/unit tests/property
+test: check  ## check, then one test of each feature on real brokers and a real API server: eight minutes
+	$(call stage,One test of each feature of docs/tested-features.md on real brokers and a real API server)
+	$(SIDE_BY_SIDE) --verbose --tier features tests/chart tests/integration
 
-# What CI has no time for, MirrorMaker 2 and a rehearsed fail-over in pods: make e2e WHICH=long
-WHICH := not long
-e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
+test-rest: $(INSTALLED)  ## the tests that make test and make e2e leave out; LONG=1 adds the long ones
+	$(call stage,All other tests of the chart and on real brokers and a real API server)
+	$(SIDE_BY_SIDE) $(MARKED) --tier rest tests/property tests/chart tests/integration --ignore=$(MONITORING)
+
+test-all: test test-rest e2e  ## every test but soak and benchmarks, also in a real cluster; LONG=1 adds the long ones
+
+e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up; LONG=1 as above
+	$(call stage,Images and programs of the real cluster)
 	@$(IN_TESTS) e2e.prepare tests
-	$(BIN)/pytest -m "$(WHICH)" tests/e2e $(MONITORING)
+	$(call stage,Tests in pods of a real cluster and with a real Prometheus)
+	$(PYTEST) $(MARKED) tests/e2e $(MONITORING)
 
 demo-k8s: $(INSTALLED)  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
 	@$(IN_TESTS) e2e.prepare demo
@@ -92,6 +103,7 @@ soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record
 
 PROSE = PYTHONPATH=tools $(BIN)/python -m prose
 lint: $(INSTALLED)  ## check format, style, types, contracts between the rooms, and plain English
+	$(call stage,Format and style and types and contracts between the rooms and plain English)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -104,6 +116,7 @@ format: $(INSTALLED)  ## format the code, and shorten the list of files to rewri
 	@$(PROSE) --lower
 
 docs: $(INSTALLED)  ## the documentation as a site, in dist/site; fails at a link that leads nowhere
+	$(call stage,Pages and their links)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 generate: $(INSTALLED)  ## write the pages, pictures and CRDs that are generated from the code

@@ -25,7 +25,7 @@ settings.register_profile(
 settings.load_profile("headrace")
 
 
-pytest_plugins = ["support.shared_api_server", "support.side_by_side"]
+pytest_plugins = ["support.shared_api_server", "support.side_by_side", "support.tiers"]
 
 
 @pytest.fixture(scope="session")
