@@ -23,7 +23,7 @@ from headrace.api.flow import (
     StartFrom,
     Topics,
 )
-from headrace.api.flow_status import Lag, ReplicationFlowStatus, TaskCounts
+from headrace.api.flow_status import Lag, LastValid, ReplicationFlowStatus, TaskCounts
 from headrace.api.labels import (
     COMMIT_INTERVAL_ANNOTATION,
     COMPONENT_LABEL,
@@ -136,6 +136,7 @@ __all__ = [
     "FlowState",
     "InvalidManifest",
     "Lag",
+    "LastValid",
     "LatencyMs",
     "Load",
     "LossAction",

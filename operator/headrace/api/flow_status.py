@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import Conditions
@@ -31,6 +31,15 @@ class Lag(Model):
     """Records on the source that the target has not acknowledged."""
     seconds: Count = 0
     """Age of the oldest of them."""
+
+
+class LastValid(Model):
+    """The spec that is in force while the object's own spec is invalid."""
+
+    generation: Count | None = None
+    """The metadata.generation that it was written with."""
+    spec: dict[str, JsonValue]
+    """The spec, as a user wrote it."""
 
 
 class ReplicationFlowStatus(Model):
@@ -64,3 +73,5 @@ class ReplicationFlowStatus(Model):
     """Driver pods there are (scale subresource)."""
     losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
     """Lost records: those that stopped a partition, and others for a day; the latest hundred."""
+    last_valid: LastValid | None = None
+    """The last valid spec, which stays in force: present only while the flow's own is invalid."""

@@ -27,6 +27,7 @@ from headrace.k8s import (
     Change,
     ChangeType,
     Client,
+    InForce,
     Object,
     Reflector,
     is_older,
@@ -130,8 +131,9 @@ class ClusterCache:
         there = self._flows.objects()
         return [name_of(one) for one in there if "deletionTimestamp" not in one["metadata"]]
 
-    def flow(self, name: FlowName) -> ReplicationFlow:
-        """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
+    def in_force(self, name: FlowName) -> InForce:
+        """Return what is in force of a flow that is there; raises ``InvalidSpec`` for one that is
+        not understood."""
         return self._flows.get(name)
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:

@@ -28,7 +28,7 @@ from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import Object
+from headrace.k8s import InForce, Object
 from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, flow_status, status_without_units
 
@@ -82,8 +82,9 @@ class FlowReconciler:
             return None
         flow = None
         try:
-            flow = self._cache.flow(name)
-            outcome = await self._outcome(flow)
+            in_force = self._cache.in_force(name)
+            flow = in_force.flow
+            outcome = await self._outcome(in_force)
         except HeadraceError as error:
             self._owned.observed(name)
             if (blocked := blocked_by(error)) is None:
@@ -98,22 +99,24 @@ class FlowReconciler:
             raise outcome.error
         return again_s
 
-    async def _outcome(self, flow: ReplicationFlow) -> _Outcome:
+    async def _outcome(self, in_force: InForce) -> _Outcome:
         self._check_watches()
         if not self._cache.is_complete:
             return _Outcome(None, _INCOMPLETE_S)
-        return await self._make_and_assign(flow)
+        return await self._make_and_assign(in_force)
 
-    async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
+    async def _make_and_assign(self, in_force: InForce) -> _Outcome:
+        flow = in_force.flow
         paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
-        drivers = await self._owned.drivers(flow, paused=paused)
+        hands_off = paused or not in_force.is_complete
+        drivers = await self._owned.drivers(flow, paused=hands_off)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         loop = self._loops.refusal(flow)
         decided = await self._decide(flow, drivers, may_copy=not taken and not loop)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
-        provided = Provided() if paused else await self._provisioner.provide(flow)
-        blocked = provided.readiness or self._invalid_unit(flow)
+        provided = Provided() if hands_off else await self._provisioner.provide(flow)
+        blocked = _invalid_spec(in_force) or provided.readiness or self._invalid_unit(flow)
         facts = FlowFacts(
             datetime.now(UTC),
             flow,
@@ -125,7 +128,8 @@ class FlowReconciler:
             loop=loop,
             pods=tuple(drivers.pods.values()),
             paused=paused,
-            waits_for_rollout=self._owned.waits(flow) and not paused,
+            last_valid=in_force.last_valid,
+            waits_for_rollout=self._owned.waits(flow) and not hands_off,
             refused_pods=self._owned.refused_pods(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
@@ -172,6 +176,16 @@ class FlowReconciler:
         return await asyncio.to_thread(
             assignment_changes, flow, tasks, drivers, assigner, time.monotonic(), barred=barred
         )
+
+
+def _invalid_spec(in_force: InForce) -> Readiness | None:
+    """What a person has to correct, and what counts until then."""
+    if not in_force.error:
+        return None
+    counts = "until then units of lost drivers are assigned, and all else stays as it is"
+    if in_force.is_complete:
+        counts = f"until then the spec of generation {in_force.generation} stays in force"
+    return Readiness.stalled(Reason.INVALID_SPEC, f"{in_force.error}; {counts}")
 
 
 def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readiness) -> _Outcome:

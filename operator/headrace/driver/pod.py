@@ -29,13 +29,14 @@ from headrace.k8s import (
     TASK,
     Client,
     Conflict,
+    InForce,
     LeaseKeeper,
     Object,
     Reflector,
     RequestMetrics,
     connect,
     owner_reference,
-    parse,
+    read_in_force,
 )
 from headrace.logs import get_logger, override
 from headrace.telemetry import make_registry
@@ -106,10 +107,9 @@ class PodDriver:
         )
         self._units = DriverUnits(client, pod.namespace, pod.name, self._wake.set)
         self._background: list[asyncio.Task[None]] = []
-        self._seen: tuple[int, str] | None = None
-        """What the Worker follows: the spec's generation, and the resets that are asked for."""
-        self._flow: ReplicationFlow | None = None
-        """As last understood."""
+        self._seen: tuple[object, ...] | None = None
+        """What the Worker follows: generations of the spec, and the resets that are asked for."""
+        self._in_force: InForce | None = None
         self._herder: KubernetesHerder | None = None
         self._worker: Worker | None = None
         self._lease: LeaseKeeper | None = None
@@ -148,6 +148,10 @@ class PodDriver:
 
     # Changes of flow and units.
 
+    @property
+    def _flow(self) -> ReplicationFlow | None:
+        return self._in_force and self._in_force.flow
+
     async def _update_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)
         uid = object["metadata"]["uid"] if object else None
@@ -159,11 +163,16 @@ class PodDriver:
             return
         self._seen = seen
         try:
-            flow = parse(ReplicationFlow, object)
+            self._in_force = read_in_force(object, self._in_force)
         except InvalidSpec as error:
-            self._log.error("goes on as before", why=str(error))
+            self._log.error("waits for a valid spec", why=str(error))
             return
-        self._flow = flow
+        if self._in_force.error:
+            generation = self._in_force.generation
+            self._log.error(
+                "the last valid spec counts", generation=generation, why=self._in_force.error
+            )
+        flow = self._in_force.flow
         override(flow.spec.drivers.log_level, flow.spec.drivers.log_format)
         self._log.debug("follows the flow", generation=flow.metadata.generation)
         if flow.spec.tasks.standbys:
@@ -273,9 +282,11 @@ class PodDriver:
         return problems + [str(error) for error in (self._flows.error, self._units.error) if error]
 
 
-def _followed(flow: Object) -> tuple[int, str]:
+def _followed(flow: Object) -> tuple[object, ...]:
     metadata = flow["metadata"]
-    return metadata["generation"], metadata.get("annotations", {}).get(RESET_ANNOTATION, "")
+    last_valid = (flow.get("status") or {}).get("lastValid") or {}
+    resets = metadata.get("annotations", {}).get(RESET_ANNOTATION, "")
+    return metadata["generation"], last_valid.get("generation"), resets
 
 
 def _request(task: ReplicationTask) -> tuple[str | None, str]:

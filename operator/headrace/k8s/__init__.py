@@ -4,7 +4,8 @@
 time-out, ``errors`` says in words what it refuses, ``kinds`` knows where it serves what.
 ``reflector`` keeps a local copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those
 of others by the rules of ``lease_observer``, ``election`` chooses a leader by one. ``models`` turns
-objects into our types, ``retry`` asks again. ``metrics`` counts requests.
+objects into our types, ``in_force`` says which spec of a flow counts, ``retry`` asks again.
+``metrics`` counts requests.
 """
 
 from headrace.k8s.client import Client
@@ -20,6 +21,7 @@ from headrace.k8s.errors import (
     Unavailable,
     Undeclared,
 )
+from headrace.k8s.in_force import InForce, read_in_force, salvage
 from headrace.k8s.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -73,6 +75,7 @@ __all__ = [
     "Conflict",
     "Expired",
     "Forbidden",
+    "InForce",
     "Kind",
     "LeaderElection",
     "LeadershipLost",
@@ -99,6 +102,8 @@ __all__ = [
     "owner_reference",
     "owns",
     "parse",
+    "read_in_force",
     "read_lease",
     "retried",
+    "salvage",
 ]

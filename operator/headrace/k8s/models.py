@@ -12,6 +12,16 @@ from headrace.k8s.kinds import Object
 
 Resource = TypeVar("Resource", ReplicationFlow, ReplicationTask, MirrorTest)
 
+
+class InvalidObject(InvalidSpec):
+    """An object that this version does not understand."""
+
+    def __init__(self, message: str, fields: Iterable[str]) -> None:
+        super().__init__(message)
+        self.fields = frozenset(fields)
+        """Fields of its spec that are invalid, or that a broken rule blames."""
+
+
 _RULE = "rule"
 """Of our own: a value that every version refuses, as a bad regular expression."""
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
@@ -21,7 +31,7 @@ def parse(type: type[Resource], object: Object) -> Resource:
     """An object as one of ours. Of its status only what this version understands: a newer one, and
     anybody who may, write there too, and its owner writes it again.
 
-    Raises ``InvalidSpec`` for one that this version does not understand: the definition (CRD) in
+    Raises ``InvalidObject`` for one that this version does not understand: the definition (CRD) in
     the cluster is then of another version, or it says what a definition cannot check.
     """
     metadata = {
@@ -43,9 +53,10 @@ def parse(type: type[Resource], object: Object) -> Resource:
                 "; or, if a newer version has it, its definition (CRD) and this program are of "
                 "different versions: apply the definitions that belong to it"
             )
-        raise InvalidSpec(
+        raise InvalidObject(
             f"{type.__name__} {metadata['name']} in namespace {metadata.get('namespace')} is not "
-            f"understood: {where}: {invalid[0]['msg']}. {what_to_do}"
+            f"understood: {where}: {invalid[0]['msg']}. {what_to_do}",
+            (str(one["loc"][1]) for one in invalid if one["loc"][0] == "spec" and one["loc"][1:]),
         ) from error
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from headrace.api import FlowState, Readiness, ReplicationFlow, ReplicationTask, TaskType
+from headrace.api import FlowState, LastValid, Readiness, ReplicationFlow, ReplicationTask, TaskType
 
 
 class PodFacts(Protocol):
@@ -62,6 +62,8 @@ class FlowFacts:
     # The operator only.
     blocked: Readiness | None = None
     """What a person has to change before the operator can make what the flow needs."""
+    last_valid: LastValid | None = None
+    """The spec that is in force instead of the flow's own, which is invalid."""
     taken: TakenTarget | None = None
     loop: str = ""
     """Why records would go round."""

@@ -92,6 +92,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         desired_replicas=facts.desired,
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
         selector=facts.selector,
+        last_valid=facts.last_valid,
     )
 
 

@@ -58,7 +58,7 @@ class Seen:
 
     def units(self, flow: FlowName = FLOW) -> dict[str, str]:
         """The driver of each unit."""
-        there = self.cache.tasks(self.cache.flow(flow))
+        there = self.cache.tasks(self.cache.in_force(flow).flow)
         return {task.metadata.name: task.spec.driver_name for task in there}
 
     async def send(self, type: str, unit: Object) -> None:
@@ -171,7 +171,7 @@ def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None
         seen.watched.units[:] = [unit(0, version=10, driver="b")]  # its watch is behind
         client = cast(Client, seen.watched)
         writes = FlowWrites(client, seen.cache, EventRecorder(client, "operator"))
-        task = seen.cache.tasks(seen.cache.flow(FLOW))[0]
+        task = seen.cache.tasks(seen.cache.in_force(FLOW).flow)[0]
         assert not await writes.assign([ObjectAssignment(task, "c", (), "")])
         assert seen.units() == {"orders-source-task-0": "b"}
 
@@ -201,7 +201,7 @@ def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> 
         assert seen.units() == {"orders-source-task-1": ""}
         seen.cache.put_flow(flow("1", version=6))  # an answer that comes late
         seen.cache.drop_flow(old)
-        assert seen.cache.flow(FLOW).metadata.uid == "2"
+        assert seen.cache.in_force(FLOW).flow.metadata.uid == "2"
         seen.cache.drop_flow(new)
         assert seen.cache.flow_object(FLOW) is None
 
@@ -229,7 +229,7 @@ def test_a_flow_that_was_made_again_while_nobody_watched_is_another_one() -> Non
         await until(lambda: seen.units() == {"orders-source-task-0": ""})
         await relist_flows(seen, flow("2", version=9))
         await until(lambda: seen.units() == {"orders-source-task-1": ""})
-        assert seen.cache.flow(FLOW).metadata.uid == "2"
+        assert seen.cache.in_force(FLOW).flow.metadata.uid == "2"
 
     run(test, unit(0, owner="1"), unit(1, owner="2"))
 

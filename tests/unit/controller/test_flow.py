@@ -251,6 +251,91 @@ def test_units_of_a_flow_whose_records_would_go_round_wait_for_the_end_of_the_ot
     asyncio.run(test())
 
 
+WRONG = {"pausedPartitions": [{"topic": "orders", "partitions": "3-0"}]}
+
+
+def edit(it: Reconciled, **spec: Any) -> None:
+    """A user edits the flow; the watch reports it."""
+    flow = it.server.objects[FLOW, "orders"]
+    flow["spec"] |= spec
+    metadata = flow["metadata"]
+    metadata["resourceVersion"] += "0"
+    metadata["generation"] += 1
+    it.cache.put_flow(deepcopy(flow))
+
+
+def test_last_valid_spec_stays_in_force_after_an_invalid_edit() -> None:
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        async with operated(server) as it:
+            edit(it, **WRONG, drivers={"replicas": 3, "leaseSeconds": 600})
+            assert await it.reconcile() is None
+            assert it.driver == "b", "units of a lost driver are assigned"
+            assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 1
+            reason, message = it.ready
+            assert reason == "InvalidSpec"
+            assert "spec.pausedPartitions.0.partitions" in message
+            assert "the spec of generation 1 stays in force" in message
+            status = server.objects[FLOW, "orders"]["status"]
+            assert status["lastValid"]["generation"] == 1
+            assert status["tasks"]["total"] == 1, "the flow is observed"
+            edit(it, pausedPartitions=[])
+            assert await it.reconcile() is None
+            assert it.ready[0] != "InvalidSpec"
+            assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 3
+
+    asyncio.run(test())
+
+
+def test_operator_that_starts_later_takes_the_last_valid_spec_from_the_status() -> None:
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        async with operated(server) as it:
+            edit(it, **WRONG, drivers={"replicas": 3, "leaseSeconds": 600})
+            assert await it.reconcile() is None
+        server.objects[TASK, UNIT]["spec"]["driverName"] = "a"
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert it.driver == "b"
+            assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 1
+            assert "generation 1 stays in force" in it.ready[1]
+
+    asyncio.run(test())
+
+
+def test_units_are_assigned_though_no_valid_spec_is_known() -> None:
+    """The edit was made while no operator ran: what the flow owns stays as it is."""
+
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        server.objects[FLOW, "orders"]["spec"] |= WRONG
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert it.driver == "b"
+            assert (DEPLOYMENT, "orders-driver") not in server.objects
+            assert it.ready[0] == "InvalidSpec"
+            assert "units of lost drivers are assigned" in it.ready[1]
+            assert "lastValid" not in server.objects[FLOW, "orders"]["status"]
+
+    asyncio.run(test())
+
+
+def test_later_flow_takes_no_topic_of_a_flow_whose_spec_is_invalid() -> None:
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        server.objects[TASK, UNIT]["metadata"] |= {
+            "labels": {"headrace.dev/target-cluster": "W"},
+            "annotations": {"headrace.dev/target-topics": "east.orders"},
+        }
+        async with operated(server) as it:
+            before = it.cache.written(NAME)
+            assert before
+            edit(it, **WRONG)
+            assert it.cache.written(NAME) == before
+
+    asyncio.run(test())
+
+
 def test_a_value_of_a_newer_version_is_refused_until_it_is_taken_out() -> None:
     """Its definition (CRD) is in the cluster already, and so may be the status of another one."""
 
@@ -260,25 +345,17 @@ def test_a_value_of_a_newer_version_is_refused_until_it_is_taken_out() -> None:
         before = {"type": "Ready", "status": "True", "reason": "OfAnotherVersion", "message": "x"}
         flow["status"] = {"conditions": [before]}
         async with operated(server) as it:
-
-            def edit(**spec: str) -> None:
-                flow["spec"] |= spec
-                flow["metadata"]["resourceVersion"] += "0"
-                it.cache.put_flow(deepcopy(flow))
-
-            edit(delivery="AtMostOnce", mover="Record")
+            edit(it, delivery="AtMostOnce", drivers={"replicas": 2, "leaseSeconds": 600})
             assert await it.reconcile() is None
             reason, message = it.ready
             assert reason == "InvalidSpec"
             assert "spec.delivery: Input should be 'AtLeastOnce' or 'ExactlyOnce'" in message
             assert "if a newer version has it, its definition (CRD) and this program" in message
-            assert it.driver == "a", "nothing is changed"
-            assert (DEPLOYMENT, "orders-driver") not in server.objects
-            edit(delivery="ExactlyOnce")
+            assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 1
+            edit(it, delivery="ExactlyOnce")
             assert await it.reconcile() is None
             assert it.ready[0] != "InvalidSpec"
-            assert it.driver == "b"
-            assert (DEPLOYMENT, "orders-driver") in server.objects
+            assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 2
 
     asyncio.run(test())
 

@@ -44,4 +44,36 @@ def test_an_annotation_counts_though_it_is_not_of_the_spec() -> None:
     assert [str(Resets.asked(flow.metadata)) for flow in followed] == ["", ASKED]
 
 
+def test_driver_follows_annotations_and_keeps_the_last_valid_spec_of_an_invalid_flow() -> None:
+    pod = Pod("orders", "shop", "orders-0", None, "127.0.0.1", 0, None, 1.0)
+    followed: list[ReplicationFlow] = []
+    wrong = {**FLOW["spec"], "pausedPartitions": [{"topic": "orders", "partitions": "3-0"}]}
+    stored = {"lastValid": {"generation": 1, "spec": {**FLOW["spec"], "state": "Paused"}}}
+
+    async def scene() -> None:
+        driver = PodDriver(cast("Client", SimpleNamespace(on_request=None)), pod)
+        found = {"orders": FLOW}
+        parts = {
+            "_flows": found,
+            "_worker": SimpleNamespace(change_flow=followed.append),
+            "_lease": SimpleNamespace(duration_s=0),
+        }
+        for name, part in parts.items():
+            setattr(driver, name, part)
+        metadata = {**FLOW["metadata"], "generation": 2}
+        async with asyncio.TaskGroup() as tasks:
+            found["orders"] = {**FLOW, "metadata": metadata, "spec": wrong}
+            await driver._update_flow(tasks)
+            assert followed == [], "a driver that starts knows no valid spec yet"
+            found["orders"] |= {"status": stored}
+            await driver._update_flow(tasks)
+            annotated = {**metadata, "annotations": {"headrace.dev/reset": ASKED}}
+            found["orders"] = {**found["orders"], "metadata": annotated}
+            await driver._update_flow(tasks)
+
+    asyncio.run(scene())
+    assert [flow.spec.state for flow in followed] == ["Paused", "Paused"]
+    assert [str(Resets.asked(flow.metadata)) for flow in followed] == ["", ASKED]
+
+
 ASKED = "orders/3@2026-01-31T18:00:00Z"
