@@ -66,7 +66,8 @@ class Contested:
         self._next_refresh_s = 0.0
         self._lock = threading.RLock()
         self.taken = 0
-        """Partitions that another owner took, each as often as it was taken."""
+        """How often another owner took a partition. Heartbeats are not counted: see
+        ``conditions``."""
 
     # What the unit does.
 
@@ -118,7 +119,7 @@ class Contested:
             if contest.given_way:
                 give_way.add(at)
         self._held -= taken
-        self.taken += len(taken)
+        self.taken += sum(at.topic != HEARTBEATS for at in taken)
         if give_way:
             self._silence_s = self._backoff.next_s()
             at = min(give_way)
@@ -170,13 +171,17 @@ class Contested:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """``PartitionContested``, while there is such a partition."""
+        """``PartitionContested``, while there is such a partition.
+
+        Heartbeats are never contested: all flows of a source copy them, and one is enough.
+        """
         now = self._clock.monotonic()
         with self._lock:
             again = {
                 at: one
                 for at, one in self._contests.items()
-                if len(one.taken_at) >= _AGAIN
+                if at.topic != HEARTBEATS
+                and len(one.taken_at) >= _AGAIN
                 and (one.given_way or now - one.taken_at[-1] < _LAST_S)
             }
             silence_s = self._silence_s

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headrace.api import (
+    HEARTBEATS,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -26,6 +27,8 @@ from headrace.connect.topics.losses import DataLoss
 from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused
 from headrace.replication import Loss
+
+T = TypeVar("T")
 
 
 class Partitions(NamedTuple):
@@ -122,12 +125,12 @@ class SourceStatus:
             dead_lettered_records=dead_lettered or None,
             conditions=(
                 *_caught_up(partitions),
-                *_foreign_writer(partitions.reached),
+                *_foreign_writer(_without_heartbeats(partitions.reached)),
                 *_not_ready(partitions.stopped),
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
-                *_tombstones_at_risk(partitions.starts),
-                *_may_repeat(partitions.starts, int(wall_s * 1000)),
+                *_tombstones_at_risk(_without_heartbeats(partitions.starts)),
+                *_may_repeat(_without_heartbeats(partitions.starts), int(wall_s * 1000)),
                 *self._left_out,
                 *verification_failed(self.copied),
                 *more,
@@ -153,6 +156,11 @@ class SourceStatus:
         if self.copied.records > self._acknowledged_before:
             self._life.recovered()
         self._acknowledged_before = self.copied.records
+
+
+def _without_heartbeats(of: Mapping[TopicPartition, T]) -> Mapping[TopicPartition, T]:
+    """Leave out heartbeats: all flows of a source copy them to one topic, in turns."""
+    return {at: one for at, one in of.items() if at.topic != HEARTBEATS}
 
 
 def _caught_up(partitions: Partitions) -> tuple[Condition, ...]:

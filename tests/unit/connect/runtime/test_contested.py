@@ -174,10 +174,28 @@ def test_heartbeats_are_left_to_the_flow_that_took_them_last_without_a_condition
     assert two.second.stored(BEATS).epoch <= 3
     assert contested(two.first) is None
     assert contested(two.second) is None
-    assert two.first.context.contested("f-source-task-0").taken == 1
+    assert two.first.context.contested("f-source-task-0").taken == 0
     caught_up = condition(two.first.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "True"
+
+
+def test_heartbeats_that_change_hands_repeatedly_are_no_contest(rivals: Any) -> None:
+    two = rivals(BEATS)
+    two.start(two.first)
+    two.start(two.second)
+    owners: set[str] = set()
+    for stopped in (two.second, two.first) * 3:
+        two.run(30, BEATS)
+        two.running.remove(stopped)  # its driver hangs, and the other flow takes them
+        two.run(60, BEATS)
+        owners.update(one.context.driver.name for one in two.copiers(BEATS))
+        two.running.append(stopped)
+        two.run(10, BEATS)
+        assert contested(two.first) is None
+        assert contested(two.second) is None
+    assert owners == {"here", "there"}, "they changed hands"
+    assert [one.context.contested("f-source-task-0").taken for one in two.running] == [0, 0]
 
 
 def test_a_hand_over_by_the_herder_is_no_contest(rivals: Any) -> None:

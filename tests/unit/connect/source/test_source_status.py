@@ -4,12 +4,21 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
-from headrace.api import ConditionType, LossCause, Reason, TopicPartition, condition
+from headrace.api import (
+    HEARTBEATS,
+    ConditionType,
+    LossCause,
+    Reason,
+    TopicPartition,
+    condition,
+)
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_status import Partitions, SourceStatus
 from headrace.connect.source.unread_lag import UnreadLag
+from headrace.connect.takeover.starts import Start
 from headrace.logs import get_logger
+from headrace.movers import Reached
 from headrace.replication import Loss
 
 
@@ -36,6 +45,35 @@ def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
         ConditionType.DATA_LOSS_DETECTED,
         "offsets 100 to 149 are lost",
     )
+
+
+def test_heartbeats_that_another_flow_wrote_as_well_are_no_foreign_writer() -> None:
+    """All flows of a source copy them to one topic, which each leaves to another for days."""
+    task, unread = life(), cast("UnreadLag", SimpleNamespace(records=0, seconds=0))
+    found = {}
+    for topic in (HEARTBEATS, "orders"):
+        at = TopicPartition(topic, 0)
+        reached = SimpleNamespace(
+            acknowledged=9, unexpected_offsets=1, lag_records=0, lag_s=lambda _: 0
+        )
+        start = SimpleNamespace(
+            end=9, tombstones_since_ms=1, doubt="the owner before", writer=None, doubt_until_ms=0
+        )
+        partitions = Partitions(
+            wanted={at},
+            reached={at: cast("Reached", reached)},
+            starts={at: cast("Start", start)},
+            losses={},
+            stopped={},
+        )
+        reported(task).observe(partitions, unread)
+        found[topic] = {one.type for one in task.status.conditions}
+    assert found[HEARTBEATS] == {ConditionType.CAUGHT_UP}
+    assert found["orders"] - found[HEARTBEATS] == {
+        ConditionType.FOREIGN_WRITER,
+        ConditionType.TOMBSTONES_AT_RISK,
+        ConditionType.RECORDS_MAY_REPEAT,
+    }
 
 
 def test_a_batch_that_was_joined_wrongly_is_a_condition() -> None:
