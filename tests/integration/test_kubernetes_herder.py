@@ -328,6 +328,19 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         with pytest.raises(Refused, match=r"connectorEpoch: .* higher epoch wrote this split"):
             asyncio.run(apply(api_server, task))
 
+        # A user raises the epoch of a task: its connector says so, and recovers without a restart.
+        victim = min(made.running())
+        made.patch(victim, {"spec": {"connectorEpoch": 9_000_000_000}})
+        wait_until(
+            lambda: made.unit(connector)["status"].get("lastError", {}).get("message", ""),
+            until=lambda said: f"task {victim} has connectorEpoch 9000000000" in said,
+        )
+        assert made.unit(connector)["status"]["phase"] == "Failed"
+        made.delete(victim)
+        wait_until(lambda: made.unit(connector)["status"]["phase"], until=partial(eq, "Running"))
+        wait_until(made.running, until=lambda on: victim not in on or len(on) == PARTITIONS)
+        settle(made, wait_until, "a", "b")
+
         again = manifest(unique("again"), east, west, made.name, heartbeats={"enabled": False})
         with scene(api_server, namespace, again) as second:
             second.start_driver("d")

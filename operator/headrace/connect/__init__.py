@@ -2,7 +2,13 @@
 
 from headrace.connect.runtime.figures import Commits, UnitFigures
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
-from headrace.connect.runtime.herder import Herder, LoopFound, TargetTaken, TaskConflict
+from headrace.connect.runtime.herder import (
+    EpochAltered,
+    Herder,
+    LoopFound,
+    TargetTaken,
+    TaskConflict,
+)
 from headrace.connect.runtime.task import Role, Task
 from headrace.connect.runtime.task_manager import TaskManager
 from headrace.connect.worker import Worker
@@ -10,6 +16,7 @@ from headrace.connect.worker import Worker
 __all__ = [
     "Commits",
     "DriverIdentity",
+    "EpochAltered",
     "Herder",
     "LoopFound",
     "Role",

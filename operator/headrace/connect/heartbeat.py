@@ -1,6 +1,8 @@
 """Heartbeats: MirrorMaker 2's heartbeats, by which MirrorClient finds upstream clusters."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,7 +15,8 @@ from headrace.api import (
 )
 from headrace.backoff import Backoff
 from headrace.clock import Clock
-from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.runtime.herder import EpochAltered
+from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     AccessDenied,
@@ -35,11 +38,18 @@ class HeartbeatConnector(ThreadedUnit):
     def restore(self) -> None:
         """Nothing to restore."""
 
+    def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
+        """Publish again what was refused."""
+        return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
+
     def run_once(self) -> float:
         """Write the task; there is nothing to poll."""
+        self._publish()
+        return 60.0
+
+    def _publish(self) -> None:
         wanted = {0: ()} if self.context.spec.heartbeats.enabled else {}
         self.herder.put_tasks(self.ownership.task, TaskType.HEARTBEAT_TASK, wanted, {})
-        return 60.0
 
 
 _SILENCE_S = 5.0

@@ -22,7 +22,7 @@ from headrace.connect.runtime.handover import DriverIdentity
 from headrace.connect.runtime.herder import Herder
 from headrace.connect.runtime.lifecycle import release
 from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.runtime.restarts import Restarts
+from headrace.connect.runtime.restarts import Reclaims, Restarts
 from headrace.connect.runtime.task import Role
 from headrace.connect.runtime.task_loop import TaskLoop
 from headrace.connect.runtime.task_manager import TaskManager
@@ -85,6 +85,7 @@ class Instances:
         self._objects: dict[TaskId, ReplicationTask] = {}
         """As last received, also of units not assigned any more: the loop may not know that yet."""
         self.restarts = Restarts()
+        self._reclaims = Reclaims()
         self._transferred: dict[TaskId, Ownership] = {}
         self._units: dict[TaskId, ThreadedUnit] = {}
         self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow}")
@@ -122,6 +123,7 @@ class Instances:
         """Start what does not run yet or is to be restarted, and end all others; ``receive`` has
         had each of them. Partitions are those of source tasks."""
         self._release_transferred(but=active.keys())
+        self._reclaims.keep(active.keys())
         self._reconcile_units(active)
         self._reconcile_tasks(active, standby)
 
@@ -153,7 +155,12 @@ class Instances:
                 unit.stop()
             else:
                 unit.update(self._objects[id])
-            if not unit.alive and (unit.phase is TaskPhase.CLOSED or self._restart_due(id, unit)):
+            if unit.alive:
+                continue
+            if unit.phase is TaskPhase.CLOSED:
+                if unit.stopping or self._reclaim_due(id, unit):
+                    del self._units[id]
+            elif self._restart_due(id, unit, at_once=unit.superseded):
                 del self._units[id]
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
@@ -172,7 +179,10 @@ class Instances:
     ) -> None:
         for task in self._tasks.tasks.values():
             changed = task.superseded(active.get(task.id, task.partitions))
-            if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task, at_once=changed):
+            if task.phase is TaskPhase.CLOSED:
+                if task.id not in active or self._reclaim_due(task.id, task):
+                    self._tasks.restart(task.id)
+            elif self._restart_due(task.id, task, at_once=changed):
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._context.bandwidth.limit(self._bandwidth(copies.keys()))
@@ -219,6 +229,9 @@ class Instances:
         for id in [id for id in list(self._transferred) if id not in but]:
             if transferred := self._transferred.pop(id, None):
                 self._release_pool.submit(release, transferred, self._log)
+
+    def _reclaim_due(self, id: TaskId, running: Running) -> bool:
+        return self._reclaims.is_due(id, running.started_at, time.monotonic())
 
     def _restart_due(self, id: TaskId, running: Running, *, at_once: bool = False) -> bool:
         if running.phase is not TaskPhase.FAILED:

@@ -62,7 +62,7 @@ class FlowCache:
     def understood(self, name: FlowName) -> ReplicationFlow | None:
         """Return a flow with the spec in force, or None if it is not there or not understood."""
         found = self._in_force.get(name)
-        return found and found.flow
+        return found.flow if found is not None else None
 
     def get(self, name: FlowName) -> InForce:
         """Return what is in force of a flow that is there.

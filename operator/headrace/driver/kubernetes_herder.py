@@ -17,7 +17,7 @@ from headrace.api import (
     Work,
     dump,
 )
-from headrace.connect import TaskConflict
+from headrace.connect import EpochAltered, TaskConflict
 from headrace.driver.epoch_fence import EpochFence, write_all
 from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 from headrace.driver.target_topics import check_not_taken
@@ -140,7 +140,7 @@ class KubernetesHerder:
     ) -> None:
         epoch = connector.status.epoch
         there = {task.spec.index: task for task in await self._tasks(type)}
-        self._refuse_stale(epoch, type, there.values())
+        await self._refuse_stale(connector, type, there.values())
         await self._check_topics(target_topics)
         target_id = next(iter(target_topics), "")
         builder = TaskBuilder(self._flow, type, epoch, target_id, len(tasks), source_cluster_id)
@@ -159,7 +159,7 @@ class KubernetesHerder:
         apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
         await write_all(partial(apply, object) for object in changed)
         for index in gone:
-            await self._delete(there[index], epoch)
+            await self._delete(connector, there[index])
 
     async def _check_topics(self, target_topics: Mapping[str, Sequence[str]]) -> None:
         unknown = {
@@ -171,11 +171,11 @@ class KubernetesHerder:
         for cluster_id, new in unknown.items():
             self._not_taken[cluster_id] |= new
 
-    async def _delete(self, task: ReplicationTask, epoch: int) -> None:
+    async def _delete(self, connector: ReplicationTask, task: ReplicationTask) -> None:
         """A task that a later connector has written meanwhile stays."""
         now: ReplicationTask | None = task
         while now is not None:
-            self._refuse_stale(epoch, task.spec.type, [now])
+            await self._refuse_stale(connector, task.spec.type, [now])
             name, version = now.metadata.name, now.metadata.resource_version
             try:
                 await self._client.delete(TASK, self._namespace, name, resource_version=version)
@@ -183,11 +183,27 @@ class KubernetesHerder:
             except Conflict:
                 now = await self._get(name)
 
-    def _refuse_stale(self, epoch: int, type: TaskType, there: Iterable[ReplicationTask]) -> None:
-        if any(task.spec.connector_epoch > epoch for task in there):
-            raise TaskConflict(
-                f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
+    async def _refuse_stale(
+        self, connector: ReplicationTask, type: TaskType, there: Iterable[ReplicationTask]
+    ) -> None:
+        """Raise ``TaskConflict`` if a later connector writes these tasks, and ``EpochAltered`` if a
+        task says so and there is no later connector."""
+        epoch = connector.status.epoch
+        later = next((task for task in there if task.spec.connector_epoch > epoch), None)
+        if later is None:
+            return
+        now = await self._get(connector.metadata.name)
+        if now is not None and now.status.epoch == epoch:
+            name = later.metadata.name
+            raise EpochAltered(
+                f"task {name} has connectorEpoch {later.spec.connector_epoch}, which no connector "
+                f"wrote: its connector has epoch {epoch}. Somebody changed the task's spec; delete "
+                f"it (kubectl -n {self._namespace} delete rtask {name}), and its connector makes "
+                "it again"
             )
+        raise TaskConflict(
+            f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
+        )
 
 
 def _without_invalid_partitions(object: Object) -> ReplicationTask:

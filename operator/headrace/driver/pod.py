@@ -150,7 +150,7 @@ class PodDriver:
 
     @property
     def _flow(self) -> ReplicationFlow | None:
-        return self._in_force and self._in_force.flow
+        return self._in_force.flow if self._in_force is not None else None
 
     async def _update_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)

@@ -13,7 +13,7 @@ from headrace.api import (
     TaskType,
     Work,
 )
-from headrace.connect import DriverIdentity, Worker, may_claim
+from headrace.connect import DriverIdentity, EpochAltered, Worker, may_claim
 from headrace.connect.runtime.ownership import Ownership
 from headrace.standalone.task_store import TaskStore
 
@@ -114,3 +114,67 @@ def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: He
     assert [unit.restarts for unit in worker.figures()] == [1]
     worker.update([])
     wait_for(worker, {})
+
+
+class Occupied(Herder):
+    """Refuses the tasks of connectors while another flow is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other_flow = True
+        self.attempts = 0
+
+    def put_tasks(self, *_: object, **__: object) -> None:
+        self.attempts += 1
+        if self.other_flow:
+            raise EpochAltered("somebody changed the spec of a task")
+
+
+CONNECTOR = "orders-heartbeat-connector-0"
+
+
+@pytest.fixture
+def occupied() -> Iterator[tuple[Worker, Occupied]]:
+    herder = Occupied()
+    made = Worker(FLOW, herder, DriverIdentity("me", "1"))
+    made.update([herder.assigned_to_me])
+    wait_for(made, {CONNECTOR: TaskPhase.FAILED})
+    # The first restart is at once, the next one after two minutes.
+    deadline = time.monotonic() + 20
+    while herder.attempts < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    wait_for(made, {CONNECTOR: TaskPhase.FAILED})
+    yield made, herder
+    made.stop(5)
+
+
+def test_failed_connector_recovers_without_its_back_off_once_the_cause_is_gone(
+    occupied: tuple[Worker, Occupied],
+) -> None:
+    worker, herder = occupied
+    herder.other_flow = False
+    wait_for(worker, {CONNECTOR: TaskPhase.RUNNING})
+
+
+def test_failed_connector_is_restarted_at_once_when_its_flow_changes(
+    occupied: tuple[Worker, Occupied],
+) -> None:
+    worker, _ = occupied
+    before = worker.figures()[0].restarts
+    topics = {"topics": FLOW.spec.topics.model_copy(update={"include": ("payments",)})}
+    worker.change_flow(FLOW.model_copy(update={"spec": FLOW.spec.model_copy(update=topics)}))
+    deadline = time.monotonic() + 20
+    while worker.figures()[0].restarts == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_failed_connector_is_released_when_it_is_assigned_elsewhere(
+    occupied: tuple[Worker, Occupied],
+) -> None:
+    worker, herder = occupied
+    worker.update([])
+    wait_for(worker, {})
+    (unit,) = herder.store
+    assert unit.status.driver_name == ""

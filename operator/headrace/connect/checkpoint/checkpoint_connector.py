@@ -1,6 +1,7 @@
 """The checkpoint connector: finds the source's consumer groups and deals them to tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from headrace.api import (
     ConditionStatus,
@@ -8,9 +9,9 @@ from headrace.api import (
     TaskType,
 )
 from headrace.connect.checkpoint.other_groups import OtherGroups, listed, other_groups
-from headrace.connect.runtime.herder import TaskConflict
+from headrace.connect.runtime.herder import EpochAltered, TaskConflict
 from headrace.connect.runtime.ownership import OwnershipLost
-from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.replication import split_groups
 
@@ -31,6 +32,10 @@ class CheckpointConnector(ThreadedUnit):
 
     def restore(self) -> None:
         """Nothing to restore."""
+
+    def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
+        """Publish again what was refused."""
+        return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
 
     def run_once(self) -> float:
         """Discover, and write the tasks."""

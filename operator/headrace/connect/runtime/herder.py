@@ -51,6 +51,10 @@ class LoopFound(InvalidSpec):
     """Another flow copies topics of this one back, and this one would copy them again."""
 
 
+class EpochAltered(InvalidSpec):
+    """A task has a connector epoch that no connector wrote."""
+
+
 class Herder(Protocol):
     """All calls raise ``Retriable`` when the herder does not answer; ``TaskConflict`` as stated."""
 

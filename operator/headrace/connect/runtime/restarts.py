@@ -1,8 +1,10 @@
 """When a unit that failed is started again."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from headrace.assign import TaskId
+from headrace.backoff import Backoff
 
 
 def restart_delay_s(restarts: int) -> float:
@@ -11,6 +13,40 @@ def restart_delay_s(restarts: int) -> float:
     The first is at once. (Strimzi's auto-restart.)
     """
     return 60.0 * min(restarts * restarts + restarts, 60)
+
+
+_FIRST_CLAIM_S, _LAST_CLAIM_S = 0.2, 60.0
+_HELD_S = 60.0
+"""A unit that was held for so long was lost for another reason than the time before."""
+
+
+class Reclaims:
+    """Says when to claim a unit again whose ownership was lost: at once, then with back-off.
+
+    Without it, a driver and whoever takes the unit from it, or writes what its connector cannot
+    accept, would repeat that as fast as the API server answers. Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._backoffs: dict[TaskId, Backoff] = {}
+        self._due: dict[TaskId, tuple[float, float]] = {}
+        """By unit: the start of the instance that was lost, and when the next one may start."""
+
+    def is_due(self, id: TaskId, started_at: float, now: float) -> bool:
+        """Return whether the unit may be claimed again; ``started_at`` tells instances apart."""
+        known = self._due.get(id)
+        if known is None or known[0] != started_at:
+            backoff = self._backoffs.setdefault(id, Backoff(_FIRST_CLAIM_S, _LAST_CLAIM_S))
+            if now - started_at > _HELD_S:
+                backoff.reset()
+            delay_s = 0.0 if known is None or now - started_at > _HELD_S else backoff.next_s()
+            known = self._due[id] = started_at, now + delay_s
+        return now >= known[1]
+
+    def keep(self, ids: Set[TaskId]) -> None:
+        """Forget all other units: they are assigned to other drivers."""
+        self._backoffs = {id: one for id, one in self._backoffs.items() if id in ids}
+        self._due = {id: one for id, one in self._due.items() if id in ids}
 
 
 @dataclass

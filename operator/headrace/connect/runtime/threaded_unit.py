@@ -10,6 +10,7 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     Reason,
+    ReplicationFlow,
     ReplicationTask,
     ReplicationTaskStatus,
     TaskPhase,
@@ -24,6 +25,8 @@ from headrace.kafka import KafkaException, translate
 from headrace.logs import get_logger
 
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
+_REMEDY_S = 2.0
+"""How often a failed unit checks whether the cause is gone: one request of the herder each."""
 
 
 class ThreadedUnit(ABC):
@@ -54,6 +57,9 @@ class ThreadedUnit(ABC):
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.beside_ready: tuple[Condition, ...] = ()
         """Conditions that are reported with the next ``report_ready``."""
+        self._failed_with: ReplicationFlow | None = None
+        """The flow as it was when the unit failed."""
+        self._remedied = False
         self.problem: Retriable | None = None
         """An error with which ``run_once`` goes on at its own pace; reported until it is None."""
 
@@ -73,7 +79,7 @@ class ThreadedUnit(ABC):
         """Ask it to end and release; a failed unit releases at once."""
         self._stopping.set()
         self._wake.set()
-        if self.phase is TaskPhase.FAILED and not self.alive:
+        if self.phase is TaskPhase.FAILED:
             self._release()
 
     def join(self, timeout_s: float) -> bool:
@@ -101,7 +107,18 @@ class ThreadedUnit(ABC):
         """What there is to report."""
         return self._life.status
 
+    @property
+    def superseded(self) -> bool:
+        """Whether the cause of its failure is gone, or its flow has changed since it failed."""
+        changed = self._failed_with is not None and self._failed_with is not self.context.flow
+        return self._remedied or changed
+
     # What subclasses fill in.
+
+    def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
+        """Return a check of whether the cause of a failure is gone, for one that needs no person
+        to restart the unit. It may block, is called every 2 s, and never raises."""
+        return None
 
     @abstractmethod
     def restore(self) -> None:
@@ -137,19 +154,29 @@ class ThreadedUnit(ABC):
     # The life.
 
     def _run(self) -> None:
+        failure: HeadraceError | None = None
         try:
             self._live()
         except HeadraceError as error:
-            self._life.end(error)
+            failure = error
         except KafkaException as error:
-            self._life.end(translate(error, f"run {self.name}"))
+            failure = translate(error, f"run {self.name}")
         except Exception as error:
             # A fault of ours must not take the other units along; it is shown like any failure.
             self.log.exception("ended by an error")
-            self._life.end(from_exception(error))
-        finally:
-            self.close()
-            self._life.changed()
+            failure = from_exception(error)
+        if failure is not None:
+            self._failed_with = self.context.flow
+            self._life.end(failure)
+        self.close()
+        self._life.changed()
+        if failure is not None and (is_gone := self.has_remedy(failure)) is not None:
+            self._wait_for_remedy(is_gone)
+
+    def _wait_for_remedy(self, is_gone: Callable[[], bool]) -> None:
+        while not (self._stopping.wait(_REMEDY_S) or self.superseded):
+            self._remedied = is_gone()
+        self._life.changed()
 
     def _live(self) -> None:
         if self.ownership.epoch or self._attempt(lambda: self.ownership.claim(above=0)):
@@ -192,6 +219,15 @@ class ThreadedUnit(ABC):
     def _release(self) -> None:
         self._life.phase = TaskPhase.CLOSED
         release(self.ownership, self.log)
+
+
+def succeeds(step: Callable[[], None]) -> bool:
+    """Return whether a step raises no error of ours."""
+    try:
+        step()
+    except HeadraceError:
+        return False
+    return True
 
 
 def _backoff() -> Backoff:

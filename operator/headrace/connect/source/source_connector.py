@@ -1,7 +1,7 @@
 """The source connector: watches the source's topics and splits them into source tasks."""
 
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -16,8 +16,8 @@ from headrace.api import (
     condition,
 )
 from headrace.connect.preflight.requirements import Requirements
-from headrace.connect.runtime.herder import LoopFound, TargetTaken
-from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.runtime.herder import EpochAltered, LoopFound, TargetTaken
+from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.topics.acl_sync import AclSync
 from headrace.connect.topics.deleted_topics import DeletedTopics
@@ -26,7 +26,7 @@ from headrace.connect.topics.loss_report import sentence, shown_losses
 from headrace.connect.topics.source_racks import SourceRacks
 from headrace.connect.topics.topic_configs import TopicConfigSync
 from headrace.connect.topics.topic_deletion import TopicDeletion
-from headrace.errors import Fatal, InvalidSpec, Retriable
+from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
 
@@ -86,6 +86,16 @@ class SourceConnector(ThreadedUnit):
                 if self._check_requirements():
                     self.observe(conditions=self.beside_ready)
                 raise
+
+    def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
+        """Publish again what was refused: a topic that becomes free is taken at once."""
+        refused = isinstance(error, TargetTaken | LoopFound | EpochAltered)
+        return partial(succeeds, self._publish_again) if refused else None
+
+    def _publish_again(self) -> None:
+        if self._found is not None:
+            with suppress(HeartbeatsTaken):  # the next instance leaves them out
+                self._split.step(self._weights(self._found.partitions))
 
     def close(self) -> None:
         """Free the readers of what was added, and made."""

@@ -1,7 +1,7 @@
 """When a failed unit starts again."""
 
 from headrace.assign import TaskId
-from headrace.connect.runtime.restarts import Restarts, restart_delay_s
+from headrace.connect.runtime.restarts import Reclaims, Restarts, restart_delay_s
 
 UNIT = TaskId("orders", "SourceTask", 0)
 HOUR_S = 3600.0
@@ -44,3 +44,27 @@ def test_one_that_was_restarted_by_hand_counts_from_the_start() -> None:
     assert restarts.count(UNIT) == 0
     assert restarts.total(UNIT) == 3, "a counter of a living process does not fall"
     assert restarts.is_due(UNIT, 5000.0, 5001.0)
+
+
+def test_claims_of_a_unit_that_is_lost_again_and_again_back_off() -> None:
+    """A connector whose tasks were edited restarted 19 times a second."""
+    reclaims, now, started, starts = Reclaims(), 0.0, 0.0, 0
+    while now < 60:
+        now += 0.05  # the API server refuses the next instance as well
+        if reclaims.is_due(UNIT, started, now):
+            started, starts = now, starts + 1
+    assert 2 <= starts < 20
+
+
+def test_unit_that_was_held_for_a_minute_is_claimed_at_once() -> None:
+    reclaims = Reclaims()
+    assert reclaims.is_due(UNIT, 0.0, 1.0)
+    assert not reclaims.is_due(UNIT, 1.0, 1.1)
+    assert reclaims.is_due(UNIT, 10.0, 10.0 + 61)
+
+
+def test_unit_that_was_assigned_elsewhere_meanwhile_is_claimed_at_once() -> None:
+    reclaims = Reclaims()
+    assert reclaims.is_due(UNIT, 0.0, 1.0)
+    reclaims.keep(frozenset())
+    assert reclaims.is_due(UNIT, 1.0, 1.1)

@@ -26,7 +26,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity, TargetTaken
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_connector import SourceConnector
-from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import TopicConfig
 from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
@@ -325,6 +325,24 @@ def test_a_topic_that_another_flow_writes_is_named(scene: Scene) -> None:
     (ready,) = scene.connector.status.conditions
     assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN)
     assert "east.orders-2" in ready.message
+
+
+def test_failed_connector_takes_a_topic_as_soon_as_it_is_free(scene: Scene) -> None:
+    scene.herder.taken = {"east.orders-2"}
+    scene.source.there["orders-2"] = 1
+    with pytest.raises(TargetTaken) as failed:
+        scene.run_once(10)
+    is_gone = scene.connector.has_remedy(failed.value)
+    assert is_gone is not None
+    assert not is_gone()
+    assert "orders-2" not in str(scene.herder.tasks())
+    scene.herder.taken = set()
+    assert is_gone()
+    assert "orders-2" in str(scene.herder.tasks()), "no later flow can take it any more"
+
+
+def test_failure_of_another_kind_waits_for_its_restart(scene: Scene) -> None:
+    assert scene.connector.has_remedy(InvalidSpec("source and target are the same")) is None
 
 
 def test_heartbeats_that_another_flow_copies_are_left_to_it_for_a_minute(scene: Scene) -> None:
