@@ -536,6 +536,26 @@ def test_a_flow_schema_is_there_where_the_release_is_cluster_wide(
     assert len(of_kind(render(*arguments), "FlowSchema")) == count
 
 
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ([], 1),
+        (["--set=scope=Namespace"], 0),
+        (["--set=scope=Namespace", "--set=taskPolicy.enabled=true"], 1),
+        (["--set=taskPolicy.enabled=false"], 0),
+    ],
+)
+def test_task_policy_exists_where_the_release_is_cluster_wide(
+    arguments: list[str], count: int
+) -> None:
+    objects = render(*arguments)
+    assert len(of_kind(objects, "ValidatingAdmissionPolicy")) == count
+    bindings = of_kind(objects, "ValidatingAdmissionPolicyBinding")
+    assert len(bindings) == count
+    scope = "--set=scope=Namespace" in arguments
+    assert all(("matchResources" in one["spec"]) is scope for one in bindings)
+
+
 def test_dashboards_are_the_files() -> None:
     maps = of_kind(render("--set=dashboards.enabled=true"), "ConfigMap")
     files = {file.name: file.read_text() for file in (CHART / "files" / "dashboards").iterdir()}

@@ -129,6 +129,52 @@ def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: W
         flows.kubectl("get", "rflow", "--as=anybody")
 
 
+def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
+    api_server: ApiServer, namespace: str, wait_until: Wait
+) -> None:
+    resources = Resources(api_server, namespace)
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    policy = [one for one in render(namespace=namespace) if one["kind"] in kinds]
+    for name, verb, resource in (
+        ("user", "patch", "replicationtasks"),
+        ("driver", "patch", "replicationtasks"),
+        ("driver-status", "update", "replicationtasks/status"),
+    ):
+        resources.kubectl("create", "role", name, f"--verb={verb}", f"--resource={resource}")
+        user = f"--user={name.removesuffix('-status')}"
+        resources.kubectl("create", "rolebinding", name, f"--role={name}", user)
+    resources.apply(
+        {
+            "apiVersion": "headrace.dev/v1alpha1",
+            "kind": "ReplicationTask",
+            "metadata": {"name": "unit"},
+            "spec": {"flowName": "orders", "type": "SourceTask"},
+        }
+    )
+
+    def patch(user: str, patch: str) -> str:
+        """Patch the task; return what the API server says."""
+        command = ("patch", "rtask/unit", "--type=merge", "-p", patch, f"--as={user}")
+        try:
+            return resources.kubectl(*command)
+        except KubectlError as error:
+            return str(error)
+
+    epoch = '{"spec": {"connectorEpoch": %d}}'
+    wait_until(lambda: patch("user", epoch % 1), until=lambda said: "patched" in said)
+    api_server.apply(*policy, namespace=namespace)
+    try:
+        refused = "only the operator and drivers write the spec of a ReplicationTask"
+        wait_until(
+            lambda: patch("user", epoch % 9_000_000_000), until=lambda said: refused in said
+        )
+        assert "patched" in patch("user", '{"metadata": {"annotations": {"headrace.dev/x": "1"}}}')
+        assert "patched" in patch("driver", epoch % 9_000_000_001)
+    finally:
+        for one in policy:
+            api_server.kubectl("delete", one["kind"], one["metadata"]["name"])
+
+
 def test_a_second_release_may_not_take_the_definitions_by_accident(
     api_server: ApiServer, namespace: str
 ) -> None:
