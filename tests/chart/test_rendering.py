@@ -190,7 +190,8 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
             "verbs": ["patch"],
         },
     ]
-    bound = {one["roleRef"]["name"] for one in objects if one["kind"].endswith("Binding")}
+    bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
+    bound = {one["roleRef"]["name"] for one in bindings}
     assert bound == roles.keys(), "nobody is bound to it before there is a test"
     (container,) = operator("--set=chaos.enabled=true", *arguments)["containers"]
     assert {f"--chaos-role={name}", f"--executor-role={executors}"} <= set(container["args"])

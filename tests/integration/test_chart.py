@@ -165,9 +165,7 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
     api_server.apply(*policy, namespace=namespace)
     try:
         refused = "only the operator and drivers write the spec of a ReplicationTask"
-        wait_until(
-            lambda: patch("user", epoch % 9_000_000_000), until=lambda said: refused in said
-        )
+        wait_until(lambda: patch("user", epoch % 9_000_000_000), until=lambda said: refused in said)
         assert "patched" in patch("user", '{"metadata": {"annotations": {"headrace.dev/x": "1"}}}')
         assert "patched" in patch("driver", epoch % 9_000_000_001)
     finally:

@@ -132,8 +132,7 @@ class ClusterCache:
         return [name_of(one) for one in there if "deletionTimestamp" not in one["metadata"]]
 
     def in_force(self, name: FlowName) -> InForce:
-        """Return what is in force of a flow that is there; raises ``InvalidSpec`` for one that is
-        not understood."""
+        """Return what is in force of a flow; raise ``InvalidSpec`` if nothing is understood."""
         return self._flows.get(name)
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:

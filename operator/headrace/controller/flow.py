@@ -179,7 +179,7 @@ class FlowReconciler:
 
 
 def _invalid_spec(in_force: InForce) -> Readiness | None:
-    """What a person has to correct, and what counts until then."""
+    """Return the field that a user has to correct, and the spec that counts until then."""
     if not in_force.error:
         return None
     counts = "until then units of lost drivers are assigned, and all else stays as it is"

@@ -186,8 +186,12 @@ class KubernetesHerder:
     async def _refuse_stale(
         self, connector: ReplicationTask, type: TaskType, there: Iterable[ReplicationTask]
     ) -> None:
-        """Raise ``TaskConflict`` if a later connector writes these tasks, and ``EpochAltered`` if a
-        task says so and there is no later connector."""
+        """Raise an error if a task has a higher epoch than its connector.
+
+        Raises:
+            TaskConflict: A later connector wrote it.
+            EpochAltered: There is no later connector.
+        """
         epoch = connector.status.epoch
         later = next((task for task in there if task.spec.connector_epoch > epoch), None)
         if later is None:
@@ -197,9 +201,9 @@ class KubernetesHerder:
             name = later.metadata.name
             raise EpochAltered(
                 f"task {name} has connectorEpoch {later.spec.connector_epoch}, which no connector "
-                f"wrote: its connector has epoch {epoch}. Somebody changed the task's spec; delete "
-                f"it (kubectl -n {self._namespace} delete rtask {name}), and its connector makes "
-                "it again"
+                f"wrote: its connector has epoch {epoch}. A user changed the task's spec: delete "
+                f"it by `kubectl -n {self._namespace} delete rtask {name}`, and its connector "
+                "creates another one"
             )
         raise TaskConflict(
             f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"

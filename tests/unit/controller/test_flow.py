@@ -255,7 +255,7 @@ WRONG = {"pausedPartitions": [{"topic": "orders", "partitions": "3-0"}]}
 
 
 def edit(it: Reconciled, **spec: Any) -> None:
-    """A user edits the flow; the watch reports it."""
+    """Edit the flow as a user does; the watch reports it."""
     flow = it.server.objects[FLOW, "orders"]
     flow["spec"] |= spec
     metadata = flow["metadata"]

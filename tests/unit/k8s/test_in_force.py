@@ -1,4 +1,4 @@
-"""Which spec of a flow counts while its own is invalid."""
+"""The spec of a flow that counts while its own is invalid."""
 
 from typing import Any
 

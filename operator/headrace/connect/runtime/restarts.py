@@ -23,8 +23,8 @@ _HELD_S = 60.0
 class Reclaims:
     """Says when to claim a unit again whose ownership was lost: at once, then with back-off.
 
-    Without it, a driver and whoever takes the unit from it, or writes what its connector cannot
-    accept, would repeat that as fast as the API server answers. Times are monotonic seconds.
+    Without it, two owners that take a unit from each other would repeat that as fast as the API
+    server answers. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:

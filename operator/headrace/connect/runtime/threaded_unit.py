@@ -26,7 +26,7 @@ from headrace.logs import get_logger
 
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 _REMEDY_S = 2.0
-"""How often a failed unit checks whether the cause is gone: one request of the herder each."""
+"""How often a failed unit checks whether the cause still exists: one request of the herder."""
 
 
 class ThreadedUnit(ABC):
@@ -109,15 +109,17 @@ class ThreadedUnit(ABC):
 
     @property
     def superseded(self) -> bool:
-        """Whether the cause of its failure is gone, or its flow has changed since it failed."""
+        """Whether the cause of its failure has ended, or its flow has changed since it failed."""
         changed = self._failed_with is not None and self._failed_with is not self.context.flow
         return self._remedied or changed
 
     # What subclasses fill in.
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Return a check of whether the cause of a failure is gone, for one that needs no person
-        to restart the unit. It may block, is called every 2 s, and never raises."""
+        """Return a check of whether the cause of a failure has ended, if there is one.
+
+        It may block, is called every 2 s, and never raises.
+        """
         return None
 
     @abstractmethod
