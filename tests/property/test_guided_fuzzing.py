@@ -90,7 +90,7 @@ def read(sent: bytes) -> None:
     """All that is done with what a broker sends; it may only be refused with an error of ours."""
     buffer = bytearray(sent)
     try:
-        answered = fetch_call([]).read(Frame(Buffers(), buffer, len(buffer)), 0)
+        answered = fetch_call([]).encode(13).read(Frame(Buffers(), buffer, len(buffer)), 0)
     except Garbled:
         return
     for partition in answered.partitions:

@@ -4,17 +4,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import request as fetch_request
 from kio.schema.fetch.v13 import response as fetch_response
 from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
-from kio.schema.produce.v9 import request as produce_request
 from kio.schema.produce.v9 import response as produce_response
 from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader
@@ -23,11 +22,11 @@ from support.batches import encoded, record_batch
 
 from headrace.kafka.wire.batches import split_batches
 from headrace.kafka.wire.errors import CorruptBatch, Garbled
-from headrace.kafka.wire.fetch import Session, Wanted, fetch_call
+from headrace.kafka.wire.fetch import FetchResponse, Forgotten, Session, Wanted, fetch_call
 from headrace.kafka.wire.frames import Buffers, Frame
-from headrace.kafka.wire.outcomes import all_appended, produced
+from headrace.kafka.wire.outcomes import Produced, all_appended, produced
 from headrace.kafka.wire.produce import produce_call
-from headrace.kafka.wire.protocol import SPOKEN, call
+from headrace.kafka.wire.protocol import FETCH, PRODUCE, SPOKEN, call, converted
 from headrace.kafka.wire.schemas import read_message
 from headrace.kafka.wire.varints import read_uvarint, uvarint
 
@@ -102,17 +101,47 @@ def test_varints_come_back(number: int, after: bytes) -> None:
     assert read_uvarint(memoryview(uvarint(number) + after), 0) == (number, len(uvarint(number)))
 
 
-@given(responses)
-def test_a_fetch_response_is_read_as_kio_reads_it(response: fetch_response.FetchResponse) -> None:
-    read = fetch_call([]).read(frame(b"head" + encoded(response)), 4)
+def read_fetch(given: Frame, place: int = 0, version: int = 13) -> FetchResponse:
+    return fetch_call([]).encode(version).read(given, place)
+
+
+def read_produce(given: Frame, version: int = 9) -> Produced:
+    return produce_call({}).encode(version).read(given, 0)
+
+
+def older(message: Any, key: int, version: int, *, topics: list[str]) -> Any:
+    """Return the same message in a version whose topics have names, which ``topics`` are."""
+    load = load_request_schema if "Request" in type(message).__name__ else load_response_schema
+    schema: Any = load(i16(key), i16(version))
+    left = ("topic_id", "last_fetched_epoch", "diverging_epoch", "current_leader")
+    changed = converted(message, schema, without=left)
+    field = next(one for one in ("topics", "responses") if hasattr(changed, one))
+    named = [replace(one, topic=TopicName(name)) for one, name in zip(
+        getattr(changed, field), topics, strict=True)]  # fmt: skip
+    return replace(changed, **{field: tuple(named)})
+
+
+@given(responses, st.sampled_from([11, 12, 13]), st.lists(topics, min_size=9, max_size=9))
+def test_a_fetch_response_is_read_as_kio_reads_it(
+    response: fetch_response.FetchResponse, version: int, names: list[str]
+) -> None:
+    names = names[: len(response.responses)]
+    sent = response if version == 13 else older(response, FETCH, version, topics=names)
+    read = read_fetch(frame(b"head" + encoded(sent)), 4, version)
 
     assert (read.error, read.session_id) == (response.error_code, response.session_id)
     assert timedelta(milliseconds=read.throttle_ms) == response.throttle_time
+    assert [one.topic for one in read.partitions] == [
+        "" if version == 13 else name
+        for name, topic in zip(names, response.responses, strict=True)
+        for _ in topic.partitions
+    ]
     expected = [(topic.topic_id, one) for topic in response.responses for one in topic.partitions]
     assert len(read.partitions) == len(expected)
     for fetched, (topic_id, one) in zip(read.partitions, expected, strict=True):
         nil = uuid.UUID(int=0)
-        assert (fetched.topic_id, fetched.partition) == (topic_id or nil, one.partition_index)
+        assert fetched.topic_id == (topic_id or nil if version == 13 else None)
+        assert fetched.partition == one.partition_index
         assert fetched.error == one.error_code
         assert fetched.high_watermark == one.high_watermark
         assert fetched.last_stable_offset == one.last_stable_offset
@@ -122,32 +151,37 @@ def test_a_fetch_response_is_read_as_kio_reads_it(response: fetch_response.Fetch
         ]
         assert fetched.preferred_replica == one.preferred_read_replica
         assert bytes(fetched.records) == (one.records or b"")
+        if version == 11:
+            assert (fetched.diverging, fetched.leader) == (None, None)
+            continue
         end, leader = one.diverging_epoch, one.current_leader
         assert (fetched.diverging or (-1, -1)) == (end.epoch, end.end_offset)
         assert (fetched.leader or (-1, -1)) == (leader.leader_id, leader.leader_epoch)
 
 
-wanted = st.builds(Wanted, st.uuids(), i32s, i64s, i32s, i32s, i32s)
+wanted = st.builds(Wanted, st.uuids(), i32s, i64s, i32s, i32s, i32s, topics)
+forgotten = st.builds(Forgotten, st.uuids(), topics, st.lists(i32s, max_size=3))
 
 
+@pytest.mark.parametrize("version", [11, 12, 13])
 @given(
     st.lists(wanted, max_size=5),
-    st.builds(
-        Session, i32s, i32s, st.lists(st.tuples(st.uuids(), st.lists(i32s, max_size=3)), max_size=2)
-    ),
+    st.builds(Session, i32s, i32s, st.lists(forgotten, max_size=2)),
     st.integers(0, 1),
     st.text(max_size=5),
 )
 def test_a_fetch_request_is_read_by_kio(
-    wanted: list[Wanted], session: Session, isolation: int, rack: str
+    version: int, wanted: list[Wanted], session: Session, isolation: int, rack: str
 ) -> None:
+    fetch_request: Any = import_module(f"kio.schema.fetch.v{version}.request")
     call = fetch_call(
         wanted, max_wait_ms=7, min_bytes=8, max_bytes=9, isolation=isolation, session=session,
         rack=rack,
     )  # fmt: skip
-    grouped: dict[uuid.UUID, list[Wanted]] = {}
+    grouped: dict[Any, list[Wanted]] = {}
     for one in wanted:
-        grouped.setdefault(one.topic_id, []).append(one)
+        grouped.setdefault(one.topic_id if version == 13 else one.topic, []).append(one)
+    topic_field = "topic_id" if version == 13 else "topic"
 
     request = fetch_request.FetchRequest(
         max_wait=milliseconds(7),
@@ -158,39 +192,63 @@ def test_a_fetch_request_is_read_by_kio(
         session_epoch=i32(session.epoch),
         topics=tuple(
             fetch_request.FetchTopic(
-                topic_id=topic_id,
+                **{topic_field: topic},
                 partitions=tuple(
                     fetch_request.FetchPartition(
                         partition=i32(one.partition),
                         current_leader_epoch=i32(one.leader_epoch),
                         fetch_offset=i64(one.offset),
-                        last_fetched_epoch=i32(one.last_fetched_epoch),
                         partition_max_bytes=i32(one.max_bytes),
+                        **(
+                            {"last_fetched_epoch": i32(one.last_fetched_epoch)}
+                            if version >= 12
+                            else {}
+                        ),
                     )
                     for one in group
                 ),
             )
-            for topic_id, group in grouped.items()
+            for topic, group in grouped.items()
         ),
         forgotten_topics_data=tuple(
-            fetch_request.ForgottenTopic(topic_id=topic_id, partitions=tuple(map(i32, indexes)))
-            for topic_id, indexes in session.forgotten
+            fetch_request.ForgottenTopic(
+                **{topic_field: one.topic_id if version == 13 else one.topic},
+                partitions=tuple(map(i32, one.partitions)),
+            )
+            for one in session.forgotten
         ),
         rack_id=rack,
     )
 
-    assert b"".join(call.body) == encoded(request)
+    assert call.newest == 13
+    assert b"".join(call.encode(version).body) == encoded(request)
 
 
+def test_topics_without_ids_are_named() -> None:
+    by_id = Wanted(uuid.UUID(int=7), 0, 0, 1, topic="orders")
+
+    assert fetch_call([by_id]).newest == 13
+    assert fetch_call([by_id, by_id._replace(topic_id=None)]).newest == 12
+    assert fetch_call([], session=Session(5, 1, named=True)).newest == 12
+
+
+@pytest.mark.parametrize("version", [8, 9, 12, 13])
 @given(
     st.dictionaries(topics, st.dictionaries(i32s, records, max_size=3), max_size=3),
     st.none() | topics,
     st.integers(0, 2**31 - 1),
 )
 def test_a_produce_request_is_read_by_kio(
-    batches: dict[str, dict[int, bytes]], transactional_id: str | None, timeout_ms: int
+    version: int,
+    batches: dict[str, dict[int, bytes]],
+    transactional_id: str | None,
+    timeout_ms: int,
 ) -> None:
-    call = produce_call(batches, timeout_ms=timeout_ms, transactional_id=transactional_id)
+    produce_request: Any = import_module(f"kio.schema.produce.v{version}.request")
+    ids = {topic: uuid.UUID(int=number) for number, topic in enumerate(batches, 1)}
+    call = produce_call(
+        batches, timeout_ms=timeout_ms, transactional_id=transactional_id, topic_ids=ids
+    )
 
     request = produce_request.ProduceRequest(
         transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
@@ -198,7 +256,7 @@ def test_a_produce_request_is_read_by_kio(
         timeout=milliseconds(timeout_ms),
         topic_data=tuple(
             produce_request.TopicProduceData(
-                name=TopicName(topic),
+                **({"topic_id": ids[topic]} if version == 13 else {"name": TopicName(topic)}),
                 partition_data=tuple(
                     produce_request.PartitionProduceData(index=i32(index), records=Records(batch))
                     for index, batch in partitions.items()
@@ -208,7 +266,37 @@ def test_a_produce_request_is_read_by_kio(
         ),
     )
 
-    assert b"".join(call.body) == encoded(request)
+    assert call.newest == (13 if transactional_id is None else 11)
+    assert b"".join(call.encode(version).body) == encoded(request)
+
+
+def test_topics_are_named_where_one_has_no_id() -> None:
+    batches = {"orders": {0: b"x"}, "users": {0: b"x"}}
+    some = {"orders": uuid.UUID(int=7), "users": None}
+
+    assert produce_call(batches, topic_ids=some).newest == 12
+
+
+def test_a_topic_that_nobody_sent_is_garbled() -> None:
+    produce: Any = import_module("kio.schema.produce.v13.response")
+    ids = {"orders": uuid.UUID(int=7)}
+    encode = produce_call({"orders": {0: b"x"}}, topic_ids=ids).encode
+
+    def answer(topic_id: int, code: ErrorCode) -> Frame:
+        one = produce.PartitionProduceResponse(
+            index=i32(0), error_code=code, base_offset=i64(5), record_errors=()
+        )
+        topic = produce.TopicProduceResponse(
+            topic_id=uuid.UUID(int=topic_id), partition_responses=(one,)
+        )
+        message = produce.ProduceResponse(responses=(topic,), throttle_time=milliseconds(0))
+        return frame(encoded(message))
+
+    for code in (ErrorCode.none, ErrorCode.unknown_topic_id):
+        ((at, found),) = encode(13).read(answer(7, code), 0).answers.items()
+        assert (at.topic, at.partition, found.code) == ("orders", 0, code)
+        with pytest.raises(Garbled, match="which was not sent"):
+            encode(13).read(answer(8, code), 0)
 
 
 produced_partitions = st.builds(
@@ -255,9 +343,14 @@ def test_what_was_appended_is_read_as_kio_reads_it(
     )
     content = encoded(response)
 
-    assert produce_call({}).read(frame(content), 0) == produced(response)
+    assert read_produce(frame(content)) == produced(response)
+    assert read_produce(frame(encoded(nonflexible(response))), 8) == produced(response)
     if all_well:
         assert all_appended(memoryview(content), 0) == produced(response)
+
+
+def nonflexible(response: produce_response.ProduceResponse) -> Any:
+    return converted(response, load_response_schema(i16(PRODUCE), i16(8)))
 
 
 LOG = bytes(
@@ -312,7 +405,7 @@ def harmed(content: bytes) -> st.SearchStrategy[bytes]:
 @given(harmed(A_RESPONSE))
 def test_a_harmed_fetch_response_is_read_or_garbled(content: bytes) -> None:
     try:
-        response = fetch_call([]).read(frame(content), 0)
+        response = read_fetch(frame(content))
     except Garbled:
         return
     assert sum(len(one.records) for one in response.partitions) <= len(content)
@@ -321,7 +414,7 @@ def test_a_harmed_fetch_response_is_read_or_garbled(content: bytes) -> None:
 def test_each_cut_of_a_fetch_response_is_garbled() -> None:
     for end in range(len(A_RESPONSE)):
         with pytest.raises(Garbled):
-            fetch_call([]).read(frame(A_RESPONSE[:end]), 0)
+            read_fetch(frame(A_RESPONSE[:end]))
 
 
 @given(harmed(LOG))
@@ -340,9 +433,12 @@ def test_harmed_batches_are_split_or_refused(content: bytes) -> None:
 
 
 readers: list[Callable[[Frame], Any]] = [
-    lambda given: A_LIST.read(given, 0),
-    lambda given: produce_call({}).read(given, 0),
-    lambda given: fetch_call([]).read(given, 0),
+    lambda given: A_LIST.encode(7).read(given, 0),
+    read_produce,
+    lambda given: read_produce(given, 8),
+    read_fetch,
+    lambda given: read_fetch(given, version=11),
+    lambda given: read_fetch(given, version=12),
 ]
 
 
@@ -359,15 +455,19 @@ def test_made_up_responses_are_read_or_garbled(
 def test_a_message_of_kio_is_read_from_a_buffer() -> None:
     response = ListOffsetsResponse(throttle_time=milliseconds(7), topics=())
 
-    assert A_LIST.read(frame(encoded(response)), 0) == response
+    assert A_LIST.encode(7).read(frame(encoded(response)), 0) == response
 
 
+VERSIONS = [
+    (key, version)
+    for key, (oldest, newest) in SPOKEN.items()
+    for version in range(oldest, newest + 1)
+]
 HEADERS = [
-    load_response_schema(i16(key), i16(version)).__header_schema__
-    for key, version in SPOKEN.items()
+    load_response_schema(i16(key), i16(version)).__header_schema__ for key, version in VERSIONS
 ]
 SCHEMAS: list[Any] = [
-    *(load_response_schema(i16(key), i16(version)) for key, version in SPOKEN.items() if key != 1),
+    *(load_response_schema(i16(key), i16(version)) for key, version in VERSIONS if key != FETCH),
     *dict.fromkeys(HEADERS),
 ]
 messages = st.sampled_from(SCHEMAS).flatmap(st.from_type)
@@ -394,4 +494,4 @@ def test_harmed_messages_are_read_or_refused(harm: tuple[type, bytes]) -> None:
 def test_a_hostile_length_is_refused() -> None:
     for content in (b"\0\0\0\0\xff\xff\xff\xff\x0f", b"\0\0\0\0\xff\xff\xff\xff\xff\x0f"):
         with pytest.raises(Garbled):
-            A_LIST.read(frame(content), 0)
+            A_LIST.encode(7).read(frame(content), 0)

@@ -29,7 +29,7 @@ from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.opening import Opener, Server, Settings
-from headrace.kafka.wire.protocol import SPOKEN, Call, call
+from headrace.kafka.wire.protocol import PRODUCE, SPOKEN, Call, call, converted
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.security import Security
 
@@ -52,6 +52,7 @@ class Request:
     correlation_id: int
     message: Any
     body: bytes
+    version: int
 
 
 class Silence:
@@ -78,8 +79,10 @@ Script = Mapping[int, Callable[[Request], Answer]]
 
 
 def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsResponse:
-    """The versions of a broker that suits this client, or almost."""
-    ranges = {key: (version, version) for key, version in SPOKEN.items()} | dict(changed)
+    """Return the versions of a broker of the newest release that this client speaks, but for
+    ``changed``: scripts name topics in Produce."""
+    ranges = {key: (newest, newest) for key, (_, newest) in SPOKEN.items()}
+    ranges |= {PRODUCE: (9, 9), **changed}
     return versions.ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=tuple(
@@ -130,10 +133,11 @@ def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
 
 
 def framed(request: Request, answer: Any, correlation_id: int | None = None) -> bytes:
-    """A response with its header, as the broker sends it."""
-    version = i16(SPOKEN[request.api_key])
-    schema: Any = load_response_schema(i16(request.api_key), version)
+    """Return a response with its header, in the request's version."""
+    schema: Any = load_response_schema(i16(request.api_key), i16(request.version))
     number = request.correlation_id if correlation_id is None else correlation_id
+    if not isinstance(answer, bytes) and answer.__version__ != request.version:
+        answer = converted(answer, schema, without=["topic_id"])
     header = encoded(schema.__header_schema__(correlation_id=i32(number)))
     content = header + (answer if isinstance(answer, bytes) else encoded(answer))
     return struct.pack(">i", len(content)) + content
@@ -217,7 +221,7 @@ def _parsed(content: bytes) -> Request:
     header, place = entity_reader(schema.__header_schema__)(content, 0)
     message, size = entity_reader(cast(Any, schema))(content, place)
     assert place + size == len(content), "the request is longer than its schema"
-    return Request(key, header.correlation_id, message, content[place:])
+    return Request(key, header.correlation_id, message, content[place:], version)
 
 
 Told = dict[int, tuple[int, int]]

@@ -22,7 +22,7 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.wire import Cluster as WireCluster
 from headrace.kafka.wire import Loop, start
-from headrace.kafka.wire.protocol import Call, Released
+from headrace.kafka.wire.protocol import Call, Encoded, Released
 from headrace.sandbox import Cluster
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
@@ -136,6 +136,10 @@ async def _ask(
         frame.release()
         return entity_reader(StreamsGroupHeartbeatResponse)(content, 0)[0]
 
-    call = Call(request.__api_key__, request.__version__, (body.getvalue(),), read)
+    call = Call(
+        request.__api_key__,
+        request.__version__,
+        lambda version: Encoded(version, (body.getvalue(),), read),
+    )
     connection = await cluster.any_connection()
     return await connection.send(call)

@@ -8,20 +8,36 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
-from headrace.kafka.wire.errors import ConnectionLost, Garbled
+from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers, FrameReader
 from headrace.kafka.wire.loop import READ, WRITE, Loop, Timer
-from headrace.kafka.wire.protocol import SPOKEN, Call, Headers, throttle_ms
+from headrace.kafka.wire.protocol import (
+    API_VERSIONS,
+    COMPARES_EPOCHS,
+    FETCH,
+    SINCE,
+    SPOKEN,
+    Call,
+    Encoded,
+    Headers,
+    api_name,
+    throttle_ms,
+)
 from headrace.kafka.wire.replies import Reply
 from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
 
 A = TypeVar("A")
 _READS_AT_ONCE = 64  # then other connections get their turn
+_ANY = (0, 32_767)
+"""Versions of a request that a caller encodes by itself."""
+OLDEST_KAFKA = "2.4"
+"""Brokers of older releases lack versions that every connection needs."""
 
 
 @dataclass(slots=True)
 class _Request:
     call: Call[Any]
+    encoded: Encoded[Any]
     reply: Reply[Any]
     deadline_s: float
     correlation_id: int = -1
@@ -48,8 +64,8 @@ class Connection:
         self.server = server
         self.closed_by: HeadraceError | None = None
         """Why it ended; ``None``: it is open."""
-        self.versions: Mapping[int, tuple[int, int]] = {}
-        """The oldest and the newest that the broker serves, by key of the request."""
+        self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: SPOKEN[API_VERSIONS]}
+        """The oldest and the newest version of each request that the broker serves, by its key."""
         self._loop, self._transport, self._headers = loop, transport, headers
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
@@ -72,21 +88,68 @@ class Connection:
         return len(self._waiting) + len(self._in_flight)
 
     def serves(self, api_key: int) -> bool:
-        """Whether the broker takes this request, in the version that this client speaks."""
+        """Return True if the broker serves a version of this request that this client speaks."""
+        oldest, newest = SPOKEN.get(api_key, _ANY)
         least, most = self.versions.get(api_key, (0, -1))
-        return least <= SPOKEN[api_key] <= most
+        return max(oldest, least) <= min(newest, most)
+
+    def version(self, api_key: int) -> int:
+        """Return the newest version of a request that both sides have.
+
+        Raises ``UnsupportedBroker`` where there is none.
+        """
+        oldest, newest = SPOKEN.get(api_key, _ANY)
+        least, most = self.versions.get(api_key, (0, -1))
+        chosen = min(newest, most)
+        if chosen < max(oldest, least):
+            raise self._unsupported(api_key)
+        return chosen
+
+    @property
+    def compares_epochs(self) -> bool:
+        """Return True if a Fetch finds a truncated log by itself (version 12, Kafka 2.7)."""
+        return self.version(FETCH) >= COMPARES_EPOCHS
+
+    def _encoded(self, call: Call[A]) -> Encoded[A]:
+        version = min(call.newest, self.version(call.api_key))
+        if version < self.versions[call.api_key][0]:
+            raise self._unsupported(call.api_key)
+        return call.encode(version)
+
+    def _unsupported(self, api_key: int) -> UnsupportedBroker:
+        name, (oldest, newest) = api_name(api_key), SPOKEN.get(api_key, _ANY)
+        release = SINCE.get(api_key, OLDEST_KAFKA)
+        if api_key not in self.versions:
+            return UnsupportedBroker(
+                f"{self.server} does not serve {name}, which takes Kafka {release} or newer"
+            )
+        least, most = self.versions[api_key]
+        older = most < oldest
+        advice = f"it takes Kafka {release} or newer" if older else "it takes a newer headrace"
+        return UnsupportedBroker(
+            f"{self.server} serves {name} in versions {least} to {most}, and this client speaks "
+            f"{oldest} to {newest}: {advice}"
+        )
 
     def send(
         self, call: Call[A], *, timeout_s: float | None = None, during_login: bool = False
     ) -> Reply[A]:
-        """Send it when its turn comes. The reply fails with ``ConnectionLost``, ``Garbled``, or
-        what ended the connection."""
+        """Send it when its turn comes.
+
+        The reply fails with ``ConnectionLost``, ``Garbled``, the error that ended the connection,
+        or ``UnsupportedBroker`` where the broker does not serve the request.
+        """
         reply: Reply[A] = Reply()
         if self.closed_by is not None:
             reply.fail(self._lost(str(self.closed_by), call, arrived=False))
             return reply
+        try:
+            encoded = self._encoded(call)
+        except UnsupportedBroker as error:
+            reply.fail(error)
+            return reply
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
-        request = _Request(call, reply, self._loop.now_s() + timeout_s)
+        request = _Request(call, encoded, reply, self._loop.now_s() + timeout_s)
         if during_login:
             self._begin(request)
         else:
@@ -173,11 +236,13 @@ class Connection:
 
     def _answer(self, request: _Request, frame: Any) -> None:
         try:
-            place = self._headers.response(request.call, frame.view, request.correlation_id)
+            place = self._headers.response(
+                request.call.api_key, request.encoded.version, frame.view, request.correlation_id
+            )
         except Garbled:
             frame.release()
             raise
-        answer = request.call.read(frame, place)
+        answer = request.encoded.read(frame, place)
         self._in_flight.popleft()
         self.throttle(throttle_ms(answer))
         request.reply.succeed(answer)
@@ -205,8 +270,10 @@ class Connection:
     def _begin(self, request: _Request) -> None:
         self._correlation_id = request.correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._in_flight.append(request)
-        self._out.append(memoryview(self._headers.request(request.call, request.correlation_id)))
-        self._out.extend(memoryview(part) for part in request.call.body if len(part))
+        encoded = request.encoded
+        header = self._headers.request(request.call.api_key, encoded, request.correlation_id)
+        self._out.append(memoryview(header))
+        self._out.extend(memoryview(part) for part in encoded.body if len(part))
 
     def _flush(self) -> None:
         while self._out:

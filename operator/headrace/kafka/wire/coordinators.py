@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v3 import FindCoordinatorRequest as FindOneRequest
+from kio.schema.find_coordinator.v3 import FindCoordinatorResponse as FindOneResponse
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinatorResponse
 from kio.static.primitive import i8
 
 from headrace.backoff import Backoff
@@ -13,7 +15,7 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import Refused, refusal
-from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.protocol import FIND_COORDINATOR, call
 from headrace.kafka.wire.replies import start
 
 T = TypeVar("T")
@@ -22,6 +24,8 @@ Found = dict[str, T | HeadraceError]
 Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
 """Asks a coordinator about groups of its own."""
 
+_SEVERAL_AT_ONCE = 4
+"""Since this version a request names several keys."""
 _GROUP = i8(0)  # the kind of coordinator
 WITHIN_S = 5.0
 """How long a coordinator may take to answer, and how long one that moves is asked again."""
@@ -49,15 +53,40 @@ async def at_coordinators(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) 
     return found
 
 
+async def find_coordinators(
+    connection: Connection, kind: i8, keys: Collection[str]
+) -> list[Coordinator]:
+    """Ask a broker for the coordinators of groups or transactional ids."""
+    if connection.version(FIND_COORDINATOR) >= _SEVERAL_AT_ONCE:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
+        return list((await connection.send(call(request, FindCoordinatorResponse))).coordinators)
+    asked = [
+        (key, connection.send(call(FindOneRequest(key=key, key_type=kind), FindOneResponse)))
+        for key in keys
+    ]
+    found: list[Coordinator] = []
+    for key, reply in asked:
+        one = await reply
+        found.append(
+            Coordinator(
+                key=key,
+                node_id=one.node_id,
+                host=one.host,
+                port=one.port,
+                error_code=one.error_code,
+                error_message=one.error_message,
+            )
+        )
+    return found
+
+
 async def _once(cluster: Cluster, groups: Collection[str], ask: Ask[T]) -> Found[T]:
     unanswered = Retriable(f"{cluster.name} did not answer for each group")
     found: Found[T] = dict.fromkeys(groups, unanswered)
     await cluster.refresh()
     connection = await cluster.any_connection()
-    request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=tuple(groups))
-    response = await connection.send(call(request, FindCoordinatorResponse))
     at: dict[int, list[str]] = {}
-    for one in response.coordinators:
+    for one in await find_coordinators(connection, _GROUP, groups):
         if one.error_code is ErrorCode.none:
             at.setdefault(one.node_id, []).append(one.key)
         else:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.wire.fetch import FetchResponse, Session, Wanted
+from headrace.kafka.wire.fetch import FetchResponse, Forgotten, Session, Wanted
 
 K = TypeVar("K", bound=Hashable)
 _OPEN = 0
@@ -22,6 +22,7 @@ class FetchSession(Generic[K]):
 
     def __init__(self) -> None:
         self._id, self._epoch = 0, _OPEN
+        self._named = False
         self._known: Mapping[K, Wanted] = {}
         """What the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
 
@@ -32,15 +33,18 @@ class FetchSession(Generic[K]):
         """
         known, self._known = self._known, wanted
         if self._epoch == _OPEN:
-            return list(wanted.values()), Session(self._id, _OPEN)
+            self._named = any(one.topic_id is None for one in wanted.values())
+            return list(wanted.values()), Session(self._id, _OPEN, named=self._named)
         changed = [
             one for key, one in wanted.items() if (old := known.get(key)) is not one and old != one
         ]
-        forgotten: dict[UUID, list[int]] = {}
+        self._named = self._named or any(one.topic_id is None for one in changed)
+        topics: dict[tuple[UUID | None, str], list[int]] = {}
         for key, old in known.items():
             if (new := wanted.get(key)) is None or new.topic_id != old.topic_id:
-                forgotten.setdefault(old.topic_id, []).append(old.partition)
-        return changed, Session(self._id, self._epoch, tuple(forgotten.items()))
+                topics.setdefault((old.topic_id, old.topic), []).append(old.partition)
+        forgotten = tuple(Forgotten(*topic, indexes) for topic, indexes in topics.items())
+        return changed, Session(self._id, self._epoch, forgotten, self._named)
 
     def answered(self, response: FetchResponse) -> bool:
         """Whether its partitions count; after an error of the session the next request is a full

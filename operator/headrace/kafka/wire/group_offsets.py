@@ -15,6 +15,8 @@ from kio.schema.offset_commit.v8.request import (
     OffsetCommitRequestTopic,
 )
 from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+from kio.schema.offset_fetch.v7 import OffsetFetchRequest as FetchOneRequest
+from kio.schema.offset_fetch.v7 import OffsetFetchResponse as FetchOneResponse
 from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
 from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
 from kio.schema.types import GroupId, TopicName
@@ -27,8 +29,10 @@ from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.coordinators import WITHIN_S, Found, at_coordinators
 from headrace.kafka.wire.errors import refusal
 from headrace.kafka.wire.offsets import by_topic
-from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.protocol import OFFSET_FETCH, call
 
+_SEVERAL_AT_ONCE = 8
+"""Since this version a request names several groups."""
 _AT_ONCE = 200
 """Groups in a request: each may have thousands of partitions."""
 
@@ -49,6 +53,17 @@ async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Of
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[Offsets]:
         left, found = list(those), dict[str, Offsets | HeadraceError]()
+        if connection.version(OFFSET_FETCH) < _SEVERAL_AT_ONCE:
+            asked_for = {
+                group: connection.send(
+                    call(FetchOneRequest(group_id=GroupId(group), topics=None), FetchOneResponse),
+                    timeout_s=WITHIN_S,
+                )
+                for group in left
+            }
+            return {
+                group: _offsets(cluster, group, await reply) for group, reply in asked_for.items()
+            }
         while left:
             asked, left = left[:_AT_ONCE], left[_AT_ONCE:]
             request = OffsetFetchRequest(
@@ -57,7 +72,7 @@ async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Of
                 )
             )
             response = await connection.send(call(request, OffsetFetchResponse), timeout_s=WITHIN_S)
-            found |= {one.group_id: _offsets(cluster, one) for one in response.groups}
+            found |= {one.group_id: _offsets(cluster, one.group_id, one) for one in response.groups}
         return found
 
     return await at_coordinators(cluster, groups, ask)
@@ -85,17 +100,19 @@ async def set_committed_offsets(
     return await at_coordinators(cluster, offsets, ask)
 
 
-def _offsets(cluster: Cluster, group: OffsetFetchResponseGroup) -> Offsets | HeadraceError:
-    if group.error_code is ErrorCode.group_id_not_found:
+def _offsets(
+    cluster: Cluster, group: str, answer: OffsetFetchResponseGroup | FetchOneResponse
+) -> Offsets | HeadraceError:
+    if answer.error_code is ErrorCode.group_id_not_found:
         return {}
-    if group.error_code is not ErrorCode.none:
-        tried = f"read the committed offsets of group {group.group_id} of {cluster.name}"
-        return refusal(group.error_code, tried)
+    if answer.error_code is not ErrorCode.none:
+        tried = f"read the committed offsets of group {group} of {cluster.name}"
+        return refusal(answer.error_code, tried)
     return {
         TopicPartition(topic.name, one.partition_index): Committed(
             int(one.committed_offset), one.metadata or ""
         )
-        for topic in group.topics
+        for topic in answer.topics
         for one in topic.partitions
         if one.error_code is ErrorCode.none and one.committed_offset >= 0
     }

@@ -5,23 +5,19 @@ A broker checks the rights first. What it answers beyond them is that there is n
 that no transaction has this producer id.
 """
 
-import io
 from collections.abc import Collection, Iterable
-from datetime import timedelta
 
 from kio.schema.describe_acls.v2 import DescribeAclsRequest, DescribeAclsResponse
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v12 import FetchRequest, FetchResponse
-from kio.schema.fetch.v12.request import FetchPartition, FetchTopic
-from kio.schema.types import ProducerId, TopicName, TransactionalId
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+from kio.schema.types import ProducerId, TransactionalId
+from kio.static.primitive import i8, i16
 
 from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.fetch import Wanted, fetch_call
 from headrace.kafka.wire.outcomes import Answer
 from headrace.kafka.wire.produce import produce_call
-from headrace.kafka.wire.protocol import Call, Released, call
+from headrace.kafka.wire.protocol import call
 
 _FORBIDDEN = {
     ErrorCode.topic_authorization_failed,
@@ -36,22 +32,14 @@ AclPermissionType."""
 
 
 async def unreadable(cluster: Cluster, topics: Collection[str]) -> set[str]:
-    """Those of these topics, of which none exists, that the principal may not read.
-
-    By name, so in the last version of Fetch that has names.
-    """
-    partition = FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1))
-    request = FetchRequest(
-        max_wait=i32Timedelta.parse(timedelta(0)),
-        min_bytes=i32(0),
-        topics=tuple(FetchTopic(topic=TopicName(one), partitions=(partition,)) for one in topics),
-        forgotten_topics_data=(),
-    )
+    """Return those of these topics, none of which exists, that the principal may not read."""
+    wanted = [Wanted(None, 0, 0, max_bytes=1, topic=one) for one in topics]
     connection = await cluster.any_connection()
-    response = await connection.send(_named_fetch(request))
-    return _forbidden(
-        (topic.topic, one.error_code) for topic in response.responses for one in topic.partitions
-    )
+    response = await connection.send(fetch_call(wanted, max_wait_ms=0, min_bytes=0))
+    try:
+        return _forbidden((one.topic, one.error) for one in response.partitions)
+    finally:
+        response.release()
 
 
 async def unwritable(cluster: Cluster, topics: Collection[str]) -> set[str]:
@@ -93,19 +81,6 @@ async def answer_to_acls(cluster: Cluster) -> ErrorCode:
     connection = await cluster.any_connection()
     response = await connection.send(call(request, DescribeAclsResponse))
     return response.error_code
-
-
-def _named_fetch(request: FetchRequest) -> Call[FetchResponse]:
-    """Read by kio: its schema has a type, that of records, which ``read_whole`` does not know."""
-    body = io.BytesIO()
-    entity_writer(FetchRequest)(body, request)
-
-    def read(frame: Released, place: int) -> FetchResponse:
-        content = bytes(frame.view[place:])
-        frame.release()
-        return entity_reader(FetchResponse)(content, 0)[0]
-
-    return Call(request.__api_key__, request.__version__, (body.getvalue(),), read)
 
 
 def _forbidden(codes: Iterable[tuple[str, ErrorCode]]) -> set[str]:

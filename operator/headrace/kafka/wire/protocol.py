@@ -1,16 +1,18 @@
 """Requests and responses as bytes. The schemas and the writer are kio's.
 
-Each request is spoken in one version: the newest that brokers of Kafka 3.3 already served, which
-those of 4.3 still serve. One version means one code path, tested against all of them; later ones
-have nothing that replication needs so far. EndTxn stays below 5, whose brokers raise the producer
-epoch with each transaction (KIP-890). Those of share groups are the oldest, of Kafka 4.1.
+Each request is spoken in a range of versions (``SPOKEN``). A connection uses the newest one that
+its broker serves too. Callers build requests and read responses in the newest version: an older one
+is converted here, field by field. The oldest versions are those of Kafka 2.4, and the newest ones
+those that have something that replication needs. EndTxn stays below 5, whose brokers raise the
+producer epoch with each transaction (KIP-890).
 """
 
 import io
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from kio.index import load_request_schema, load_response_schema
@@ -32,7 +34,6 @@ from kio.schema.metadata.v12 import MetadataResponse
 from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from kio.schema.offset_fetch.v8 import OffsetFetchResponse
 from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
-from kio.schema.produce.v9 import ProduceResponse
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 from kio.schema.share_group_describe.v1 import ShareGroupDescribeResponse
@@ -40,13 +41,10 @@ from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
 from headrace.kafka.wire.errors import Garbled
-from headrace.kafka.wire.schemas import read_message
+from headrace.kafka.wire.schemas import entry_type, read_message
 
 A = TypeVar("A")
 Buffer = bytes | bytearray | memoryview
-
-PRODUCE, FETCH = (0, 9), (1, 13)
-"""Key and version of the requests that are framed by hand, in ``produce.py`` and ``fetch.py``."""
 
 _RESPONSES: dict[tuple[int, int], type] = {
     (schema.__api_key__, schema.__version__): schema
@@ -68,15 +66,49 @@ _RESPONSES: dict[tuple[int, int], type] = {
         OffsetCommitResponse,
         OffsetFetchResponse,
         OffsetForLeaderEpochResponse,
-        ProduceResponse,
         SaslAuthenticateResponse,
         SaslHandshakeResponse,
         ShareGroupDescribeResponse,
     )
 }
-SPOKEN: dict[int, int] = dict([*_RESPONSES, FETCH])
-"""Version of each request that this client may send, by its key."""
-SINCE_4_1 = frozenset(
+PRODUCE, FETCH, METADATA = 0, 1, 3
+FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS = 10, 17, 18
+OFFSET_FETCH = 9
+INIT_PRODUCER_ID, END_TXN, OFFSET_FOR_LEADER_EPOCH = 22, 26, 23
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS = 61, 65
+"""Keys of requests."""
+
+_OLDEST = {
+    "add_partitions_to_txn": 1,
+    "delete_records": 1,
+    "describe_acls": 1,
+    "find_coordinator": 3,
+    "init_producer_id": 2,
+    "list_groups": 3,
+    "list_offsets": 5,
+    "metadata": 9,
+    "offset_fetch": 6,
+    "offset_for_leader_epoch": 3,
+    "end_txn": 1,
+    "sasl_authenticate": 1,
+}
+"""Versions that Kafka 2.4 serves, where it does not serve the newest one that is spoken."""
+
+SPOKEN: dict[int, tuple[int, int]] = {
+    key: (_OLDEST.get(api_key_map[key], newest), newest) for key, newest in _RESPONSES
+} | {PRODUCE: (8, 13), FETCH: (11, 13)}
+"""The oldest and the newest version of each request that this client may send, by its key."""
+COMPARES_EPOCHS = 12
+"""Since this version of Fetch a broker compares the epoch of the last record that was fetched."""
+REQUIRED = (
+    PRODUCE,
+    FETCH,
+    ListOffsetsResponse.__api_key__,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+)
+"""Requests without which nothing can be copied from or to a broker."""
+SHARE_GROUP_KEYS = frozenset(
     schema.__api_key__
     for schema in (
         AlterShareGroupOffsetsResponse,
@@ -84,7 +116,10 @@ SINCE_4_1 = frozenset(
         ShareGroupDescribeResponse,
     )
 )
-"""Requests that brokers need not serve."""
+SINCE = {DESCRIBE_PRODUCERS: "2.8", DESCRIBE_TRANSACTIONS: "3.0"} | dict.fromkeys(
+    SHARE_GROUP_KEYS, "4.1"
+)
+"""Release of Kafka that brought a request, for those that Kafka 2.4 does not serve."""
 
 _CORRELATION = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
@@ -104,16 +139,25 @@ class Released(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[A]):
-    """A request, and how its response is read."""
+class Encoded(Generic[A]):
+    """A request in one version, and how its response is read."""
 
-    api_key: int
     version: int
     body: Sequence[Buffer]
-    """Without the header; sent as it is, not joined."""
+    """The request without its header. The parts are sent as they are, without joining them."""
     read: Callable[[Released, int], A]
-    """From a response and where its body begins; raises ``Garbled``. Releases it, or its result
-    does so."""
+    """Reads a response from where its body begins, or raises ``Garbled``. It releases the response,
+    or its result does so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[A]):
+    """A request that is encoded for the version that its broker serves."""
+
+    api_key: int
+    newest: int
+    """The newest version in which this request can be encoded."""
+    encode: Callable[[int], Encoded[A]]
 
     @property
     def name(self) -> str:
@@ -122,25 +166,91 @@ class Call(Generic[A]):
 
 
 def api_name(api_key: int) -> str:
-    """``list_offsets``."""
+    """Return Kafka's name of a request, for instance ``list_offsets``."""
     return api_key_map.get(api_key, f"request {api_key}")
 
 
-def call(request: Any, response: type[A]) -> Call[A]:
-    """A request of kio's, whose response is of that type."""
-    key, version = request.__api_key__, request.__version__
-    if _RESPONSES.get((key, version)) is not response:
-        raise TypeError(f"{type(request).__name__} v{version} is not answered by {response}")
-    buffer = io.BytesIO()
-    entity_writer(type(request))(buffer, request)
+def call(request: Any, response: type[A], *, without: Collection[str] = ()) -> Call[A]:
+    """Return the call for a request of kio's.
 
-    def read(frame: Released, place: int) -> A:
-        try:
-            return read_whole(response, frame.view, place, api_name(key))
-        finally:
-            frame.release()
+    ``response`` is the response's type in the request's version. An older response is converted to
+    it: fields that it lacks have their defaults, or are empty. Fields in ``without`` may be left
+    out where an older version lacks them. Any other field must have its default there.
+    """
+    key, newest = request.__api_key__, request.__version__
+    oldest, _ = SPOKEN[key]
+    if (response.__api_key__, response.__version__) != (key, newest):  # type: ignore[attr-defined]
+        raise TypeError(f"{type(request).__name__} v{newest} is not answered by {response}")
 
-    return Call(key, version, (buffer.getvalue(),), read)
+    def encode(version: int) -> Encoded[A]:
+        if not oldest <= version <= newest:
+            raise TypeError(f"{type(request).__name__} cannot be encoded in version {version}")
+        asked, answered = request, cast(Any, response)
+        if version != newest:
+            schema: Any = load_request_schema(i16(key), i16(version))
+            asked = converted(request, schema, without=without)
+            answered = load_response_schema(i16(key), i16(version))
+        buffer = io.BytesIO()
+        entity_writer(type(asked))(buffer, asked)
+
+        def read(frame: Released, place: int) -> A:
+            try:
+                message = read_whole(answered, frame.view, place, api_name(key))
+            finally:
+                frame.release()
+            return message if answered is response else converted(message, response)
+
+        return Encoded(version, (buffer.getvalue(),), read)
+
+    return Call(key, newest, encode)
+
+
+def converted(message: Any, schema: Callable[..., A], *, without: Collection[str] = ()) -> A:
+    """Return a message of another version of the same schema."""
+    values: dict[str, Any] = {}
+    new: Any = schema
+    for name, entry, empty in _shared(type(message), new):
+        if entry is not None:
+            value = getattr(message, name)
+            if isinstance(value, tuple):
+                values[name] = tuple(converted(one, entry, without=without) for one in value)
+            else:
+                values[name] = None if value is None else converted(value, entry, without=without)
+        else:
+            values[name] = getattr(message, name, empty)
+    for name, default in _dropped(type(message), new):
+        if name not in without and getattr(message, name) not in (default, None):
+            raise TypeError(f"{new.__name__} has no {name} in this version")
+    return schema(**values)
+
+
+_EMPTY = {"uuid": None, "bool": False, "string": ""}
+
+
+@cache
+def _shared(old: type, new: type) -> list[tuple[str, type | None, Any]]:
+    """List the fields that a message of ``new`` needs: its name, the class of its entries, and what
+    it is where ``old`` lacks it."""
+    known = {one.name for one in fields(cast(Any, old))}
+    found: list[tuple[str, type | None, Any]] = []
+    for one in fields(cast(Any, new)):
+        kind: Any = entry_type(one)
+        if one.name in known:
+            found.append((one.name, kind if is_dataclass(kind) else None, None))
+        elif one.default is MISSING:
+            found.append((one.name, None, _EMPTY[one.metadata["kafka_type"]]))
+    return found
+
+
+@cache
+def _dropped(old: type, new: type) -> list[tuple[str, Any]]:
+    """List the fields that ``new`` lacks, with their defaults."""
+    left = {one.name for one in fields(cast(Any, new))}
+    return [
+        (one.name, () if one.default is MISSING else one.default)
+        for one in fields(cast(Any, old))
+        if one.name not in left
+    ]
 
 
 def read_whole(schema: type[A], view: memoryview, place: int, name: str) -> A:
@@ -170,27 +280,27 @@ class Headers:
         self._requests: dict[tuple[int, int], bytes] = {}
         self._responses: dict[tuple[int, int], type] = {}
 
-    def request(self, call: Call[Any], correlation_id: int) -> bytes:
-        """Size and header of a request, to be sent before its body."""
-        kind = call.api_key, call.version
+    def request(self, api_key: int, encoded: Encoded[Any], correlation_id: int) -> bytes:
+        """Return the size and the header of a request, which are sent before its body."""
+        kind = api_key, encoded.version
         start = self._requests.get(kind) or self._requests.setdefault(kind, self._header(kind))
-        size = len(start) + sum(map(len, call.body))
+        size = len(start) + sum(map(len, encoded.body))
         # Key and version come first, then the correlation id, in each version of the header.
         return _SIZE.pack(size) + start[:4] + _CORRELATION.pack(correlation_id) + start[8:]
 
-    def response(self, call: Call[Any], view: memoryview, correlation_id: int) -> int:
-        """Where the body begins; ``Garbled`` when this is not the response to that request."""
-        kind = call.api_key, call.version
+    def response(self, api_key: int, version: int, view: memoryview, correlation_id: int) -> int:
+        """Return where the body begins; raise ``Garbled`` if it does not answer that request."""
+        kind, name = (api_key, version), api_name(api_key)
         if (schema := self._responses.get(kind)) is None:
-            answer = load_response_schema(i16(call.api_key), i16(call.version))
+            answer = load_response_schema(*map(i16, kind))
             schema = self._responses[kind] = cast(type, answer.__header_schema__)
         try:
             header, place = read_message(schema, view, 0)
         except ValueError as error:
-            raise Garbled(f"a response to {call.name} has no readable header: {error}") from error
+            raise Garbled(f"a response to {name} has no readable header: {error}") from error
         if header.correlation_id != correlation_id:
             raise Garbled(
-                f"a response to {call.name} has correlation id {header.correlation_id} instead of "
+                f"a response to {name} has correlation id {header.correlation_id} instead of "
                 f"{correlation_id}"
             )
         return place

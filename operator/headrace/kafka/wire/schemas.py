@@ -112,6 +112,12 @@ def _field(one: Field[Any], flexible: bool) -> Reader:
     return _entity(cast(Any, kind)) if is_dataclass(kind) else _value(one, optional, flexible)
 
 
+def entry_type(one: Field[Any]) -> Any:
+    """Return the type of a field, or of its entries where it is an array."""
+    kind = _without_none(one.type)[1]
+    return _without_none(get_args(kind)[0])[1] if get_origin(kind) is tuple else kind
+
+
 def _without_none(kind: Any) -> tuple[bool, Any]:
     if NoneType in get_args(kind):
         return True, next(part for part in get_args(kind) if part is not NoneType)

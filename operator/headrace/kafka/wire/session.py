@@ -3,29 +3,30 @@
 import random
 
 from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
-from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 
 from headrace.errors import HeadraceError
 from headrace.kafka.errors import AuthenticationFailed
-from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.connection import OLDEST_KAFKA, Connection
 from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
 from headrace.kafka.wire.loop import Loop
-from headrace.kafka.wire.protocol import SINCE_4_1, SPOKEN, Call, Released, api_name, call
+from headrace.kafka.wire.protocol import (
+    REQUIRED,
+    SASL_HANDSHAKE,
+    Call,
+    Encoded,
+    Released,
+    call,
+)
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.sasl import exchange
 from headrace.kafka.wire.security import Login, Security
 
-_OLD = "headrace needs brokers of Kafka 3.3 or newer"
+_OLD = f"headrace needs brokers of Kafka {OLDEST_KAFKA} or newer"
 _UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
 _SHORTEST_SESSION_S = 0.02
-_NOT_EVERYWHERE = {
-    SaslHandshakeRequest.__api_key__,  # a listener without login
-    SaslAuthenticateRequest.__api_key__,
-    DescribeAclsResponse.__api_key__,  # only asked where ACLs are
-}
 
 
 async def begin_session(
@@ -57,35 +58,31 @@ async def _check_versions(connection: Connection, timeout_s: float) -> None:
         raise UnsupportedBroker(
             f"{connection.server} does not report its versions: {response.error_code.name}"
         )
-    served = connection.versions = {
+    connection.versions = {
         int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys
     }
-    for key, version in sorted(SPOKEN.items()):
-        if key in SINCE_4_1:
-            continue
-        if key not in served:
-            if key in _NOT_EVERYWHERE:
-                continue
-            raise UnsupportedBroker(f"{connection.server} does not serve {api_name(key)}; {_OLD}")
-        least, most = served[key]
-        if not least <= version <= most:
-            advice = _OLD if version > most else "a newer headrace is needed for it"
-            raise UnsupportedBroker(
-                f"{connection.server} serves {api_name(key)} in versions {least} to {most}, "
-                f"this client speaks {version}; {advice}"
-            )
+    for key in REQUIRED:
+        connection.version(key)
 
 
 def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsResponse | None]:
-    """``None`` for a broker that does not know our version: it answers in version 0 (KIP-511)."""
+    """Return a call whose answer is ``None`` for a broker that does not know our version.
 
-    def read(frame: Released, place: int) -> ApiVersionsResponse | None:
-        if bytes(frame.view[place : place + 2]) == _UNSUPPORTED_VERSION:
-            frame.release()
-            return None
-        return asked.read(frame, place)
+    Such a broker answers in version 0 (KIP-511).
+    """
 
-    return Call(asked.api_key, asked.version, asked.body, read)
+    def encode(version: int) -> Encoded[ApiVersionsResponse | None]:
+        encoded = asked.encode(version)
+
+        def read(frame: Released, place: int) -> ApiVersionsResponse | None:
+            if bytes(frame.view[place : place + 2]) == _UNSUPPORTED_VERSION:
+                frame.release()
+                return None
+            return encoded.read(frame, place)
+
+        return Encoded(version, encoded.body, read)
+
+    return Call(asked.api_key, asked.newest, encode)
 
 
 async def _log_in_for_good(
@@ -101,8 +98,10 @@ async def _log_in_for_good(
 
 
 async def _log_in(connection: Connection, login: Login, timeout_s: float) -> float:
-    """How long the broker takes the login for good, in seconds; 0: for as long as it is open."""
+    """Log in, and return for how long the login is valid in seconds; 0: while it is open."""
     server = connection.server
+    if not connection.serves(SASL_HANDSHAKE):
+        raise AuthenticationFailed(f"{server} takes no login: does its listener want one?")
     hello = SaslHandshakeRequest(mechanism=login.mechanism)
     offered = await connection.send(
         call(hello, SaslHandshakeResponse), timeout_s=timeout_s, during_login=True

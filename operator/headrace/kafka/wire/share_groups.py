@@ -33,7 +33,7 @@ from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.coordinators import Ask, Found, at_coordinators
 from headrace.kafka.wire.errors import NoShareGroups, RefusedForGood, refusal
 from headrace.kafka.wire.offsets import by_topic
-from headrace.kafka.wire.protocol import SINCE_4_1, call
+from headrace.kafka.wire.protocol import SHARE_GROUP_KEYS, call
 
 T = TypeVar("T")
 _FIRST_ASSIGNMENT = 2
@@ -168,7 +168,7 @@ def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | Non
 
 async def _where_served(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
     async def ask_if_served(connection: Connection, those: Collection[str]) -> Found[T]:
-        if not all(map(connection.serves, SINCE_4_1)):
+        if not all(map(connection.serves, SHARE_GROUP_KEYS)):
             raise NoShareGroups(
                 f"{cluster.name} has no start offsets of share groups: they take Kafka 4.1 or newer"
             )

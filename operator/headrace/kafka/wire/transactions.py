@@ -21,8 +21,6 @@ from kio.schema.describe_transactions.v0.response import (
 from kio.schema.end_txn.v3.request import EndTxnRequest
 from kio.schema.end_txn.v3.response import EndTxnResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.types import ProducerId, TopicName, TransactionalId
@@ -33,7 +31,8 @@ from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.errors import AccessDenied, Unreachable
 from headrace.kafka.wire.cluster import Cluster
-from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check
+from headrace.kafka.wire.coordinators import find_coordinators
+from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check, refusal
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import Call, call
 
@@ -107,11 +106,20 @@ class Transactions:
         )
         response = await self._send(
             "get a producer epoch",
-            call(request, InitProducerIdResponse),
+            # Kafka 2.4 has neither field: there an epoch is compared below.
+            call(request, InitProducerIdResponse, without=("producer_id", "producer_epoch")),
             lambda answer: [answer.error_code],
             timeout_s,
         )
-        return ProducerIdentity(response.producer_id, response.producer_epoch)
+        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        if (
+            current is not None
+            and identity.producer_id == current.producer_id
+            and identity.epoch > current.epoch + 1
+        ):
+            tried = f"renew the producer epoch of {self._id} on {self._cluster.name}"
+            raise refusal(ErrorCode.producer_fenced, tried)
+        return identity
 
     async def add_partitions(
         self,
@@ -199,14 +207,13 @@ class Transactions:
 
     async def _find(self) -> int:
         if self._coordinator not in self._cluster.view.brokers:
-            request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(self._id,))
             try:
                 await self._cluster.refresh()
                 connection = await self._cluster.any_connection()
-                response = await connection.send(call(request, FindCoordinatorResponse))
+                coordinators = await find_coordinators(connection, _TRANSACTION, [self._id])
             except ConnectionLost as error:
                 raise Unreachable(str(error)) from error  # a question: nothing was done
-            for found in response.coordinators:
+            for found in coordinators:
                 check(found.error_code, f"find the coordinator of {self._id}")
                 self._coordinator = found.node_id
         return self._coordinator

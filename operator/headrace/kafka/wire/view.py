@@ -56,12 +56,18 @@ class View:
         found = None if topic is None else topic.partitions.get(at.partition)
         return found if found is not None and found.leader in self.brokers else None
 
+    def ids(self, topics: Iterable[str]) -> dict[str, UUID | None]:
+        """Return the ids of topics, or None where the cluster has none."""
+        known = self.topics
+        return {name: known[name].id if name in known else None for name in topics}
+
 
 def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None) -> View:
-    """With what a response says. ``None``: it was asked for all topics, so others are gone.
+    """Return the view with what a response says. ``asked`` is None if it names all topics.
 
     A leadership with a lower epoch than the known one comes from a broker that lags behind: it is
-    passed over, unless the topic is another one (KIP-320).
+    passed over, unless the topic is another one (KIP-320). Without topic ids (before Kafka 2.8)
+    that cannot be told, and what the broker says counts.
     """
     brokers: dict[int, Broker] = {
         broker.node_id: Broker(Server(broker.host, broker.port), broker.rack)
@@ -76,7 +82,7 @@ def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None)
 
 
 def _topic(reported: MetadataResponseTopic, known: TopicView | None) -> TopicView:
-    same = known is not None and known.id == reported.topic_id
+    same = known is not None and known.id is not None and known.id == reported.topic_id
     partitions: dict[int, Leadership] = {}
     for one in reported.partitions:
         new = Leadership(one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes)

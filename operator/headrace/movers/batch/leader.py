@@ -90,7 +90,10 @@ class Leader:
             batches.setdefault(queue.at.topic, {})[queue.at.partition] = entry.stamped
         self._in_flight += 1
         call = produce_call(
-            batches, timeout_ms=_TIMEOUT_MS, transactional_id=self._transactional_id
+            batches,
+            timeout_ms=_TIMEOUT_MS,
+            transactional_id=self._transactional_id,
+            topic_ids=self._cluster.view.ids(batches),
         )
         reply = connection.send(call, timeout_s=_ANSWER_WITHIN_S)
         reply.then(partial(self._came, sent))

@@ -1,6 +1,6 @@
 """Finds whom to fetch a partition from, and whether an offset that was refused is gone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from headrace.api import TopicPartition
@@ -9,9 +9,11 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     EARLIEST,
     LATEST,
+    Answers,
     Cluster,
     Reply,
     UnsupportedBroker,
+    epoch_ends,
     list_offsets,
     refusal,
     start,
@@ -24,6 +26,20 @@ log = get_logger(__name__)
 
 _METADATA_AGE_S = 300.0
 """The view of all topics is renewed, as Kafka's clients do (``metadata.max.age.ms``)."""
+
+
+def diverged(cluster: str, source: SourcePartition, epoch: int, end: int) -> OffsetGone:
+    """Return the error for a log that does not hold what was read of it.
+
+    ``epoch`` ends at offset ``end`` there, and is the last one that both have in common.
+    """
+    return OffsetGone(
+        source.at,
+        source.position,
+        f"{source.at} of {cluster}: the log was truncated at offset {end}, where its leader epoch "
+        f"{epoch} ends, and filled again",
+        diverged_at=end,
+    )
 
 
 class Locator:
@@ -52,15 +68,51 @@ class Locator:
         self._closed = True
         self._next_review.cancel()  # it would hold all of the lane in memory until then
 
-    def topic(self, topic_id: UUID) -> str:
-        """The name of a topic of the reader's."""
-        return self._names.get(topic_id, "")
+    def topic(self, topic_id: UUID | None) -> str:
+        """Return the name of a topic of the reader's."""
+        return "" if topic_id is None else self._names.get(topic_id, "")
 
     def search(self) -> None:
         """Find the leaders of those that have none; ``found`` is called when there are some."""
         if not self._searching and not self._closed:
             self._searching = True
             start(self._find_leaders()).then(self._searched)
+
+    def compare(self, sources: Sequence[SourcePartition]) -> None:
+        """Compare their logs with what was read of them, and let them rest until that is done.
+
+        A broker that speaks an older Fetch than version 12 does not do that by itself.
+        """
+        for source in sources:
+            source.resting = True
+        start(self._compare(sources)).then(lambda reply: reply.result())
+
+    async def _compare(self, sources: Sequence[SourcePartition]) -> None:
+        epochs = {one.at: (one.epoch, one.checked_epoch, one.position) for one in sources}
+        try:
+            answers = await epoch_ends(
+                self._cluster, {at: checked for at, (_, checked, _) in epochs.items()}
+            )
+        except HeadraceError as error:
+            answers = Answers({}, dict.fromkeys(epochs, error))
+        for source in sources:
+            epoch, checked, position = epochs[source.at]
+            if (end := answers.found.get(source.at)) is None:
+                self._away(answers.failed[source.at])
+                source.resting = False
+                source.lost_leader()
+            elif end.leader_epoch < 0:  # it knows none that is as old: retention, or truncation
+                source.follower = None
+                self.out_of_range(source)
+            elif end.leader_epoch < checked or end.end_offset < position:
+                self._stop(
+                    source, diverged(self._cluster.name, source, end.leader_epoch, end.end_offset)
+                )
+            else:
+                source.compared_at_epoch = epoch
+                source.resting = False
+        self.search()
+        self._found()
 
     def out_of_range(self, source: SourcePartition) -> None:
         """A broker does not have its next offset."""
@@ -103,7 +155,7 @@ class Locator:
             if not lost:
                 return
             # One that was opened just now is asked for at once.
-            if any(one.topic_id is not None or one.at in asked for one in lost):
+            if any(one.epoch >= 0 or one.at in asked for one in lost):
                 await self._loop.sleep(self.backoff.next_s())
             asked.update(one.at for one in lost)
             await self._refresh({one.at.topic for one in lost})
@@ -132,8 +184,8 @@ class Locator:
         if source.recreated(view):
             self._stop(source, Retriable(f"topic {at.topic} of {name} was created again"))
         elif source.place(view, self._loop.now_s()):
-            assert source.topic_id is not None
-            self._names[source.topic_id] = at.topic
+            if source.topic_id is not None:
+                self._names[source.topic_id] = at.topic
         elif (topic := view.topics.get(at.topic)) and topic.error.value:
             refused = refusal(topic.error, f"read {at} of {name}")
             if isinstance(refused, Retriable):

@@ -31,10 +31,9 @@ from headrace.kafka.wire import (
 )
 from headrace.logs import get_logger
 from headrace.movers.bandwidth import Bandwidth
-from headrace.movers.batch.locator import Locator
+from headrace.movers.batch.locator import Locator, diverged
 from headrace.movers.batch.memory import LEAST_BYTES, HeldResponse, Memory
 from headrace.movers.batch.source_partition import SourcePartition
-from headrace.movers.lane import OffsetGone
 
 log = get_logger(__name__)
 
@@ -236,6 +235,13 @@ class Reader:
             opening = start(self._cluster.connection(broker.node, broker.purpose))
             opening.then(partial(self._connected, broker))
             return
+        if not connection.compares_epochs:
+            if uncompared := [source for source in sources if source.uncompared]:
+                self._locator.compare(uncompared)
+            sources = [source for source in sources if not source.resting]
+            if not sources:
+                broker.busy = False
+                return
         broker.asked = {source.at: source.want() for source in sources}
         much = _RESPONSE_BYTES if broker.behind else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
@@ -291,7 +297,8 @@ class Reader:
         self._bandwidth.spend(held.size)
         broker.behind = held.size >= broker.most_bytes // 2
         for fetched in response.partitions:
-            at = TopicPartition(self._locator.topic(fetched.topic_id), fetched.partition)
+            topic = fetched.topic or self._locator.topic(fetched.topic_id)
+            at = TopicPartition(topic, fetched.partition)
             source, asked = self._partitions.get(at), broker.asked.get(at)
             # It may have been closed, or opened elsewhere.
             if source is not None and asked is not None and asked.offset == source.position:
@@ -310,18 +317,7 @@ class Reader:
             return
         self._locator.backoff.reset()
         if fetched.diverging is not None:
-            epoch, end = fetched.diverging
-            where = f"{source.at} of {self._cluster.name}"
-            self._stop(
-                source,
-                OffsetGone(
-                    source.at,
-                    source.position,
-                    f"{where}: the log was truncated at offset {end}, where its leader epoch "
-                    f"{epoch} ends, and filled again",
-                    diverged_at=end,
-                ),
-            )
+            self._stop(source, diverged(self._cluster.name, source, *fetched.diverging))
             return
         if fetched.preferred_replica >= 0 and source.node != fetched.preferred_replica:
             if fetched.preferred_replica in self._cluster.view.brokers:

@@ -25,6 +25,7 @@ class SourcePartition:
     __slots__ = (
         "at",
         "checked_epoch",
+        "compared_at_epoch",
         "corrupt",
         "epoch",
         "follower",
@@ -43,7 +44,11 @@ class SourcePartition:
         self.checked_epoch = leader_epoch
         """Of the last record read, for the broker to compare; -1: it cannot."""
         self.topic_id: UUID | None = None
-        """As it was when the partition was opened: another one is another topic."""
+        """As it was when the partition was opened: another one is another topic. None: it is not
+        known yet, or the cluster has no topic ids (before Kafka 2.8)."""
+        self.compared_at_epoch = -2
+        """Leader epoch at which the log was last compared with what was read, where a broker does
+        not compare by itself (before Fetch 12)."""
         self.epoch = -1
         """Of the current leader."""
         self.node: int | None = None
@@ -60,7 +65,6 @@ class SourcePartition:
     def want(self) -> Wanted:
         """The entry for the next request; the same object as long as nothing changes."""
         if self.wanted is None:
-            assert self.topic_id is not None
             self.wanted = Wanted(
                 self.topic_id,
                 self.at.partition,
@@ -68,6 +72,7 @@ class SourcePartition:
                 self.max_bytes,
                 self.epoch,
                 self.checked_epoch,
+                self.at.topic,
             )
         return self.wanted
 
@@ -82,11 +87,11 @@ class SourcePartition:
         """Find whom to fetch it from; whether there is somebody."""
         leadership = view.leadership(self.at)
         topic = view.topics.get(self.at.topic)
-        if leadership is None or topic is None or topic.id is None:
+        if leadership is None or topic is None:
             self.node = None
             return False
-        if self.topic_id is None:
-            self.topic_id = topic.id
+        if self.topic_id is None and topic.id is not None:
+            self.topic_id, self.wanted = topic.id, None
         if self.epoch != leadership.epoch:
             self.epoch, self.wanted = leadership.epoch, None
         follower = self.follower
@@ -96,6 +101,11 @@ class SourcePartition:
             follower = self.follower = None
         self.node = leadership.leader if follower is None else follower.node
         return True
+
+    @property
+    def uncompared(self) -> bool:
+        """Return True if a leader was elected since the log was compared with what was read."""
+        return self.checked_epoch >= 0 and self.compared_at_epoch != self.epoch
 
     def recreated(self, view: View) -> bool:
         """Whether the topic of that name is another one now."""

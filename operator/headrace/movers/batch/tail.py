@@ -127,8 +127,15 @@ class Tail:
         while True:
             try:
                 topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
-                if topic is not None and topic.id is not None and led is not None:
-                    wanted = Wanted(topic.id, at.partition, self._offset, _CHUNK_BYTES, led.epoch)
+                if topic is not None and led is not None:
+                    wanted = Wanted(
+                        topic.id,
+                        at.partition,
+                        self._offset,
+                        _CHUNK_BYTES,
+                        led.epoch,
+                        topic=at.topic,
+                    )
                     return await self._ask(wanted, led.leader, isolation)
                 error: HeadraceError = Retriable(f"{at} on {cluster.name} has no leader")
             except (AccessDenied, UnsupportedBroker):

@@ -198,11 +198,13 @@ class Verifier:
     async def _fetched(self, written: _Written) -> list[Batch]:
         cluster, at = self._cluster, written.at
         topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
-        if topic is None or topic.id is None or led is None:
+        if topic is None or led is None:
             raise Retriable(f"{at} on {cluster.name} has no leader")
         connection = await cluster.connection(led.leader, _PURPOSE)
         size = len(written.batch.data)  # a larger one comes whole, too
-        wanted = Wanted(topic.id, at.partition, written.base_offset, size, led.epoch)
+        wanted = Wanted(
+            topic.id, at.partition, written.base_offset, size, led.epoch, topic=at.topic
+        )
         response = await connection.send(
             fetch_call([wanted], isolation=READ_UNCOMMITTED, max_wait_ms=100)
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from kio.schema.describe_producers.v0 import DescribeProducersRequest, DescribeProducersResponse
 from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
@@ -30,6 +31,7 @@ from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroke
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.protocol import call
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.security import Security
 
@@ -174,33 +176,54 @@ def test_a_throttle_time_is_obeyed(loop: Loop, serve: Serve) -> None:
     ("changed", "said"),
     [
         (
-            {1: (4, 11)},
-            r"serves fetch in versions 4 to 11, .* 13; headrace needs brokers of Kafka 3.3",
+            {1: (4, 10)},
+            r"serves fetch in versions 4 to 10, and this client speaks 11 to 13: it takes Kafka "
+            r"2\.4 or newer",
         ),
-        ({0: (20, 25)}, r"serves produce in versions 20 to 25, .* a newer headrace"),
+        ({0: (20, 25)}, r"serves produce in versions 20 to 25, .*: it takes a newer headrace"),
     ],
 )
-def test_a_broker_of_other_versions_is_refused(
+def test_a_broker_without_a_common_version_is_refused(
     loop: Loop, serve: Serve, changed: dict[int, tuple[int, int]], said: str
 ) -> None:
     with pytest.raises(UnsupportedBroker, match=said):
         connect(loop, serve({18: lambda _: served(changed)}))
 
 
-def test_a_broker_that_lacks_a_request_is_refused(loop: Loop, serve: Serve) -> None:
-    whole = served()
+def test_the_newest_common_version_is_spoken(loop: Loop, serve: Serve) -> None:
+    for served_versions, spoken in (((0, 1), 1), ((0, 2), 2), ((0, 3), 3), ((2, 9), 3)):
+        ranges = {END_TXN: served_versions}
+        broker = serve({18: lambda _: served(ranges), END_TXN: lambda _: ACCEPTED})  # noqa: B023
+        connection = connect(loop, broker)
+
+        assert loop.wait(connection.send(end_txn()), WITHIN_S) == ACCEPTED
+        assert broker.seen[-1].version == connection.version(END_TXN) == spoken
+
+
+def test_a_request_that_a_broker_lacks_fails_alone(loop: Loop, serve: Serve) -> None:
+    whole = served({END_TXN: (7, 8)})
     lacking = tuple(api for api in whole.api_keys if api.api_key != 61)
     answer = type(whole)(
         error_code=ErrorCode.none, api_keys=lacking, throttle_time=whole.throttle_time
     )
-    with pytest.raises(UnsupportedBroker, match="does not serve describe_producers"):
-        connect(loop, serve({18: lambda _: answer}))
+    connection = connect(loop, serve({18: lambda _: answer}))
+    producers = call(DescribeProducersRequest(topics=()), DescribeProducersResponse)
+
+    with pytest.raises(
+        UnsupportedBroker,
+        match=rf"{connection.server} does not serve describe_producers, .* Kafka 2\.8 or newer",
+    ):
+        connection.send(producers).result()
+    with pytest.raises(UnsupportedBroker, match="serves end_txn in versions 7 to 8, .* 1 to 3"):
+        connection.send(end_txn()).result()
+    assert connection.closed_by is None
+    assert connection.load == 0
 
 
 def test_a_broker_that_answers_in_version_0_is_too_old(loop: Loop, serve: Serve) -> None:
     old = b"\0\x23" + struct.pack(">ihhh", 1, 18, 0, 2)
 
-    with pytest.raises(UnsupportedBroker, match=r"is too old; .* 3\.3 or newer"):
+    with pytest.raises(UnsupportedBroker, match=r"is too old; .* 2\.4 or newer"):
         connect(loop, serve({18: lambda _: old}))
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.wire import FetchResponse, FetchSession, Session, Wanted
+from headrace.kafka.wire.fetch import Forgotten
 from headrace.kafka.wire.frames import Buffers, Frame
 
 ORDERS, USERS = UUID(int=7), UUID(int=8)
@@ -48,7 +49,7 @@ def test_what_is_not_wanted_is_forgotten_and_what_is_new_is_added() -> None:
     told, head = session.begin({"a": wanted(), "c": new})
 
     assert told == [new]
-    assert head == Session(5, 1, ((ORDERS, [1]),))
+    assert head == Session(5, 1, (Forgotten(ORDERS, "", [1]),))
 
 
 def test_a_topic_that_was_created_again_replaces_the_old_one() -> None:
@@ -58,7 +59,7 @@ def test_a_topic_that_was_created_again_replaces_the_old_one() -> None:
     told, head = session.begin({"a": again, "b": wanted(partition=1)})
 
     assert told == [again]
-    assert head == Session(5, 1, ((ORDERS, [0]),))
+    assert head == Session(5, 1, (Forgotten(ORDERS, "", [0]),))
 
 
 def test_an_unknown_session_is_opened_again_without_its_id() -> None:
@@ -98,3 +99,15 @@ def test_a_broker_may_end_a_session() -> None:
     assert session.answered(response(0))
 
     assert session.begin({"a": wanted()}) == ([wanted()], Session(0, 0))
+
+
+def test_a_session_of_topics_without_ids_names_them() -> None:
+    session: FetchSession[str] = FetchSession()
+    named = Wanted(None, 0, 0, 1 << 20, topic="orders")
+    session.begin({"a": named, "b": wanted()})
+    session.answered(response())
+
+    told, head = session.begin({"b": wanted()})
+
+    assert told == []
+    assert head == Session(5, 1, (Forgotten(None, "orders", [0]),), named=True)
