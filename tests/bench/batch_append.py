@@ -160,11 +160,11 @@ def serve(sock: socket.socket, port: int) -> None:
         content = room[: struct.unpack(">i", size_bytes)[0]]
         if not receive(sock, content):
             return
-        key, _, correlation_id = struct.unpack_from(">hhi", content)
+        key, version, correlation_id = struct.unpack_from(">hhi", content)
         if key == 0:
             sock.sendall(produced(content, correlation_id))
             continue
-        request = Request(key, correlation_id, None, b"")
+        request = Request(key, correlation_id, None, b"", version)
         told = dict.fromkeys(range(PARTITIONS), (1, 0))
         sock.sendall(framed(request, served() if key == 18 else metadata_of({1: port}, told)))
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v11 import response as fetch_11
 from kio.schema.fetch.v13 import response as fetch
 from kio.schema.list_offsets.v7 import response as listed
+from kio.schema.offset_for_leader_epoch.v4 import response as ends
 from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.static.primitive import Records, i32, i64
 from support.batches import record_batch
@@ -20,20 +22,23 @@ from support.fake_broker import (
     Serve,
     Told,
     metadata_of,
+    served,
 )
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import Cluster, Loop, split_batches
+from headrace.kafka.wire.protocol import converted
 from headrace.movers import Bandwidth
 from headrace.movers.batch.memory import HeldResponse, Memory
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
 
-FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, EPOCH_ENDS = 1, 2, 3, 18, 23
 TOPIC = "orders"
 _EARLIEST = -2
+_VERSION_11 = 11
 
 
 @dataclass
@@ -46,6 +51,8 @@ class Log:
     aborted: list[tuple[int, int]] = field(default_factory=list)
     error: Callable[[int, Any], ErrorCode] = lambda node, asked: ErrorCode.none
     """What a node answers to what it is asked; then it says nothing else."""
+    epoch_end: tuple[int, int] | None = None
+    """Leader epoch and end offset that the leader answers; by default as the reader has them."""
     diverging: tuple[int, int] | None = None
     preferred: int = -1
     """A follower that the leader names."""
@@ -76,7 +83,11 @@ def last_delta(batch: bytes) -> int:
 class FakeSource:
     """Brokers 1 and 2; each partition of ``led`` has its log on both."""
 
-    def __init__(self, serve: Serve, partitions: int = 1) -> None:
+    def __init__(self, serve: Serve, partitions: int = 1, *, kafka_2_4: bool = False) -> None:
+        """``kafka_2_4``: brokers have neither topic ids nor a Fetch that compares epochs."""
+        versions = served({FETCH: (4, 11), METADATA: (0, 9)} if kafka_2_4 else {})
+        self.compared: list[tuple[int, int]] = []
+        """Current leader epoch, and the epoch that was asked for."""
         self.led: Told = dict.fromkeys(range(partitions), (1, 4))
         self.topic_id = TOPIC_ID
         self.logs = {partition: Log() for partition in range(partitions)}
@@ -94,6 +105,8 @@ class FakeSource:
                     METADATA: lambda _: metadata_of(self.live, self.led, self.topic_id),
                     FETCH: lambda request, node=node: self._fetch(node, request),
                     LIST_OFFSETS: self._list,
+                    EPOCH_ENDS: self._epoch_ends,
+                    API_VERSIONS: lambda _: versions,
                 }
             )
             self.live[node] = self.brokers[node].port
@@ -120,16 +133,32 @@ class FakeSource:
             self.fetches.append((node, message))
             if self.session_error is not ErrorCode.none:
                 code, self.session_error = self.session_error, ErrorCode.none
-                return self._response(code, 0, ())
+                return self._response(request, code, 0, ())
             number, wanted = self._session(message)
             self._changed.wait_for(
                 lambda: any(self._news(node, one) for one in wanted.values()),
                 message.max_wait.total_seconds(),
             )
             answers = [self._answer(node, one) for one in wanted.values() if self._news(node, one)]
-        return self._response(ErrorCode.none, number, answers)
+        return self._response(request, ErrorCode.none, number, answers)
 
-    def _response(self, code: ErrorCode, session: int, answers: Sequence[Any]) -> Any:
+    def _response(
+        self, request: Request, code: ErrorCode, session: int, answers: Sequence[Any]
+    ) -> Any:
+        if request.version == _VERSION_11:
+            old = [
+                converted(
+                    one, fetch_11.PartitionData, without=["diverging_epoch", "current_leader"]
+                )
+                for one in answers
+            ]
+            topic = fetch_11.FetchableTopicResponse(topic=TopicName(TOPIC), partitions=tuple(old))
+            return fetch_11.FetchResponse(
+                throttle_time=NOT_THROTTLED,
+                error_code=code,
+                session_id=i32(session),
+                responses=(topic,) if answers else (),
+            )
         topics = (fetch.FetchableTopicResponse(topic_id=self.topic_id, partitions=tuple(answers)),)
         return fetch.FetchResponse(
             throttle_time=NOT_THROTTLED,
@@ -190,6 +219,24 @@ class FakeSource:
             records=Records(content),
             **more,
         )
+
+    def _epoch_ends(self, request: Request) -> Any:
+        (topic,) = request.message.topics
+        found = []
+        for one in topic.partitions:
+            self.compared.append((one.current_leader_epoch, one.leader_epoch))
+            log = self.logs[one.partition]
+            epoch, end = log.epoch_end or (one.leader_epoch, log.next)
+            found.append(
+                ends.EpochEndOffset(
+                    error_code=ErrorCode.none,
+                    partition=one.partition,
+                    leader_epoch=i32(epoch),
+                    end_offset=i64(end),
+                )
+            )
+        result = ends.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found))
+        return ends.OffsetForLeaderEpochResponse(throttle_time=NOT_THROTTLED, topics=(result,))
 
     def _list(self, request: Request) -> Any:
         (topic,) = request.message.topics

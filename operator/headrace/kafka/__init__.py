@@ -41,12 +41,13 @@ from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.rights import Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import MECHANISMS, protocol
 from headrace.kafka.share_group_admin import SHARE
-from headrace.kafka.topic_admin import Topic
+from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, replaced
 from headrace.kafka.topic_config_admin import TopicConfig
 from headrace.kafka.wire import Committed, NoShareGroups
 
 __all__ = [
     "MECHANISMS",
+    "NO_TOPIC_ID",
     "SHARE",
     "AccessDenied",
     "AclAdmin",
@@ -86,6 +87,7 @@ __all__ = [
     "principal_of",
     "protocol",
     "read_credentials",
+    "replaced",
     "translate",
     "translated",
     "unassign",

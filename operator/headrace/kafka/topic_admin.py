@@ -14,6 +14,18 @@ from headrace.kafka.cluster_admin import ClusterAdmin
 from headrace.kafka.errors import code_of
 from headrace.kafka.racks import read_racks
 
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Id of each topic of a cluster without topic ids (before Kafka 2.8), as the client writes it."""
+
+
+def replaced(known_id: str, found_id: str) -> bool:
+    """Return True if the ids are those of two topics.
+
+    Ids are not comparable where one is missing: before Kafka 2.8, and for a topic whose cluster was
+    upgraded since.
+    """
+    return known_id != found_id and NO_TOPIC_ID not in (known_id, found_id)
+
 
 class Topic(NamedTuple):
     """A topic as a cluster knows it; ``topic_id`` changes when it is deleted and made again."""

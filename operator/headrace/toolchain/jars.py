@@ -2,7 +2,7 @@
 
 import shutil
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -59,33 +59,49 @@ class Jar:
 
 @cache
 def pinned(jar_set: JarSet) -> tuple[Jar, ...]:
-    """The jars of a set, as ``jars.toml`` pins them."""
-    table = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())[jar_set]
-    found = []
-    for coordinates, facts in table.items():
-        group, name, version = coordinates.split(":")
-        found.append(Jar(group, name, version, facts["sha256"], facts["bytes"]))
-    return tuple(found)
+    """Return the jars of a set, as ``jars.toml`` pins them."""
+    return read_pins(files(__package__).joinpath("jars.toml").read_text())[jar_set]
+
+
+def read_pins(text: str) -> dict[str, tuple[Jar, ...]]:
+    """Read the sets of a file such as ``jars.toml``."""
+    found: dict[str, tuple[Jar, ...]] = {}
+    for name, table in tomllib.loads(text).items():
+        pins = []
+        for coordinates, facts in table.items():
+            group, artifact, version = coordinates.split(":")
+            pins.append(Jar(group, artifact, version, facts["sha256"], facts["bytes"]))
+        found[name] = tuple(pins)
+    return found
 
 
 def missing(*jar_sets: JarSet) -> tuple[Jar, ...]:
     """The jars of these sets that are still to be downloaded; a damaged one is among them."""
-    wanted = dict.fromkeys(jar for jar_set in jar_sets for jar in pinned(jar_set))
-    return tuple(jar for jar in wanted if not jar.is_at(jar.path))
+    return _missing(jar for jar_set in jar_sets for jar in pinned(jar_set))
+
+
+def _missing(wanted: Iterable[Jar]) -> tuple[Jar, ...]:
+    return tuple(jar for jar in dict.fromkeys(wanted) if not jar.is_at(jar.path))
 
 
 def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
-    """The files of a set; missing ones are fetched first (by Ivy, on ``java`` or a found one).
+    """Return the files of a set; see ``fetched``."""
+    return fetched(pinned(jar_set), java)
+
+
+def fetched(wanted: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
+    """Return the files of jars; missing ones are fetched first (by Ivy, on ``java`` or a found
+    one).
 
     With all of them there, nothing is downloaded and no JVM is started. Processes that need the
     same jars at once wait for the first of them. Raises Fatal when a jar cannot be had or is not
     what was pinned.
     """
-    if missing(jar_set):
+    if _missing(wanted):
         with file_lock(cache_home() / "jars.lock"):
-            if absent := missing(jar_set):  # another process may have fetched them meanwhile
+            if absent := _missing(wanted):  # another process may have fetched them meanwhile
                 _fetch(absent, java or find_java())
-    return tuple(jar.path for jar in pinned(jar_set))
+    return tuple(jar.path for jar in wanted)
 
 
 def _fetch(absent: Sequence[Jar], java: Java) -> None:

@@ -12,6 +12,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.starts import Start, Starts
 from headrace.connect.topics.losses import recreated_on_source, recreated_on_target
 from headrace.errors import HeadraceError
+from headrace.kafka import replaced
 from headrace.replication import Loss
 
 _SHORTEST_S = 1.0
@@ -68,7 +69,9 @@ class TopicCheck:
         confirmed = {
             at: start
             for at, start in asked.items()
-            if ids[at.topic][0] == start.source_topic_id and at not in losses
+            if ids[at.topic][0]
+            and not replaced(start.source_topic_id, ids[at.topic][0])
+            and at not in losses
         }
         return Checked(losses, confirmed)
 
@@ -96,8 +99,8 @@ class TopicCheck:
         """An absent topic is none that was created again: discovery deals with it."""
         source_id, target_id = ids
         now_ms = self._context.now_ms
-        if source_id and source_id != start.source_topic_id:
+        if source_id and replaced(start.source_topic_id, source_id):
             return recreated_on_source(start.confirmed, now_ms)
-        if target_id and target_id != start.target_topic_id:
+        if target_id and replaced(start.target_topic_id, target_id):
             return recreated_on_target(start.confirmed.target_offset, now_ms)
         return None

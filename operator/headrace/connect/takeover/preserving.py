@@ -9,7 +9,7 @@ from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.takeover.starts import Starts
 from headrace.connect.topics.losses import Found
 from headrace.errors import Fatal, HeadraceError
-from headrace.kafka import TopicConfig
+from headrace.kafka import TopicConfig, replaced
 from headrace.movers import Before, Fencing
 from headrace.replication import Loss, Progress, settings_of_other_offsets
 
@@ -38,7 +38,7 @@ def of_another_kind(
 def begun_again(progress: Progress, found: Found, now_ms: int) -> Progress:
     """What is stored of a copy with its source's offsets, once it is known what there is: where
     the target ends decides, and a topic that was deleted there is copied again."""
-    if progress.target_topic_id != found.target_topic_id:
+    if replaced(progress.target_topic_id, found.target_topic_id):
         last = progress.known_good.target_offset - 1
         lost = Loss(LossCause.TARGET_RECREATED, 0, last, now_ms, action=LossAction.RESTARTED)
         return replace(

@@ -7,7 +7,7 @@ from headrace.api import TopicPartition
 from headrace.connect.runtime.both_clusters import known_topic_ids
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.first_positions import first_positions
-from headrace.kafka import Position
+from headrace.kafka import Position, replaced
 from headrace.replication import Progress
 
 
@@ -44,7 +44,7 @@ def preview_reset(
 
 def _repeated(known: Progress, start: int, ids: tuple[str, str]) -> int:
     """None of a topic that was created again: of the new one nothing is copied yet, or there."""
-    same = (known.source_topic_id, known.target_topic_id) == ids
+    same = not (replaced(known.source_topic_id, ids[0]) or replaced(known.target_topic_id, ids[1]))
     return max(0, known.source_offset - start) if same else 0
 
 

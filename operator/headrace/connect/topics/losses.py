@@ -9,6 +9,7 @@ from headrace.api import (
     OnDataLoss,
 )
 from headrace.errors import Fatal
+from headrace.kafka import replaced
 from headrace.replication import Confirmed, Loss, Progress
 
 _ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
@@ -59,9 +60,9 @@ def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
 
 
 def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
-    if progress.source_topic_id != found.source_topic_id:
+    if replaced(progress.source_topic_id, found.source_topic_id):
         return recreated_on_source(progress.known_good, now_ms)
-    if progress.target_topic_id != found.target_topic_id:
+    if replaced(progress.target_topic_id, found.target_topic_id):
         return recreated_on_target(progress.known_good.target_offset, now_ms)
     return None
 
@@ -90,10 +91,10 @@ def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
     if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
         return replace(loss, cause=LossCause.SOURCE_RECREATED)
     if loss.cause is LossCause.TARGET_TRUNCATED:
-        if progress.target_topic_id != found.target_topic_id:
+        if replaced(progress.target_topic_id, found.target_topic_id):
             return recreated_on_target(loss.last + 1, loss.time_ms)
     elif loss.cause in (LossCause.SOURCE_TRUNCATED, LossCause.SOURCE_DIVERGED):
-        if progress.source_topic_id != found.source_topic_id:
+        if replaced(progress.source_topic_id, found.source_topic_id):
             return recreated_on_source(progress.known_good, loss.time_ms)
         if loss.cause is LossCause.SOURCE_TRUNCATED:
             return replace(loss, last=max(loss.last, found.start - 1))

@@ -19,6 +19,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.deleted_topics import described
 from headrace.connect.topics.made_topics import MadeTopics
 from headrace.errors import HeadraceError
+from headrace.kafka import NO_TOPIC_ID
 from headrace.logs import get_logger
 from headrace.replication import MadeTopic
 
@@ -128,7 +129,7 @@ class TopicDeletion:
         same = {
             name: one
             for name, one in absent.items()
-            if name in there and there[name].topic_id == one.topic_id
+            if name in there and there[name].topic_id == one.topic_id != NO_TOPIC_ID
         }
         self._topics.forget(absent.keys() - same.keys())
         return same

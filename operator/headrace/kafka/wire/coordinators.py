@@ -56,7 +56,7 @@ async def at_coordinators(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) 
 async def find_coordinators(
     connection: Connection, kind: i8, keys: Collection[str]
 ) -> list[Coordinator]:
-    """Ask a broker for the coordinators of groups or transactional ids."""
+    """Query the coordinators of groups or transactional ids."""
     if connection.version(FIND_COORDINATOR) >= _SEVERAL_AT_ONCE:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
         return list((await connection.send(call(request, FindCoordinatorResponse))).coordinators)

@@ -1,9 +1,9 @@
 """Requests and responses as bytes. The schemas and the writer are kio's.
 
 Each request is spoken in a range of versions (``SPOKEN``). A connection uses the newest one that
-its broker serves too. Callers build requests and read responses in the newest version: an older one
-is converted here, field by field. The oldest versions are those of Kafka 2.4, and the newest ones
-those that have something that replication needs. EndTxn stays below 5, whose brokers raise the
+its broker also serves. Callers build requests and read responses in the newest version: an older
+one is converted here, field by field. The oldest versions are those of Kafka 2.4, and the newest
+ones those that have something that replication needs. EndTxn stays below 5, whose brokers raise the
 producer epoch with each transaction (KIP-890).
 """
 
@@ -208,8 +208,9 @@ def call(request: Any, response: type[A], *, without: Collection[str] = ()) -> C
 def converted(message: Any, schema: Callable[..., A], *, without: Collection[str] = ()) -> A:
     """Return a message of another version of the same schema."""
     values: dict[str, Any] = {}
+    old: Any = type(message)
     new: Any = schema
-    for name, entry, empty in _shared(type(message), new):
+    for name, entry, empty in _shared(old, new):
         if entry is not None:
             value = getattr(message, name)
             if isinstance(value, tuple):
@@ -218,7 +219,7 @@ def converted(message: Any, schema: Callable[..., A], *, without: Collection[str
                 values[name] = None if value is None else converted(value, entry, without=without)
         else:
             values[name] = getattr(message, name, empty)
-    for name, default in _dropped(type(message), new):
+    for name, default in _dropped(old, new):
         if name not in without and getattr(message, name) not in (default, None):
             raise TypeError(f"{new.__name__} has no {name} in this version")
     return schema(**values)
@@ -229,14 +230,17 @@ _EMPTY = {"uuid": None, "bool": False, "string": ""}
 
 @cache
 def _shared(old: type, new: type) -> list[tuple[str, type | None, Any]]:
-    """List the fields that a message of ``new`` needs: its name, the class of its entries, and what
-    it is where ``old`` lacks it."""
+    """List the fields that a message of ``new`` needs.
+
+    Each has its name, the class of its entries, and its value where ``old`` lacks it.
+    """
     known = {one.name for one in fields(cast(Any, old))}
     found: list[tuple[str, type | None, Any]] = []
     for one in fields(cast(Any, new)):
         kind: Any = entry_type(one)
+        entry: Any = kind if is_dataclass(kind) else None
         if one.name in known:
-            found.append((one.name, kind if is_dataclass(kind) else None, None))
+            found.append((one.name, entry, None))
         elif one.default is MISSING:
             found.append((one.name, None, _EMPTY[one.metadata["kafka_type"]]))
     return found

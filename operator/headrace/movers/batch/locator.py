@@ -79,7 +79,7 @@ class Locator:
             start(self._find_leaders()).then(self._searched)
 
     def compare(self, sources: Sequence[SourcePartition]) -> None:
-        """Compare their logs with what was read of them, and let them rest until that is done.
+        """Compare their logs with what was read of them, and pause them until then.
 
         A broker that speaks an older Fetch than version 12 does not do that by itself.
         """
@@ -101,7 +101,7 @@ class Locator:
                 self._away(answers.failed[source.at])
                 source.resting = False
                 source.lost_leader()
-            elif end.leader_epoch < 0:  # it knows none that is as old: retention, or truncation
+            elif end.leader_epoch < 0:  # none there is as old: retention, or truncation
                 source.follower = None
                 self.out_of_range(source)
             elif end.leader_epoch < checked or end.end_offset < position:

@@ -242,6 +242,8 @@ class Reader:
             if not sources:
                 broker.busy = False
                 return
+            for source in sources:  # from here on it is that leader's log that is read
+                source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.want() for source in sources}
         much = _RESPONSE_BYTES if broker.behind else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))

@@ -11,6 +11,7 @@ from headrace.kafka.wire import (
     Cluster,
     ProducerIdentity,
     ProducerState,
+    UnsupportedBroker,
     describe_producers,
     list_offsets,
     log_ends,
@@ -45,7 +46,10 @@ async def ends_of(
     stale, which nobody refuses. And the *leader's* end: a high watermark may lie before records
     that the state counts already.
     """
-    states = await describe_producers(target, producers, timeout_s=_LEADER_S)
+    try:
+        states = await describe_producers(target, producers, timeout_s=_LEADER_S)
+    except UnsupportedBroker as error:
+        raise UnsupportedBroker(f"offsets: Preserved is not possible here: {error}") from error
     epochs = {at: _leader_epoch(target, at) for at in producers}
     ends = await log_ends(target, states.found, timeout_s=_LEADER_S)
     found: dict[TopicPartition, End | HeadraceError] = {**states.failed, **ends.failed}

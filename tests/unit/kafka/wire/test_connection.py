@@ -214,7 +214,7 @@ def test_a_request_that_a_broker_lacks_fails_alone(loop: Loop, serve: Serve) -> 
         match=rf"{connection.server} does not serve describe_producers, .* Kafka 2\.8 or newer",
     ):
         connection.send(producers).result()
-    with pytest.raises(UnsupportedBroker, match="serves end_txn in versions 7 to 8, .* 1 to 3"):
+    with pytest.raises(UnsupportedBroker, match=r"serves end_txn in versions 7 to 8, .* 1 to 3"):
         connection.send(end_txn()).result()
     assert connection.closed_by is None
     assert connection.load == 0

@@ -29,6 +29,19 @@ def reading(loop: Loop, source: FakeSource) -> Iterator[Reading]:
     reading.close()
 
 
+@pytest.fixture
+def old_source(serve: Serve) -> FakeSource:
+    """Brokers of Kafka 2.4."""
+    return FakeSource(serve, partitions=3, kafka_2_4=True)
+
+
+@pytest.fixture
+def old_reading(loop: Loop, old_source: FakeSource) -> Iterator[Reading]:
+    reading = Reading(loop, old_source)
+    yield reading
+    reading.close()
+
+
 def asked(message: Any) -> dict[int, int]:
     """Partitions that a request names, with their offsets."""
     return {one.partition: one.fetch_offset for topic in message.topics for one in topic.partitions}
@@ -156,6 +169,69 @@ def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: FakeSou
     gone = reading.problems[0]
     assert isinstance(gone, OffsetGone)
     assert (gone.offset, gone.diverged_at) == (8, 5)
+
+
+def test_old_brokers_are_read_by_topic_names(old_reading: Reading, old_source: FakeSource) -> None:
+    for partition in range(3):
+        old_reading.open(partition)
+    old_source.append(b"a", b"b")
+    old_source.append(b"c", partition=2)
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1)], 2: [(0, 0)]})
+    old_source.append(b"d")
+    old_reading.until(lambda: old_reading.batches[0] == [(0, 1), (2, 2)])
+
+    assert old_reading.problems == {}
+    assert old_source.sessions == 1
+    assert old_source.compared == [], "nothing was read before"
+
+
+def test_a_log_of_an_old_broker_is_compared_after_each_election(
+    old_reading: Reading, old_source: FakeSource
+) -> None:
+    old_source.append(b"a", b"b")
+    old_reading.open(leader_epoch=3)
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1)]})
+    assert old_source.compared == [(4, 3)]
+
+    old_source.led[0] = (2, 6)
+    old_source.brokers[1].drop()
+    old_source.append(b"c")
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1), (2, 2)]})
+
+    read_epoch = 0  # of the batches
+    assert old_source.compared == [(4, 3), (6, read_epoch)]
+
+
+@pytest.mark.parametrize("epoch_end", [(3, 5), (4, 5)])
+def test_a_truncated_log_of_an_old_broker_is_a_problem(
+    old_reading: Reading, old_source: FakeSource, epoch_end: tuple[int, int]
+) -> None:
+    old_source.logs[0].next = 9
+    old_source.logs[0].epoch_end = epoch_end
+    old_reading.open(offset=8, leader_epoch=4)
+
+    old_reading.until(lambda: old_reading.problems)
+
+    gone = old_reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (8, 5)
+    assert f"where its leader epoch {epoch_end[0]} ends" in str(gone)
+    assert old_source.fetches == []
+
+
+def test_an_old_broker_that_knows_no_such_epoch_is_asked_for_its_offsets(
+    old_reading: Reading, old_source: FakeSource
+) -> None:
+    old_source.append(b"a", b"b")
+    for log in old_source.logs.values():
+        log.epoch_end = (-1, -1)
+    old_reading.open(offset=1, leader_epoch=2)
+    old_reading.open(1, offset=7, leader_epoch=2)
+
+    old_reading.until(lambda: old_reading.batches and old_reading.problems)
+
+    assert old_reading.batches == {0: [(0, 1)]}
+    assert "offset 7 is not there" in str(old_reading.problems[1])
 
 
 def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: FakeSource) -> None:
