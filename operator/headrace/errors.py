@@ -12,12 +12,20 @@ class Retriable(HeadraceError):
     """The same attempt may succeed later: a broker that is away, a leader that moved."""
 
 
+class Unreachable(Retriable):
+    """A cluster, its API server, or a run of this machine did not answer."""
+
+
 class Fatal(HeadraceError):
     """Trying again cannot help until somebody changes something."""
 
 
 class InvalidSpec(Fatal):
     """What a person wrote is wrong: a manifest, a flag, an environment variable."""
+
+
+class NotRunning(InvalidSpec):
+    """The flow, test or sandbox that a command names does not run."""
 
 
 class GaveUp(HeadraceError):

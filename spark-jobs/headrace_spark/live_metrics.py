@@ -28,7 +28,7 @@ SLACK = 0.1
 
 _EVENT_S = 0.5
 
-Sink = Callable[[Text], AbstractContextManager[None]]
+Sink = Callable[[Text], AbstractContextManager[object]]
 """Publishes a text, which changes, meanwhile."""
 Name = tuple[bytes, bytes]
 """Producer and number of a message."""
@@ -198,8 +198,8 @@ def _gauge(name: str, words: str, value: int) -> str:
 
 
 def at_port(port: int) -> Sink:
-    """``/metrics`` there, on all addresses."""
-    return partial(served, port)
+    """Return a sink that serves ``/metrics`` on all addresses, as a pod must."""
+    return partial(served, "0.0.0.0", port)
 
 
 def as_events() -> Sink:

@@ -113,7 +113,7 @@ def next_commands(
     return (
         f"export KUBECONFIG={cluster.kubeconfig}",
         f"{kubectl} -n {namespace} get rflow,rtask,mtest",
-        f"{headrace} report load -n {namespace}",
+        f"{headrace} test report load -n {namespace}",
         f"{kubectl} -n {operators} logs {leader}  # the replica that leads",
         "make cluster-down",
     )

@@ -473,7 +473,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         )
         checked.remove("target", denied)
         (failed,) = [one for one in run.units() if one["phase"] == "Failed"]
-        assert main(["restart", failed["name"]]) == 0  # or it waits for two minutes
+        assert main(["task", "restart", failed["name"]]) == 0  # or it waits for two minutes
         wait_until(lambda: arrived(target, copy), until=partial(eq, 20))
         wait_until(run.ready)
     assert "GROUP_AUTHORIZATION_FAILED" not in run.output, "nobody needs rights on a group here"

@@ -142,8 +142,8 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 
 
 def report(*arguments: str) -> dict[str, Any]:
-    """What ``headrace groups`` prints, for programs."""
-    found = printed("groups", *arguments)
+    """What ``headrace flow groups`` prints, for programs."""
+    found = printed("flow", "groups", *arguments)
     assert found["problems"] == []
     return found
 

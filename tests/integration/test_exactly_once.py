@@ -380,7 +380,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
 
 def checkpointed(run: FlowRun) -> int:
     """How many groups have an exact checkpoint for what they have committed."""
-    code, printed = headrace("groups", run.name, "-o", "json")
+    code, printed = headrace("flow", "groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
 

@@ -81,7 +81,7 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
 
         # A controller that puts the state back, as GitOps does, copies nothing.
         produce(spec(east), topic, numbered(10, 1, first=500))
-        assert headrace("resume", name)[0] == 0
+        assert headrace("flow", "resume", name)[0] == 0
         wait_until(lambda: "was failed over" in str(run.status()))
         assert len(positions(west, topic)) == len(log)
         aborted = fail_over(run, "--abort")
@@ -151,7 +151,7 @@ def source_end(run: FlowRun) -> int:
 
 def checkpoints(run: FlowRun) -> int:
     """How many groups have an exact one for what they have committed."""
-    code, printed = headrace("groups", run.name, "-o", "json")
+    code, printed = headrace("flow", "groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
 

@@ -59,7 +59,7 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
             log = positions(here, topic)
             assert delivered_again_and_never(log, due, last, delivered) == (0, 0)
             if turn == 1:
-                code, printed = headrace("reverse", name)
+                code, printed = headrace("flow", "reverse", name)
                 assert (code, "is not failed over" in printed) == (3, True)
                 commit_everywhere(here, groups[6:], topic, log)
             left = places(here, groups)
@@ -104,7 +104,7 @@ def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
         with FlowRun(tmp_path, [back]):
             produce(spec(west), topic, numbered(30, 1, first=BEHIND))
             wait_until(lambda: arrived(spec(east), topic), until=partial(eq, 80))
-            assert headrace("resume", name)[0] == 0
+            assert headrace("flow", "resume", name)[0] == 0
             wait_until(lambda: "was failed over" in str(run.status()))
         there_and_here = [values(positions(one, topic)) for one in (west, east)]
         assert there_and_here[0] == there_and_here[1]

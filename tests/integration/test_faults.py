@@ -143,7 +143,7 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
         before = scene.settle(2)
         victim, other = sorted(set(before.values()), reverse=True)
         (tmp_path / victim).touch()
-        assert main(["scale", "1"]) == 0
+        assert main(["flow", "scale", "1"]) == 0
         task = next(task for task, driver in before.items() if driver == other)
         with pytest.raises(InvalidSpec, match=f"driver {victim} is leaving; there are {other}"):
             scene.ask("move", task=task, driver=victim)
@@ -164,7 +164,7 @@ def test_without_drivers_units_wait(
 ) -> None:
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
-        assert main(["scale", "0"]) == 0
+        assert main(["flow", "scale", "0"]) == 0
         wait_until(lambda: not scene.run.drivers())
         ready = wait_until(
             lambda: scene.run.condition("Ready"),
@@ -173,7 +173,7 @@ def test_without_drivers_units_wait(
         assert ready["status"] == "False"
         assert "driver lost" not in scene.run.output
         assert scene.run.output.count("driver left") == 2
-        assert main(["scale", "2"]) == 0
+        assert main(["flow", "scale", "2"]) == 0
         scene.settle(2)
 
 

@@ -28,14 +28,14 @@ def offsets(cluster: Cluster, group: str) -> dict[int, int]:
 
 
 def shown(run: FlowRun) -> list[tuple[int, int]]:
-    """What is committed, and its lag, of partitions without a note in ``headrace groups``."""
-    groups = printed("groups", run.name)["groups"]
+    """What is committed, and its lag, of partitions without a note in ``headrace flow groups``."""
+    groups = printed("flow", "groups", run.name)["groups"]
     return [(one["committed"], one["lag"]) for one in groups if not one["note"]]
 
 
 def translated(run: FlowRun) -> dict[int, int]:
     """By partition, the target offset of the checkpoint of a run's only group."""
-    groups = printed("groups", run.name)["groups"]
+    groups = printed("flow", "groups", run.name)["groups"]
     return {one["partition"]: one["checkpoint"]["targetOffset"] for one in groups}
 
 
@@ -220,7 +220,7 @@ def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
     flow = applied(name, east, west, f"{name}(-gone)?")
 
     def notes() -> dict[tuple[str, str], str]:
-        found = printed("groups", name)
+        found = printed("flow", "groups", name)
         assert found["problems"] == []
         return {(one["group"], one["topic"]): one["note"] for one in found["groups"]}
 

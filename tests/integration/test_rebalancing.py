@@ -23,7 +23,7 @@ def test_a_planned_move_touches_one_task_only(
         before, epochs = scene.settle(2), scene.epochs()
         task = min(before)
         other = next(driver for driver in before.values() if driver != before[task])
-        assert main(["move", task, other]) == 0
+        assert main(["task", "move", task, other]) == 0
         wait_until(lambda: scene.holders().get(task) == other)
         after = scene.epochs()
         assert {name for name in after if after[name] != epochs[name]} == {task}
@@ -41,13 +41,13 @@ def test_a_restart_and_a_pause(
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
         epochs = scene.epochs()
         task = min(epochs)
-        assert main(["restart", task]) == 0
+        assert main(["task", "restart", task]) == 0
         wait_until(lambda: scene.epochs()[task] > epochs[task])
         scene.settle(2)
 
-        assert main(["pause", scene.run.name]) == 0
+        assert main(["flow", "pause", scene.run.name]) == 0
         wait_until(lambda: {unit.get("phase") for unit in scene.run.units()} == {"Paused"})
-        assert main(["resume", scene.run.name]) == 0
+        assert main(["flow", "resume", scene.run.name]) == 0
         scene.settle(2)
 
 
@@ -62,27 +62,27 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
         def behind() -> set[str]:
             return {unit["name"] for unit in scene.run.units() if unit.get("lagRecords", 0) > 500}
 
-        assert main(["pause", name, f"{name}/0-1"]) == 0
+        assert main(["flow", "pause", name, f"{name}/0-1"]) == 0
         wait_until(behind, until=lambda lag: lag == paused)
         words = f"1 of 1 partitions are paused by spec.pausedPartitions: {name}/0"
         wait_until(
             lambda: scene.run.condition("PartitionsPaused").get("message", ""),
             until=lambda message: words in message,
         )
-        assert main(["resume", name, f"{name}/1"]) == 0
+        assert main(["flow", "resume", name, f"{name}/1"]) == 0
         wait_until(behind, until=lambda lag: lag == {scene.tasks()[0]})
-        assert main(["resume", name, name]) == 0
+        assert main(["flow", "resume", name, name]) == 0
         wait_until(behind, until=lambda lag: not lag)
         assert scene.epochs() == epochs
 
-        assert main(["pause", name, "--stop"]) == 0
+        assert main(["flow", "pause", name, "--stop"]) == 0
         wait_until(
             lambda: scene.run.condition("Ready").get("reason"),
             until=lambda reason: reason == "Stopped",
         )
         assert {unit["driverName"] for unit in scene.run.units()} == {""}
         assert len(scene.run.drivers()) == 2, "they may run other flows"
-        assert main(["resume", name]) == 0
+        assert main(["flow", "resume", name]) == 0
         scene.settle(2)
 
 
@@ -108,10 +108,10 @@ def test_scaling_moves_what_must_move(
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
         before = scene.settle(2)
-        assert main(["scale", "4"]) == 0
+        assert main(["flow", "scale", "4"]) == 0
         four = scene.settle(4)
         assert sum(four[task] != before[task] for task in four) == PARTITIONS // 2
-        assert main(["scale", "1"]) == 0
+        assert main(["flow", "scale", "1"]) == 0
         one = scene.settle(1)
         assert set(one.values()) <= set(before.values())
         wait_until(lambda: len(scene.run.drivers()) == 1)

@@ -1,4 +1,4 @@
-"""``headrace rebuild``: stopped partitions whose offsets are preserved are made again."""
+"""``headrace flow rebuild``: stopped partitions whose offsets are preserved are made again."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Say = Callable[..., str]
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Say:
     def say(*words: str, code: int = 0) -> str:
-        assert main(["rebuild", *words]) == code
+        assert main(["flow", "rebuild", *words]) == code
         printed = capsys.readouterr()
         return " ".join((printed.out + printed.err).split())
 
@@ -81,9 +81,9 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
         def said() -> str:
             return str(run.units())
 
-        wait_until(said, until=lambda text: text.count("headrace rebuild") >= 2)
+        wait_until(said, until=lambda text: text.count("headrace flow rebuild") >= 2)
         # What cannot be done, and what would be done: nothing is changed.
-        assert f"`headrace rebuild {name} {written}` rebuilds all 2 partitions" in say(
+        assert f"`headrace flow rebuild {name} {written}` rebuilds all 2 partitions" in say(
             name, f"{written}/0", "--yes", code=3
         )
         shown = say(name, written, "--dry-run")
@@ -141,7 +141,7 @@ def test_a_flow_of_a_cluster_has_its_copy_made_again(
     produce(spec(east), topic, numbered(100, 2, first=100))
     wait_until(
         lambda: str(resources.flow(name).get("status")),
-        until=lambda status: "headrace rebuild" in status,
+        until=lambda status: "headrace flow rebuild" in status,
     )
     there = ("-n", resources.namespace)
     assert f"topic east.{topic} is deleted" in say(name, topic, "--yes", *there)

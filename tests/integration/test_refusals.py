@@ -62,7 +62,7 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
         assert copied == records[: len(copied)], "what came first, each once, and no more"
         assert len(copied) <= 20_000
         set_topic(spec(west), copy, "message.timestamp.before.max.ms", str(2**62))
-        assert main(["restart", run.units()[0]["name"]]) == 0
+        assert main(["task", "restart", run.units()[0]["name"]]) == 0
         wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 30_000)
         wait_until(run.ready)
     assert read(spec(west), copy)[0] == records
@@ -210,7 +210,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
         copies = partial(read, spec(west), copy)
         wait_until(copies, until=lambda found: found.get(0) == records[:10])
         set_topic(spec(west), dead, "max.message.bytes", "1000000")
-        assert main(["restart", run.units()[0]["name"]]) == 0
+        assert main(["task", "restart", run.units()[0]["name"]]) == 0
         wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 19)
         wait_until(run.ready)
     assert read(spec(west), copy)[0] == records[:10] + records[11:]

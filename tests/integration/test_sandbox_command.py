@@ -56,14 +56,16 @@ def test_from_up_to_down() -> None:
         assert absent.stdout == ""
         assert "Waiting for topic orders on west" in absent.stderr
 
-        assert "broker 1 of cluster west is frozen" in _headrace("freeze", "west").stdout
+        assert "broker 1 of cluster west is frozen" in _headrace("broker", "freeze", "west").stdout
         assert "1 up, frozen: 1" in _headrace("status").stdout
-        assert _headrace("thaw", "west:1").stdout == "broker 1 of cluster west goes on.\n"
+        assert (
+            _headrace("broker", "thaw", "west:1").stdout == "broker 1 of cluster west continues.\n"
+        )
         assert _headrace("status").stdout == shown
         for arguments, sentence in (
-            (("freeze", "west:2"), "cluster west has no broker 2: it has 1 to 1"),
-            (("freeze", "west:x"), "after the ':' goes a broker's number, as in west:1"),
-            (("thaw", "north"), "has no cluster north (it has east, west)"),
+            (("broker", "freeze", "west:2"), "cluster west has no broker 2: it has 1 to 1"),
+            (("broker", "freeze", "west:x"), "after the ':' goes a broker's number, as in west:1"),
+            (("broker", "thaw", "north"), "has no cluster north (it has east, west)"),
         ):
             assert sentence in _headrace(*arguments, exit_code=Exit.USAGE).stderr
 

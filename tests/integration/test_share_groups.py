@@ -83,7 +83,7 @@ def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
             lambda: said_of_groups(run).endswith("1 set, 1 not, as consumers there have committed")
         )
         assert start(west, used, copy) == expected
-        shown = {one["group"]: one for one in printed("groups", name)["groups"]}
+        shown = {one["group"]: one for one in printed("flow", "groups", name)["groups"]}
         assert [(one["targetCommitted"], one["lag"]) for _, one in sorted(shown.items())] == [
             (second, 0),
             (expected, 0),

@@ -125,7 +125,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             drivers = {unit["driverName"] for unit in wait_until(run.settled)}
             (connector,) = wait_until(lambda: run.units("SourceConnector"))
             (other,) = drivers - {connector["driverName"]}
-            assert main(["move", connector["name"], other]) == 0
+            assert main(["task", "move", connector["name"], other]) == 0
             wait_until(
                 lambda: [unit["driverName"] for unit in run.units("SourceConnector")],
                 until=partial(eq, [other]),

@@ -77,7 +77,7 @@ def test_standbys_are_shown(
         both = {unit["driverName"] for unit in units.values()}
         assert all({u["driverName"], *u["standbys"]} == both for u in units.values())
         capsys.readouterr()
-        assert main(["tasks", scene.run.name]) == 0
+        assert main(["task", "list", scene.run.name]) == 0
         shown = {
             line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines()
         }

@@ -49,7 +49,7 @@ def headrace(*words: str) -> tuple[int, str]:
 
 
 def mm2(verb: str, *words: str) -> dict[str, Any]:
-    """``headrace import mm2`` or ``export mm2``, which does it."""
+    """``headrace flow import mm2`` or ``export mm2``, which does it."""
     code, printed = headrace(verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
@@ -103,7 +103,7 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     said = answers()
                     file = tmp_path / f"{name}.yaml"
                     FlowRun.write(file, [flow])
-                    code, printed = headrace("import", "mm2", "-f", str(file))
+                    code, printed = headrace("flow", "import", "mm2", "-f", str(file))
                     assert (code, "group east-mm2 on" in printed) == (1, True), printed
                     mirror.send_signal(signal.SIGTERM)
                     mirror.wait(60)
@@ -120,9 +120,9 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0])
                     assert not_lower(answers(), said)
                     said = answers()
-                    code, printed = headrace("export", "mm2", name)
+                    code, printed = headrace("flow", "export", "mm2", name)
                     assert (code, "is not stopped" in printed) == (3, True), printed
-                    assert headrace("pause", "--stop", name)[0] == 0
+                    assert headrace("flow", "pause", "--stop", name)[0] == 0
                     wait_until(lambda: not any(u["driverName"] for u in run.units()))
                     mm2("export", name)
                 done = compare(read(spec(east), topic), read(spec(west), copy))
@@ -133,7 +133,7 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     wait_until(copied_more)
                 assert not_lower(answers(), said)
                 before = {n: len(found) for n, found in read(spec(west), copy).items()}
-                code, printed = headrace("import", "mm2", "-f", str(file))
+                code, printed = headrace("flow", "import", "mm2", "-f", str(file))
                 assert (code, "--again" in printed) == (3, True), printed
                 imported = ("-f", str(file), "--again")
                 dry_run = ("import", "mm2", *imported, "--dry-run")  # its worker is missed first
@@ -142,7 +142,7 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
             doubled = sum(before[n] - again[n] for n in again)
             with FlowRun(tmp_path, [flow]) as run:
                 wait_until(run.status)
-                assert headrace("resume", name)[0] == 0, "it was stopped by the command"
+                assert headrace("flow", "resume", name)[0] == 0, "it was stopped by the command"
                 more = arrived(spec(east), topic) + doubled - 1
                 wait_until(copied_more)
                 done = compare(read(spec(east), topic), read(spec(west), copy))

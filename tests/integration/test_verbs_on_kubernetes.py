@@ -1,5 +1,6 @@
-"""``headrace tasks``, ``restart`` ... about the flows of a cluster. No operator runs here."""
+"""Commands about the flows of a cluster. No operator runs here."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,7 @@ def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def say(resources: Resources, capsys: pytest.CaptureFixture[str]) -> Say:
-    """``say("tasks", code=0)``: what a command about the namespace prints."""
+    """``say("task", "list", code=0)``: what a command about the namespace prints."""
 
     def run(*command: str, code: int = 0, name: str = "headrace") -> str:
         assert main([*command, "-n", resources.namespace], name) == code
@@ -80,81 +81,113 @@ def make_driver(resources: Resources, name: str) -> None:
 
 
 def test_what_there_is(say: Say) -> None:
-    rows = say("tasks").splitlines()
+    rows = say("task", "list").splitlines()
     assert rows[0].split()[:3] == ["TASK", "STATE", "DRIVER"]
     assert rows[1].split()[:4] == [TASK, "Running", "driver-1", "12"]
     shown = yaml.safe_load(say("status", "orders", "-o", "yaml"))
     assert shown["status"]["units"][0]["name"] == TASK
     assert say("status").splitlines()[0].split()[:3] == ["FLOW", "READY", "REASON"]
-    assert yaml.safe_load(say("describe", TASK))["spec"]["driverName"] == "driver-1"
-    assert TASK in say("tasks", name="kubectl headrace")
+    assert yaml.safe_load(say("task", "describe", TASK))["spec"]["driverName"] == "driver-1"
+    assert TASK in say("task", "list", name="kubectl headrace")
+    assert say("status", "-o", "name") == "replicationflow/orders\n"
+    assert say("task", "list", "-o", "name") == f"replicationtask/{TASK}\n"
+
+
+def test_all_namespaces_are_listed_with_theirs(
+    say: Say, resources: Resources, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = f"{resources.namespace}-2"
+    resources.kubectl("create", "namespace", other)
+    resources.api_server.apply(FLOW, namespace=other)
+    try:
+        assert main(["status", "orders", "-A", "-o", "wide"]) == 0
+        header, *rows = capsys.readouterr().out.splitlines()
+        assert header.split()[:2] == ["NAMESPACE", "FLOW"]
+        listed = {tuple(row.split()[:2]) for row in rows}
+        assert {(resources.namespace, "orders"), (other, "orders")} <= listed
+        assert main(["task", "list", "orders", "-A", "-o", "json"]) == 0
+        units = json.loads(capsys.readouterr().out)
+        assert (resources.namespace, TASK) in {(one["namespace"], one["name"]) for one in units}
+        assert main(["status", "-A", "-n", other]) == 3
+    finally:
+        resources.kubectl("delete", "namespace", other, "--wait=false")
 
 
 def test_a_wish_about_a_task_is_an_annotation(say: Say, resources: Resources) -> None:
     before = task(resources)["spec"]
-    assert say("move", TASK, "nonsense", code=3).endswith(
+    assert say("task", "move", TASK, "nonsense", code=3).endswith(
         "flow orders has no driver nonsense; it has none\n"
     )
     assert "headrace.dev/move-to" not in task(resources)["metadata"]["annotations"]
     make_driver(resources, "driver-2")
-    said = say("move", TASK, "nonsense", code=3)
+    said = say("task", "move", TASK, "nonsense", code=3)
     assert said.endswith("flow orders has no driver nonsense; it has driver-2\n")
-    assert say("move", TASK, "driver-2") == f"{TASK} moves from driver-1 to driver-2.\n"
+    assert say("task", "move", TASK, "driver-2") == f"{TASK} moves from driver-1 to driver-2.\n"
     assert task(resources)["metadata"]["annotations"]["headrace.dev/move-to"] == "driver-2"
-    assert say("restart", TASK) == f"{TASK} is restarted on driver-1.\n"
+    assert say("task", "restart", TASK) == f"{TASK} is restarted on driver-1.\n"
     assert "headrace.dev/restart" in task(resources)["metadata"]["annotations"]
     assert task(resources)["spec"] == before
 
 
 def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None:
-    assert say("pause", "orders").startswith("orders is paused")
+    assert say("flow", "pause", "orders").startswith("orders is paused")
     assert resources.flow("orders")["spec"]["state"] == "Paused"
-    assert "orders is paused already" in say("pause", "orders", code=3)
-    say("resume", "orders")
+    assert "orders is paused already" in say("flow", "pause", "orders")
+    say("flow", "resume", "orders")
     assert resources.flow("orders")["spec"]["state"] == "Running"
-    say("pause", "--stop", "orders")
+    say("flow", "pause", "--stop", "orders")
     assert resources.flow("orders")["spec"]["state"] == "Stopped"
-    assert "orders/0-1 of orders is paused" in say("pause", "orders", "orders/0-1")
-    say("pause", "orders", "payments")
+    assert "orders/0-1 of orders is paused" in say("flow", "pause", "orders", "orders/0-1")
+    say("flow", "pause", "orders", "payments")
     assert resources.flow("orders")["spec"]["pausedPartitions"] == [
         {"topic": "orders", "partitions": "0-1"},
         {"topic": "payments"},
     ]
-    assert "is paused as a whole" in say("resume", "orders", "payments/1", code=3)
-    output = say("resume", "orders", "payments")
+    assert "is paused as a whole" in say("flow", "resume", "orders", "payments/1", code=3)
+    output = say("flow", "resume", "orders", "payments")
     assert "Still paused, by spec.pausedPartitions: orders/0-1." in output
     assert "But spec.state is Stopped" in output
-    say("resume", "orders", "orders")
+    say("flow", "resume", "orders", "orders")
     assert not resources.flow("orders")["spec"].get("pausedPartitions")
-    say("resume", "orders")
-    assert say("scale", "4") == "2 -> 4 drivers.\n"
-    assert "there are 4 drivers already" in say("scale", "4", code=3)
+    say("flow", "resume", "orders")
+    assert say("flow", "scale", "4") == "2 -> 4 drivers.\n"
+    assert "There are 4 drivers already" in say("flow", "scale", "4")
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 
 
 def test_a_reset_is_an_annotation_of_the_flow(say: Say, resources: Resources) -> None:
     before = resources.flow("orders")
-    assert say("reset", "orders", "orders/1-2").startswith("orders/1-2 of orders: reset.")
-    say("reset", "orders", "orders/2")
+    assert say("flow", "reset", "orders", "orders/1-2").startswith("orders/1-2 of orders: reset.")
+    say("flow", "reset", "orders", "orders/2")
     after = resources.flow("orders")
     (first, second) = after["metadata"]["annotations"]["headrace.dev/reset"].split()
     assert (first.split("@")[0], second.split("@")[0]) == ("orders/1", "orders/2")
     assert first.split("@")[1] < second.split("@")[1]
     assert after["spec"] == before["spec"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
-    assert "of orders it copies 0-3" in say("reset", "orders", "orders/4", code=3)
-    assert "does not copy topic order; it copies orders" in say("reset", "orders", "order", code=3)
-    assert "there is no ReplicationFlow nothing" in say("reset", "nothing", "orders", code=3)
+    assert "of orders it copies 0-3" in say("flow", "reset", "orders", "orders/4", code=3)
+    assert "does not copy topic order; it copies orders" in say(
+        "flow", "reset", "orders", "order", code=3
+    )
+    assert "there is no ReplicationFlow nothing" in say(
+        "flow", "reset", "nothing", "orders", code=3
+    )
 
 
 def test_what_is_not_there_is_said(say: Say, resources: Resources) -> None:
-    assert "no flow has a task nothing-0; there are: orders" in say("describe", "nothing-0", code=3)
-    assert "flow orders has no task orders-nothing; it has orders-source-task-0" in say(
-        "restart", "orders-nothing", code=3
+    assert "no flow has a task nothing-0; there are: orders" in say(
+        "task", "describe", "nothing-0", code=3
     )
-    assert "there is no ReplicationFlow payments in namespace" in say("pause", "payments", code=3)
+    assert "flow orders has no task orders-nothing; it has orders-source-task-0" in say(
+        "task", "restart", "orders-nothing", code=3
+    )
+    assert "there is no ReplicationFlow payments in namespace" in say(
+        "flow", "pause", "payments", code=3
+    )
     resources.kubectl("delete", "rflow/orders")
-    assert f"there is no ReplicationFlow in namespace {resources.namespace}" in say("tasks", code=3)
+    assert f"there is no ReplicationFlow in namespace {resources.namespace}" in say(
+        "task", "list", code=4
+    )
 
 
 def test_a_kubeconfig_that_is_none_is_named(
@@ -162,18 +195,20 @@ def test_a_kubeconfig_that_is_none_is_named(
 ) -> None:
     nowhere = tmp_path_factory.mktemp("nowhere") / "config"
     monkeypatch.setenv("KUBECONFIG", str(nowhere))
-    assert f"kubeconfig {nowhere} cannot be used" in say("tasks", code=3)
+    assert f"there is no kubeconfig {nowhere}" in say("task", "list", code=3)
 
 
 def test_groups_are_asked_for_at_the_brokers_of_the_flow(say: Say) -> None:
-    assert "west (127.0.0.1:2)" in say("groups", "orders", code=1)
-    assert "there is no ReplicationFlow nothing" in say("groups", "nothing", code=3)
+    assert "west (127.0.0.1:2)" in say("flow", "groups", "orders", code=4)
+    assert "there is no ReplicationFlow nothing" in say("flow", "groups", "nothing", code=3)
 
 
 def test_what_is_rebuilt_has_preserved_offsets(say: Say, resources: Resources) -> None:
     before = resources.flow("orders")
-    assert "has offsets: Translated" in say("rebuild", "orders", "orders/1", "--yes", code=3)
-    assert "of orders it copies 0-3" in say("rebuild", "orders", "orders/4", code=3)
+    assert "has offsets: Translated" in say(
+        "flow", "rebuild", "orders", "orders/1", "--yes", code=3
+    )
+    assert "of orders it copies 0-3" in say("flow", "rebuild", "orders", "orders/4", code=3)
     after = resources.flow("orders")
     assert (after["spec"], after["metadata"].get("annotations")) == (
         before["spec"],

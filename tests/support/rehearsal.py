@@ -58,7 +58,7 @@ def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
 def reverse(*flow: str) -> tuple[dict[str, Any], str]:
     """The manifest of the flow back, and what is said beside it. ``flow``: its name, or ``-f`` and
     its manifest's file."""
-    command = [sys.executable, "-m", "headrace", "reverse", *flow]
+    command = [sys.executable, "-m", "headrace", "flow", "reverse", *flow]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout), done.stderr

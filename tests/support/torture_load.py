@@ -12,7 +12,7 @@ from support.random_log import RandomLog, wire_client
 
 from headrace.sandbox import Cluster
 
-_STOPPED = re.compile("`headrace rebuild`")
+_STOPPED = re.compile("`headrace flow rebuild`")
 _COUNTS = (1, 1, 2, 10, 30)
 """Of the records of a batch: when it is aborted, each of them is a marker on the target."""
 

@@ -3,7 +3,9 @@
 Read as kubectl reads them: keys are text, and so are moments.
 """
 
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,22 @@ class Document:
         return self.lines[path]
 
 
+STANDARD_INPUT = Path("-")
+"""Name of standard input among the manifest files."""
+
+
+@cache
+def _standard_input() -> str:
+    """Return the text on standard input, also when a run reads its manifests again."""
+    return sys.stdin.buffer.read().decode()
+
+
 def read(file: Path) -> tuple[list[Document], list[Mistake]]:
     """The documents of ``file`` and what is wrong with it as YAML; empty documents are left out."""
     documents: list[Document] = []
     mistakes: list[Mistake] = []
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _standard_input() if file == STANDARD_INPUT else file.read_text(encoding="utf-8")
     except OSError as error:
         return [], [Mistake(file, None, (), f"cannot be read: {error.strerror}")]
     except UnicodeDecodeError:

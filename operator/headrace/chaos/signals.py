@@ -52,7 +52,7 @@ def build_container(pod: Object, arguments: Sequence[str]) -> Object:
         "name": f"chaos-{len(pod['spec'].get('ephemeralContainers') or ())}",
         "image": driver["image"],
         "imagePullPolicy": driver.get("imagePullPolicy", "IfNotPresent"),
-        "command": ["headrace", "signal"],
+        "command": ["headrace", "test", "signal"],
         "args": [f"--driver={pod['metadata']['name']}", *arguments],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": driver.get("securityContext", {}),

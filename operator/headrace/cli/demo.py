@@ -1,4 +1,4 @@
-"""``headrace demo``: two clusters, a flow, a mirror test, a killed driver, a verdict."""
+"""``headrace demo``: two Kafka clusters, a flow, a mirror test with a killed driver, a verdict."""
 
 import json
 import signal
@@ -26,21 +26,33 @@ _KILL_WINDOW_PERCENT = (30, 70)
 
 
 @click.command()
-@click.option("--messages", type=click.IntRange(min=1_000), default=1_000_000, show_default=True)
-@click.option("--keep", is_flag=True, help="Leave the clusters and the flow running.")
+@click.option(
+    "--messages",
+    type=click.IntRange(min=1_000),
+    default=1_000_000,
+    show_default=True,
+    metavar="NUMBER",
+    help="Number of test messages.",
+)
+@click.option("--keep", is_flag=True, help="Clusters and flow stay, until `sandbox down demo`.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
     default=Path("headrace-reports") / _NAME,
     show_default=True,
+    metavar="DIR",
     help="Folder of the report.",
 )
 def command(messages: int, keep: bool, report: Path) -> int:
-    """Replicate between two real Kafka clusters on this machine, and prove it.
+    """Replicate between two real Kafka clusters on this machine, and prove that nothing is lost.
 
-    Starts the clusters `east` and `west`, a flow with two drivers and a mirror test over 3 topics
-    of 8 partitions; kills a driver half way; prints the verdict, which is Passed when no message is
-    missing or there twice, and where the report is.
+    The demo starts the clusters `east` and `west`, a flow with two drivers, and a mirror test with
+    3 topics of 8 partitions. It kills a driver in the middle of the test. At the end it prints the
+    verdict, which is Passed if no message is missing or duplicated, and the path of the report.
+
+    Examples:
+      headrace demo
+      headrace demo --messages 100000 --keep
     """
     logs.configure("WARNING")
     console = Console(stderr=True, highlight=False)
@@ -174,7 +186,7 @@ def _next_commands(sandbox: Sandbox) -> str:
     name, headrace = sandbox.name, own_command()
     return (
         "Left running. Next:\n"
-        f"  {headrace} dashboard {_NAME}\n"
+        f"  {headrace} flow dashboard {_NAME}\n"
         f"  echo hello | {headrace} sandbox produce {_NAME}-hello --sandbox {name}\n"
         f"  {headrace} sandbox consume east.{_NAME}-hello --from-beginning --max-messages 1 "
         f"--sandbox {name}\n"

@@ -1,4 +1,4 @@
-"""``headrace driver``: one driver process, started by the herder or as a pod."""
+"""``headrace driver``: a driver process, which a run or a pod starts."""
 
 import faulthandler
 import socket
@@ -15,23 +15,55 @@ from headrace.driver import collect_regularly, run_driver
 
 
 @click.command(hidden=True)
-@click.option("--name", required=True, help="Of the driver; the pod's name.")
-@click.option("--link", type=int, help="Standalone: file descriptor of the line to the herder.")
-@click.option("--incarnation", default=lambda: uuid.uuid4().hex[:12], help="Standalone: this life.")
-@click.option("--lease", type=float, default=6.0, help="Standalone: seconds until it is lost.")
-@click.option("--flow", help="As a pod: the ReplicationFlow that it serves.")
-@click.option("--namespace", default="default", help="Of the pod and its flow.")
-@click.option("--pod-uid", "uid", help="The driver's Lease is deleted with the pod of this uid.")
-@click.option("--pod-ip", "ip", default="0.0.0.0", help="Where probes and /metrics are answered.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8080, help="Where, too.")
-@click.option("--rack", envvar="HEADRACE_RACK", default="", help="Where it runs, such as a zone.")
-@click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
+@click.option(
+    "--name", required=True, metavar="DRIVER", help="Name of the driver; in a cluster, of its pod."
+)
+@click.option(
+    "--link", type=int, metavar="FD", help="File descriptor of the socket to the run (standalone)."
+)
+@click.option(
+    "--incarnation",
+    default=lambda: uuid.uuid4().hex[:12],
+    metavar="ID",
+    help="Id of this start (standalone).",
+)
+@click.option(
+    "--lease",
+    type=float,
+    default=6.0,
+    metavar="SECONDS",
+    help="Time until the driver counts as lost (standalone).",
+)
+@click.option("--flow", metavar="FLOW", help="ReplicationFlow of the pod.")
+@click.option(
+    "--namespace", default="default", metavar="NAMESPACE", help="Namespace of the pod and its flow."
+)
+@click.option(
+    "--pod-uid", "uid", metavar="UID", help="Uid of the pod, with which its Lease is deleted."
+)
+@click.option(
+    "--pod-ip", "ip", default="0.0.0.0", metavar="ADDRESS", help="Address of probes and /metrics."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8080,
+    metavar="PORT",
+    help="Port of probes and /metrics.",
+)
+@click.option(
+    "--rack", envvar="HEADRACE_RACK", default="", metavar="RACK", help="Rack or zone of the driver."
+)
+@click.option(
+    "--secrets", type=click.Path(path_type=Path), metavar="DIR", help="Folder of Secrets."
+)
 @click.option(
     "--stop-timeout",
     "stop_timeout_s",
     type=float,
     default=20.0,
-    help="Seconds to hand over after TERM, of the pod's grace period.",
+    metavar="SECONDS",
+    help="Time for the handover after TERM, of the pod's grace period, in seconds.",
 )
 @log_format_option
 def command(
@@ -45,7 +77,10 @@ def command(
     log_format: str,
     **pod: Any,
 ) -> None:
-    """Host the units that are assigned: with --link by a herder, with --flow by the operator."""
+    """Run the units that are assigned to this driver.
+
+    With --link a run assigns them, with --flow the operator.
+    """
     logs.configure(format=log_format)
     follow_signal()
     faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log

@@ -1,140 +1,173 @@
-"""Entry point: finds the command, turns every error into one sentence and an exit code."""
+"""Entry point: finds the command, and turns every error into a sentence and an exit code."""
 
 import gc
 import importlib
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import click
+from click.shell_completion import CompletionItem
 
 from headrace import __version__
+from headrace.cli.commands import COMMANDS, NOUNS, Command, Noun, extra_of, new_name
+from headrace.cli.screen.cluster_options import PLUG_IN, is_plug_in
 from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
-COMMANDS = {
-    "demo": "real brokers on this machine, a flow, a mirror test, a verdict",
-    "validate": "check manifests and say every mistake",
-    "check": "check that clusters have the rights and settings that flows need",
-    "run": "run replication flows on this machine",
-    "status": "print the status of running flows",
-    "tasks": "list the connectors and tasks of running flows",
-    "describe": "print everything about a task",
-    "restart": "restart a task",
-    "move": "move a task to another driver",
-    "pause": "let a flow rest",
-    "resume": "go on with a paused flow",
-    "reset": "copy partitions again from the start",
-    "rebuild": "delete a copy with preserved offsets, and make it again",
-    "groups": "show where consumer groups would go on at the target",
-    "failover": "go on at the target: drain, stop, fence, set the groups",
-    "reverse": "the flow back, after a fail-over",
-    "import": "go on where a MirrorMaker 2 stopped",
-    "export": "let a MirrorMaker 2 go on where a flow stopped",
-    "scale": "change the number of drivers of a run",
-    "dashboard": "open the dashboard of a run in a browser",
-    "verify": "run a mirror test and give a verdict",
-    "compare-mirrors": "MirrorMaker 2 and headrace through the same experiments",
-    "end-load": "end the load of a mirror test, and judge what was sent",
-    "report": "open the report of a mirror test of a cluster",
-    "sandbox": "real Kafka clusters on this machine",
-    "operator": "reconcile the objects of a Kubernetes cluster",
-}
-HIDDEN = {"driver", "chaos", "rehearse", "signal"}  # started by headrace, not by people
-_FLOW_VERBS = ("status", "tasks", "describe", "restart", "move", "pause", "resume", "scale")
-_ASK_BROKERS = ("check", "reset", "rebuild", "groups", "failover", "reverse")
-_PLACES = {
-    **{verb: f"flow.flow_verbs:{verb}" for verb in _FLOW_VERBS},
-    **{verb: f"flow.{verb}" for verb in _ASK_BROKERS},
-    "import": "flow.mirror_maker:import_",
-    "export": "flow.mirror_maker:export",
-    "dashboard": "flow.dashboard",
-    **{name: f"mirror_test.{name}" for name in ("verify", "report", "chaos", "rehearse")},
-    "end-load": "mirror_test.end_load",
-    "compare-mirrors": "compare.compare_mirrors",
-    "sandbox": "sandbox.sandbox",
-    "signal": "screen.signal",
-}
-"""Where a command is, if not in the module of its name: its module, and its name there."""
-EXTRAS = {
-    "verify": "spark",
-    "report": "operator,spark",
-    "compare-mirrors": "spark,sandbox",
-    "sandbox": "sandbox",
-    "demo": "sandbox",
-    "operator": "operator",
-    "chaos": "operator",
-    "rehearse": "operator",
-}
-"""The extra of the distribution that a command needs; ``driver`` where none is named."""
+_NOT_JOINED = "\b"
+"""Line that click demands before a paragraph whose lines it keeps."""
+_COMPLETION = "Shell completion, for bash, zsh and fish: headrace completion --help"
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when it is called: ``headrace --help`` loads no Kafka client."""
+    """Commands whose modules are imported when they are called.
+
+    ``headrace --help`` loads no Kafka client.
+    """
+
+    def __init__(self, entries: Mapping[str, Command | Noun], **attributes: object) -> None:
+        super().__init__(**attributes)  # type: ignore[arg-type]
+        self._entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, as help lists them."""
-        return list(COMMANDS)
+        """Return the names that help and completion list."""
+        return [
+            name
+            for name, entry in self._entries.items()
+            if not entry.hidden and (entry.for_cluster or not is_plug_in(ctx))
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one."""
-        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
+        """Import and return a command, or return None if there is none of this name."""
+        entry = self._entries.get(cmd_name)
+        if entry is None:
             return None
-        module, _, name = _PLACES.get(cmd_name, cmd_name).partition(":")
-        gc.disable()  # modules leave no garbage, and to look for some is a tenth of a start
+        if is_plug_in(ctx) and not (entry.for_cluster or entry.hidden):
+            path = " ".join((*ctx.command_path.split()[2:], cmd_name))
+            raise InvalidSpec(
+                f"`{path}` does not act on a Kubernetes cluster: type `headrace {path}`"
+            )
+        if isinstance(entry, Noun):
+            return _noun(cmd_name, entry)
+        module, _, name = entry.place.partition(":")
+        gc.disable()  # modules leave no garbage, and a collection costs a tenth of the start
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
-        except ModuleNotFoundError as error:
-            extra = EXTRAS.get(cmd_name, "driver")
-            raise InvalidSpec(
-                f"`headrace {cmd_name}` needs the package {error.name}, which is not installed: "
-                f"pip install 'headrace[{extra}]'"
-            ) from error
         finally:
             gc.enable()
-        command: click.Command = getattr(found, name or "command")
+        command: click.Command = getattr(found, name)
+        command.hidden = entry.hidden
+        _keep_lines_of_examples(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the lists of commands and of groups."""
+        names = self.list_commands(ctx)
+        sections = {
+            "Commands": [name for name in names if name not in NOUNS],
+            "Groups of commands": [name for name in names if name in NOUNS],
+        }
+        for title, listed in sections.items():
+            if listed:
+                with formatter.section(title):
+                    formatter.write_dl([(name, self._entries[name].summary) for name in listed])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, without importing any."""
+        found = [
+            CompletionItem(name, help=self._entries[name].summary)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _keep_lines_of_examples(command: click.Command) -> None:
+    """Keep the lines of examples in help texts, which click would join."""
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _keep_lines_of_examples(one)
+    marked = f"\n\n{_NOT_JOINED}\nExamples:\n"
+    text = inspect.cleandoc(command.help or "")
+    command.help = text.replace("\n\nExamples:\n", marked)
+
+
+def _noun(name: str, noun: Noun) -> LazyGroup:
+    return LazyGroup(noun.commands, name=name, help=noun.description, short_help=noun.summary)
+
+
 @click.version_option(__version__, prog_name="headrace")
-def group() -> None:
-    """Kafka replication flows, and proof that nothing was lost, doubled or reordered."""
+def _group() -> None:
+    """Copy Kafka topics between clusters, and prove that the copies are right.
+
+    Examples:
+      headrace demo
+      headrace run flow.yaml
+      headrace status
+    """
+
+
+group = click.command(
+    cls=LazyGroup,
+    entries=COMMANDS,
+    name="headrace",
+    epilog=_COMPLETION,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)(_group)
+_keep_lines_of_examples(group)
 
 
 def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
     """Run one command and return its exit code (``cli/screen/exits.py``)."""
+    words = tuple(sys.argv[1:] if argv is None else argv)
+    if renamed := new_name(words):
+        old, new = renamed
+        click.echo(f"{name}: `{name} {old}` is now `{name} {new}`", err=True)
+        return Exit.USAGE
     try:
-        result = group.main(args=argv, prog_name=name, standalone_mode=False)
+        result = group.main(args=words, prog_name=name, standalone_mode=False)
     except click.exceptions.Abort:
         return 130  # Ctrl-C where a command has nothing to finish: the shell's own convention
-    except click.ClickException as error:
-        error.show()
-        return Exit.USAGE
-    except HeadraceError as error:
-        click.echo(f"headrace: {error}", err=True)
-        return exit_for(error)
-    except OSError as error:
-        # A full disk, a file without rights: nothing that a report of ours could correct.
-        _say(f"headrace: {from_exception(error)}")
-        return Exit.FAILED
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
-        # A defect of headrace: a developer gets the trace, a user gets a message.
-        if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
-            traceback.print_exc()
-        click.echo(
-            f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)",
-            err=True,
-        )
-        return Exit.FAILED
+        return _report(error, name, words)
     return int(result or 0)
+
+
+def _report(error: Exception, name: str, words: Sequence[str]) -> Exit:
+    """Print an error as a sentence and return its exit code."""
+    match error:
+        case click.ClickException():
+            error.show()
+            return Exit.USAGE
+        case HeadraceError():
+            _say(f"headrace: {error}")
+            return exit_for(error)
+        case OSError():
+            # A full disk, or a file without permissions: no report of a defect could correct it.
+            _say(f"headrace: {from_exception(error)}")
+            return Exit.FAILED
+        case ModuleNotFoundError() if extra := extra_of(error.name or ""):
+            _say(f"headrace: {_missing(error.name or '', extra, name, words)}")
+            return Exit.USAGE
+        case _:
+            # A defect of headrace: a developer gets the trace, a user gets a message.
+            if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
+                traceback.print_exception(error)
+            _say(f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)")
+            return Exit.FAILED
+
+
+def _missing(package: str, extra: str, name: str, words: Sequence[str]) -> str:
+    command = " ".join((name, *words[: 2 if words and words[0] in NOUNS else 1]))
+    return (
+        f"`{command}` needs the package {package}, which is not installed. It comes with the extra "
+        f"`{extra}` of headrace: install headrace again with it, as in `pip install '.[{extra}]'` "
+        "in a clone"
+    )
 
 
 def _say(sentence: str) -> None:
@@ -143,10 +176,10 @@ def _say(sentence: str) -> None:
 
 
 def entry() -> None:
-    """What the console script calls."""
+    """Run the console script."""
     sys.exit(main())
 
 
 def kubectl_entry() -> None:
-    """As a plug-in of kubectl: ``kubectl headrace tasks`` is about the flows of its cluster."""
-    sys.exit(main(name="kubectl headrace"))
+    """Run as a plug-in of kubectl, whose commands act on the flows of a cluster."""
+    sys.exit(main(name=PLUG_IN))

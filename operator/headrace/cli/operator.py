@@ -1,4 +1,4 @@
-"""``headrace operator``: reconciles the objects of a Kubernetes cluster."""
+"""``headrace operator``: reconciles flows and mirror tests of a Kubernetes cluster."""
 
 import asyncio
 import os
@@ -29,37 +29,57 @@ _Defaults = TypeVar("_Defaults", bound=Model)
 
 @click.command()
 @click.option(
-    "--namespace", "namespaces", multiple=True, help="Whose flows and mirror tests; repeatable."
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Namespace to serve. Repeatable.",
 )
-@click.option("--all-namespaces", is_flag=True, help="Those of all namespaces.")
+@click.option("--all-namespaces", is_flag=True, help="All namespaces.")
 @click.option(
     "--selector",
     default="",
-    help="Labels of the flows and mirror tests that it reconciles, as for kubectl -l: for a second "
-    "operator beside the first. [default: all]",
+    metavar="SELECTOR",
+    help="Labels of the flows and mirror tests to reconcile, as for kubectl -l. It lets two "
+    "operators share a cluster. [default: all]",
 )
 @click.option(
     "--identity",
     default=lambda: os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
     show_default="$POD_NAME, else host and process",
+    metavar="NAME",
     help="Name of this replica.",
 )
 @click.option(
     "--lease-namespace",
     default=lambda: os.environ.get("POD_NAMESPACE"),
     show_default="$POD_NAMESPACE, else the first --namespace, else default",
-    help="Where the Lease lies by which one of the replicas leads.",
+    metavar="NAMESPACE",
+    help="Namespace of the Lease of the leader.",
 )
-@click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
-@click.option("--pod-ip", "ip", show_default="all addresses", help="Where the port below answers.")
 @click.option(
-    "--port", default=8080, show_default=True, help="Of /healthz, /readyz and /metrics; 0: any."
+    "--lease", default=LEASE, show_default=True, metavar="NAME", help="Name of the Lease."
+)
+@click.option(
+    "--pod-ip",
+    "ip",
+    show_default="all addresses",
+    metavar="ADDRESS",
+    help="Address of /healthz, /readyz and /metrics.",
+)
+@click.option(
+    "--port",
+    default=8080,
+    show_default=True,
+    metavar="PORT",
+    help="Port of /healthz, /readyz and /metrics; 0 for any free port.",
 )
 @click.option(
     "--driver-image",
     default=f"headrace:{__version__}",
     show_default=True,
     envvar="HEADRACE_DRIVER_IMAGE",
+    metavar="IMAGE",
     help="Image of the drivers, and of the Jobs of spec.chaos and spec.rehearsal.",
 )
 @click.option(
@@ -67,6 +87,7 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     default=f"headrace-spark:{__version__}",
     show_default=True,
     envvar="HEADRACE_SPARK_IMAGE",
+    metavar="IMAGE",
     help="Image of the MirrorTests' Spark jobs.",
 )
 @click.option(
@@ -74,63 +95,67 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="So many flows may replace their drivers at a time; 0: all.",
+    metavar="NUMBER",
+    help="Number of flows that may replace their drivers at a time; 0 for all.",
 )
 @click.option(
     "--driver-defaults",
     default="{}",
-    help="JSON: resources, env and podTemplate of all drivers, as in spec.drivers of a flow, which "
+    metavar="JSON",
+    help="Resources, env and podTemplate of all drivers, as in spec.drivers of a flow, which "
     "overrides them. [default: none]",
 )
 @click.option(
     "--spark-defaults",
     default="{}",
-    help="JSON: imagePullPolicy, driver and executor of all mirror tests, as in spec.spark of a "
-    "test, and their podTemplate; a test overrides them. [default: none]",
+    metavar="JSON",
+    help="Defaults of imagePullPolicy, driver and executor of all mirror tests, as in spec.spark "
+    "of a test, and their podTemplate; a test overrides them. [default: none]",
 )
-@click.option(
-    "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
-)
+@click.option("--network-policy", is_flag=True, help="NetworkPolicy for each flow's drivers.")
 @click.option(
     "--chaos-role",
+    metavar="ROLE",
     help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
     "there. [default: tests with spec.chaos are refused]",
 )
 @click.option(
     "--rehearsal-role",
+    metavar="ROLE",
     help="Role of the Jobs that carry out spec.rehearsal, as above. [default: tests with "
     "spec.rehearsal are refused]",
 )
 @click.option(
     "--executor-role",
+    metavar="ROLE",
     help="Role of the mirror tests' Spark drivers, which make executors: a ClusterRole; with "
     "--namespace a Role there. [default: one for each test, of the operator's own rights]",
 )
 @click.option(
     "--no-mirror-tests",
     is_flag=True,
-    help="Leave mirror tests alone; then no rights on them, Jobs and ConfigMaps are needed.",
+    help="No mirror tests; permissions on them, on Jobs and on ConfigMaps are not needed.",
 )
 @click.option(
     "--no-custom-spark-image",
     is_flag=True,
-    help="Refuse mirror tests with spec.spark.image.",
+    help="Refusal of mirror tests with spec.spark.image.",
 )
 @click.option(
     "--test-network-policy",
     is_flag=True,
-    help="Make a NetworkPolicy for each mirror test's pods of Spark.",
+    help="NetworkPolicy for each mirror test's pods of Spark.",
 )
 @click.option(
     "--refuse-tests-in",
     metavar="NAMESPACE",
-    help="Refuse the mirror tests of this namespace: the operator's own, of which a pod could take "
-    "the operator's token.",
+    help="Namespace whose mirror tests are refused: the operator's own, where a pod could use the "
+    "operator's token.",
 )
 @click.option(
     "--check",
     is_flag=True,
-    help="Run no operator: say whether one with these options leads and sees what it has to.",
+    help="Check only: whether an operator with these options leads and sees its objects.",
 )
 @log_format_option
 def command(
@@ -159,7 +184,11 @@ def command(
     check: bool,
     log_format: str,
 ) -> None:
-    """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
+    """Reconcile flows and mirror tests of a Kubernetes cluster.
+
+    The API server is found by KUBECONFIG, or in a pod by its ServiceAccount. The Helm chart starts
+    this command.
+    """
     if bool(namespaces) is all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure(format=log_format)

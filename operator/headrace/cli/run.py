@@ -1,4 +1,4 @@
-"""``headrace run``: the flows of some manifests, on this machine."""
+"""``headrace run``: runs the flows of manifests on this machine."""
 
 import asyncio
 import json
@@ -20,6 +20,8 @@ from headrace.api import Manifest, ReplicationFlow
 from headrace.cli.run_end import watch
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.log_options import log_format_option
+from headrace.cli.screen.manifest_option import manifest_options
+from headrace.cli.screen.metrics_options import metrics_options
 from headrace.cli.screen.secrets_folder import (
     OF_A_RUN,
     rewrite_secrets,
@@ -42,25 +44,27 @@ _LOG_BYTES = 50 << 20
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@manifest_options
 @click.option(
     "--drivers",
     type=click.IntRange(min=1),
-    help="Driver processes, shared by all flows. [default: the largest spec.drivers.replicas]",
+    metavar="NUMBER",
+    help="Number of driver processes, shared by all flows. "
+    "[default: the largest spec.drivers.replicas]",
 )
 @click.option(
     "--rack",
     "racks",
     multiple=True,
     metavar="RACK",
-    help="Where this machine is, such as a zone: the source is read there where that is possible. "
-    "Repeat it to try several: drivers get them in turn.",
+    help="Rack or zone of this machine. Records are read from replicas in this rack if possible. "
+    "Repeatable: the drivers get the racks in turn.",
 )
 @secrets_option(OF_A_RUN)
 @click.option(
     "--until-caught-up",
     is_flag=True,
-    help="Stop when all that was on the source at the start is on the target.",
+    help="End when all records that the source had at the start are on the target.",
 )
 @click.option(
     "--timeout",
@@ -68,32 +72,29 @@ _LOG_BYTES = 50 << 20
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --until-caught-up: give up when nothing moved for so long.",
+    help="Time limit without progress for --until-caught-up, in seconds.",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Serve a dashboard, /metrics, /healthz and /readyz there; 0: any port.",
-)
-@click.option(
-    "--metrics-address",
-    default="127.0.0.1",
-    show_default=True,
-    help="Of which of this machine's addresses; 0.0.0.0: all.",
-)
+@metrics_options("the dashboard, /metrics, /healthz and /readyz")
 @log_format_option
 def command(files: Sequence[Path], **options: Any) -> int:
-    """Run the ReplicationFlows in FILES until Ctrl-C.
+    """Run the ReplicationFlows in FILE until Ctrl-C.
 
-    Data survives any end of this command, kill -9 included: the next run goes on where it stopped.
-    HUP reads FILES again; USR1 logs everything, and again not.
+    Progress is stored on the target. After any end of this command, kill -9 included, the next run
+    resumes there. The signal HUP makes it read the manifests again. USR1 turns DEBUG logs on and
+    off.
+
+    Examples:
+      headrace run flow.yaml
+      headrace run -f flows/ --drivers 4 --metrics-port 9404
+      headrace run flow.yaml --until-caught-up
+      headrace sandbox flow 'orders.*' | headrace run -f -
     """
     return _run_files(ManifestFiles(files), Options(**options))
 
 
 @dataclass(frozen=True)
 class Options:
-    """Of the command line."""
+    """Options of the command line."""
 
     drivers: int | None
     racks: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""``headrace validate``: says every mistake in manifests."""
+"""``headrace validate``: lists every mistake in manifests."""
 
 from pathlib import Path
 
@@ -6,16 +6,22 @@ import click
 
 from headrace.api import InvalidManifest, load
 from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.manifest_option import manifest_options
 from headrace.standalone.refusals import refusals
 
 
 @click.command
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@manifest_options
 def command(files: tuple[Path, ...]) -> Exit:
-    """Check manifests: YAML FILES, or folders of them.
+    """Check the manifests in FILE and list every mistake.
 
-    Prints each mistake with its file, line and field, and ends with 3; or a line for each object,
-    and ends with 0. What it accepts, `headrace run` accepts.
+    A mistake is printed with its file, line and field, and the exit code is 3. Without a mistake, a
+    line is printed for each object. `headrace run` accepts what this command accepts.
+
+    Examples:
+      headrace validate flow.yaml
+      headrace validate -f flows/
+      cat flow.yaml | headrace validate -f -
     """
     try:
         manifest = load(files)

@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, InvalidSpec, Retriable, from_exception
+from headrace.errors import (
+    HeadraceError,
+    InvalidSpec,
+    NotRunning,
+    Retriable,
+    Unreachable,
+    from_exception,
+)
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -50,9 +57,13 @@ def running_flows() -> list[str]:
 def request(
     flow: str, command: str, timeout_s: float = _TIMEOUT_S, **arguments: Any
 ) -> dict[str, Any]:
-    """Ask a running flow; raises ``InvalidSpec`` when none of this name runs, or it refuses.
+    """Send a request to a running flow and return its answer.
 
-    ``Retriable`` when it could not answer.
+    Raises:
+        NotRunning: No flow of this name runs here.
+        Unreachable: The run did not answer.
+        InvalidSpec: The run refused the request.
+        Retriable: The run could not do it now.
     """
     path = socket_path(flow)
     with socket.socket(socket.AF_UNIX) as line:
@@ -60,7 +71,7 @@ def request(
         try:
             line.connect(os.fspath(path))
         except OSError:
-            raise InvalidSpec(
+            raise NotRunning(
                 f"flow {flow} is not running here (no answer at {path}): start it with "
                 f"`headrace run FILE`, as the same user; running now: "
                 f"{', '.join(running_flows()) or 'none'}"
@@ -70,11 +81,11 @@ def request(
             with line.makefile("rb") as lines:
                 answer = json.loads(lines.readline() or b"{}")
         except (OSError, json.JSONDecodeError) as error:
-            raise Retriable(f"flow {flow} did not answer {command} at {path}: {error}") from error
+            raise Unreachable(f"flow {flow} did not answer {command} at {path}: {error}") from error
     if "error" in answer:
         raise Retriable(answer["error"]) if answer.get("later") else InvalidSpec(answer["error"])
     if "answer" not in answer:
-        raise Retriable(f"flow {flow} ended before it answered {command}")
+        raise Unreachable(f"flow {flow} ended before it answered {command}")
     result: dict[str, Any] = answer["answer"]
     return result
 

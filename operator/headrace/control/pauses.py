@@ -1,4 +1,4 @@
-"""What ``headrace pause`` and ``resume`` do to ``spec.pausedPartitions``; pure."""
+"""What ``headrace flow pause`` and ``resume`` do to ``spec.pausedPartitions``; pure."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What ``headrace reset`` asks of a flow; pure."""
+"""What ``headrace flow reset`` asks of a flow; pure."""
 
 from collections.abc import Iterable
 from typing import Any

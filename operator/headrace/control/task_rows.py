@@ -48,7 +48,7 @@ def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], fl
 
 
 def task_row(task: ReplicationTask) -> Answer:
-    """A row of ``headrace tasks``."""
+    """A row of ``headrace task list``."""
     return {
         "name": task.metadata.name,
         "type": str(task.spec.type),

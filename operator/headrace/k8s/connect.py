@@ -49,7 +49,16 @@ async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
 
 
 async def connect_by_file(who: str, files: str, context: str | None = None) -> Client:
-    """By kubeconfig files, joined by ``:`` as in ``KUBECONFIG``. Raises ``InvalidSpec``."""
+    """Connect by kubeconfig files, joined by ``:`` as in ``KUBECONFIG``.
+
+    Raises:
+        InvalidSpec: No file exists, or one of them cannot be used.
+    """
+    if not any(Path(file).expanduser().exists() for file in files.split(":") if file):
+        raise InvalidSpec(
+            f"there is no kubeconfig {files}, and no other way to find the Kubernetes cluster: set "
+            "KUBECONFIG to a kubeconfig file"
+        )
     settings = Configuration()
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]

@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
 from headrace.k8s.kinds import Kind
 
 
-class Unavailable(Retriable):
-    """The API server does not answer, or says that it is not able to."""
+class Unavailable(Unreachable):
+    """The API server does not answer, or reports that it cannot."""
 
 
 class NotFound(HeadraceError):

@@ -10,12 +10,11 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Unreachable
 from headrace.kafka.errors import (
     AuthenticationFailed,
     TlsFailed,
     TokenUnavailable,
-    Unreachable,
     words,
 )
 from headrace.kafka.listeners import (

@@ -7,11 +7,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.api import Reason
-from headrace.errors import Fatal, HeadraceError, Retriable
-
-
-class Unreachable(Retriable):
-    """No broker answered."""
+from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
 
 
 class AccessDenied(Retriable):

@@ -94,7 +94,7 @@ class TopicAdmin(ClusterAdmin):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic (a flow only with ``spec.topicDeletion``; `headrace rebuild`)."""
+        """Delete a topic, for ``spec.topicDeletion`` and `headrace flow rebuild`."""
         client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
         futures = self._requests.call(
@@ -103,7 +103,7 @@ class TopicAdmin(ClusterAdmin):
         self._requests.result(tried, futures[name])
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """What lies before these offsets, each at most the high watermark (`headrace rebuild`)."""
+        """Delete the records before these offsets, each at most the high watermark."""
         client = self._requests.client
         tried = f"delete records of {self.name}"
         wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in before.items()]

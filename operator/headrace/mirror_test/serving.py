@@ -17,9 +17,12 @@ Text = Callable[[], str]
 
 
 @contextmanager
-def served(port: int, text: Text) -> Iterator[None]:
-    """``text`` at ``/metrics`` of all addresses, meanwhile. Raises ``InvalidSpec`` when the
-    port is not free."""
+def served(address: str, port: int, text: Text) -> Iterator[int]:
+    """Serve ``text`` at ``/metrics`` while the block runs, and yield the port.
+
+    Raises:
+        InvalidSpec: The port is not free, or the address is none of this machine.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -37,14 +40,17 @@ def served(port: int, text: Text) -> Iterator[None]:
             """Not one line a scrape."""
 
     try:
-        server = ThreadingHTTPServer(("", port), Handler)
+        server = ThreadingHTTPServer((address, port), Handler)
     except (OSError, OverflowError) as error:
         why = from_exception(error) if isinstance(error, OSError) else "no port has this number"
-        raise InvalidSpec(f"--metrics-port {port}: cannot serve metrics there: {why}") from error
+        raise InvalidSpec(
+            f"cannot serve metrics on port {port} of {address}: {why}. Change --metrics-port or "
+            "--metrics-address"
+        ) from error
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
-        yield
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()

@@ -309,7 +309,7 @@ class ProgressLog:
                 why = (
                     f"the progress of {key.topic}-{key.partition}, {where} on {self._admin.name}, "
                     f"cannot be read ({error}): run the version of headrace that wrote it, or "
-                    "reset the partition (`headrace reset`): it is copied from spec.startFrom on"
+                    "reset the partition (`headrace flow reset`): it is copied from spec.startFrom"
                 )
                 self._unreadable[key] = time_ms, why
                 log.error("unreadable progress", why=why)

@@ -1,4 +1,4 @@
-"""Experiments side by side: what ``headrace compare-mirrors`` writes, as a page and as Markdown."""
+"""The page and the Markdown table that ``headrace test compare-mirrors`` writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Several results beside each other: what ``headrace verify --compare`` shows."""
+"""Several results beside each other: what ``headrace test compare`` shows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

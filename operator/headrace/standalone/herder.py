@@ -181,7 +181,7 @@ class StandaloneHerder:
         self._placement.request()
 
     def pause(self, flow: str, **fields: Any) -> None:
-        """The same for what ``headrace pause`` changes, which is kept for the next run."""
+        """The same for what ``headrace flow pause`` changes, which is kept for the next run."""
         known = self._flows[flow]
         spec = known.spec.model_copy(update=fields)
         self.before_pause(known.model_copy(update={"spec": spec}))

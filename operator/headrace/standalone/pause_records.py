@@ -1,4 +1,4 @@
-"""What ``headrace pause`` changed, kept in files: it counts in the next run, too.
+"""What ``headrace flow pause`` changed, kept in files: it counts in the next run, too.
 
 By kubectl's rule for a field that was changed by hand: it stays until the manifest changes it.
 """
@@ -40,7 +40,7 @@ class PauseRecords:
             log.error("record of pauses ignored", file=str(self._file(declared)), why=str(error))
             return declared
         if fields:
-            log.warning("as `headrace pause` or `resume` left it", flow=declared.metadata.name)
+            log.warning("as `headrace flow pause` or `resume` left it", flow=declared.metadata.name)
         return declared.model_copy(update={"spec": declared.spec.model_copy(update=fields)})
 
     def record(self, declared: ReplicationFlow, running: ReplicationFlow) -> None:

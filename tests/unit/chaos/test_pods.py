@@ -145,7 +145,7 @@ def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(
     ((kind, name, patch, subresource),) = api.patches
     assert (kind, name, subresource) == ("Pod", "b", "ephemeralcontainers")
     (added,) = patch["spec"]["ephemeralContainers"]
-    assert (added["command"], added["args"]) == (["headrace", "signal"], ["--driver=b"])
+    assert (added["command"], added["args"]) == (["headrace", "test", "signal"], ["--driver=b"])
     assert not injection.recovered()
     api.takes("task-1", "b")  # the same pod again: its container was started anew
     assert not injection.recovered()

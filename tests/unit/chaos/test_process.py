@@ -37,7 +37,7 @@ def proc(folder: Path, **lines: list[str]) -> Path:
     ],
 )
 def test_the_driver_is_known_by_its_command(tmp_path: Path, words: list[str]) -> None:
-    pause, ours = ["/pause"], ["python", "headrace", "signal", "--driver=orders-1"]
+    pause, ours = ["/pause"], ["python", "headrace", "test", "signal", "--driver=orders-1"]
     another = ["headrace", "driver", "--name=orders-2"]
     found = proc(tmp_path, _1=pause, _3=another, _7=words, _12=ours)
     assert find_driver("orders-1", found) == 7

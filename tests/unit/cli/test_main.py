@@ -7,16 +7,18 @@ import pytest
 
 from headrace.cli.main import main
 from headrace.cli.screen.exits import Exit, exit_for
-from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
+from headrace.errors import Fatal, GaveUp, InvalidSpec, NotRunning, Retriable, Unreachable
 
 
 def test_errors_have_their_exit_codes() -> None:
-    codes = {error: exit_for(error("x")) for error in (Fatal, Retriable, GaveUp, InvalidSpec)}
-    assert codes == {
+    errors = (Fatal, Retriable, GaveUp, InvalidSpec, NotRunning, Unreachable)
+    assert {error: exit_for(error("x")) for error in errors} == {
         Fatal: Exit.FAILED,
         Retriable: Exit.FAILED,
         GaveUp: Exit.INCONCLUSIVE,
         InvalidSpec: Exit.USAGE,
+        NotRunning: Exit.UNREACHABLE,
+        Unreachable: Exit.UNREACHABLE,
     }
 
 
@@ -35,8 +37,8 @@ def test_a_missing_extra_is_a_sentence(
         monkeypatch.delitem(sys.modules, name)
     assert main(["sandbox", "status"]) == 3
     errors = capsys.readouterr().err
-    assert "needs the package psutil" in errors
-    assert "pip install 'headrace[sandbox]'" in errors
+    assert "`headrace sandbox status` needs the package psutil" in errors
+    assert "the extra `spark` of headrace" in errors
 
 
 def test_a_file_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

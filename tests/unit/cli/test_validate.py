@@ -151,7 +151,7 @@ def test_they_agree_on_whatever_is_written(fields: dict[str, object]) -> None:
 
 def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == Exit.USAGE
-    assert "Missing argument 'FILES...'" in capsys.readouterr().err
+    assert "name a manifest: FILE or -f FILE" in capsys.readouterr().err
 
 
 def keeping_names(name: str, source: str, target: str, include: str) -> str:

@@ -1,4 +1,4 @@
-"""Which partitions ``headrace reset`` means."""
+"""Which partitions ``headrace flow reset`` means."""
 
 from typing import Any
 

@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from headrace.api import ClusterAccess, Mover, Reason, ReplicationFlow
-from headrace.errors import Retriable
-from headrace.kafka.errors import Unreachable
+from headrace.errors import Retriable, Unreachable
 from headrace.kafka.wire import UnsupportedBroker
 from headrace.movers import Choice, choose
 from headrace.movers.batch.requirements import NoTransactions

@@ -231,7 +231,7 @@ def write_of_a_later_version(scene: Scene) -> None:
 
 def test_progress_of_a_later_version_is_an_error_and_not_absent(scene: Scene) -> None:
     write_of_a_later_version(scene)
-    with pytest.raises(Fatal, match=r"orders-0, record 0 of .* version 9, .*`headrace reset`"):
+    with pytest.raises(Fatal, match=r"orders-0, record 0 of .* version 9, .*`headrace flow reset`"):
         scene.read()
 
 

@@ -145,7 +145,7 @@ def test_the_command_prints_where_it_is_when_there_is_no_browser(
     monkeypatch.setattr(control, "running_flows", lambda: ["orders", "payments"])
     monkeypatch.setattr(control, "request", lambda *_: {"url": "http://127.0.0.1:9404/"})
     monkeypatch.setattr(webbrowser, "open", lambda _: False)
-    assert main(["dashboard"]) == 0
+    assert main(["flow", "dashboard"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "http://127.0.0.1:9404/"
     assert "ssh -L 9404:127.0.0.1:9404 " in lines[1]

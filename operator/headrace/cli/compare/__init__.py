@@ -1,1 +1,1 @@
-"""`headrace compare-mirrors`: MirrorMaker 2 and headrace through the same experiments."""
+"""`headrace test compare-mirrors`: MirrorMaker 2 and headrace through the same experiments."""

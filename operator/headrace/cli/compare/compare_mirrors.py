@@ -1,4 +1,4 @@
-"""``headrace compare-mirrors``: MirrorMaker 2 and headrace through the same experiments."""
+"""``headrace test compare-mirrors``: MirrorMaker 2 and headrace through the same experiments."""
 
 import json
 import os
@@ -41,37 +41,47 @@ _ALL = tuple(experiment.name for experiment in EXPERIMENTS)
     "chosen",
     multiple=True,
     type=click.Choice(_ALL),
-    help="Only this one; may be repeated. [default: all but packet-loss]",
+    metavar="NAME",
+    help=f"Experiment: {', '.join(_ALL)}. Repeatable. [default: all but packet-loss]",
 )
 @click.option(
     "--mirror",
     "mirrors",
     multiple=True,
     type=click.Choice(tuple(_MIRRORS)),
-    help="Only this one; of the other the reports that are in the folder count. [default: both]",
+    metavar="NAME",
+    help=f"Mirror to run: {' or '.join(_MIRRORS)}. The table takes the other's results from the "
+    "folder of reports. Repeatable. [default: both]",
 )
 @click.option(
     "--together",
     is_flag=True,
-    help="All experiments in one load, one fault after the other: quicker, but what is wrong in "
-    "the end is that of all.",
+    help="All experiments in one load, one fault after the other. This is quicker, but the "
+    "verdict is about all of them.",
 )
 @click.option(
     "--rate",
     type=click.IntRange(min=10),
     default=500,
     show_default=True,
-    help="Messages a second, to each of two topics.",
+    metavar="NUMBER",
+    help="Messages per second to each of two topics.",
 )
 @click.option(
-    "--brokers", type=click.IntRange(1, 9), default=3, show_default=True, help="Of each cluster."
+    "--brokers",
+    type=click.IntRange(1, 9),
+    default=3,
+    show_default=True,
+    metavar="NUMBER",
+    help="Number of brokers of each cluster.",
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("headrace-reports") / _NAME,
     show_default=True,
-    help="Folder of the reports; those of other experiments that are there go into the table, too.",
+    metavar="DIR",
+    help="Folder of the reports. The table also contains earlier results of this folder.",
 )
 def command(  # noqa: PLR0917 - click gives them by name
     chosen: tuple[str, ...],
@@ -81,12 +91,18 @@ def command(  # noqa: PLR0917 - click gives them by name
     brokers: int,
     report: Path,
 ) -> int:
-    """Take a real MirrorMaker 2 and headrace through kafka-mirror-tester's experiments, one after
-    the other, on the same clusters of this machine, each judged by a mirror test.
+    """Compare a real MirrorMaker 2 and headrace in kafka-mirror-tester's experiments.
 
-    Writes comparison.html and comparison.md. It takes two minutes for each experiment and mirror,
-    and seven where MirrorMaker 2 waits for a worker that is gone. packet-loss needs root, and
-    affects all of this machine: name it to have it.
+    The experiments run one after the other on clusters of this machine. A mirror test judges each
+    of them. The results are written to comparison.html and comparison.md.
+
+    An experiment takes about two minutes for each mirror. It takes seven if MirrorMaker 2 waits for
+    a lost worker. packet-loss needs root and affects the whole machine, so it runs only if it is
+    named.
+
+    Examples:
+      headrace test compare-mirrors
+      headrace test compare-mirrors --experiment kill-worker --mirror headrace
     """
     logs.configure("WARNING")
     experiments = [

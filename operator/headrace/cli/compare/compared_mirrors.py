@@ -1,4 +1,4 @@
-"""The mirrors that ``headrace compare-mirrors`` compares, as processes between two clusters."""
+"""Mirrors that ``headrace test compare-mirrors`` compares, as processes of this machine."""
 
 import re
 import signal
@@ -27,7 +27,7 @@ _HEADRACE = [sys.executable, "-m", "headrace"]
 
 def scale_words(flow: str) -> list[str]:
     """Of the command that adds a driver."""
-    return ["scale", str(WORKERS + 1), flow]
+    return ["flow", "scale", str(WORKERS + 1), flow]
 
 
 def node_words(sandbox: str, settings: Mapping[str, str]) -> list[str]:

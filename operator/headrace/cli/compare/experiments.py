@@ -1,4 +1,4 @@
-"""The experiments of ``headrace compare-mirrors``: kafka-mirror-tester's table, row by row.
+"""The experiments of ``headrace test compare-mirrors``: kafka-mirror-tester's table, row by row.
 
 Each is the load and the steps of chaos of one MirrorTest. The steps are only such as ``headrace
 verify`` can do to anybody's mirror, so that both mirrors are treated, and judged, alike.

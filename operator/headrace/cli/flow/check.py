@@ -1,4 +1,4 @@
-"""``headrace check``: whether the clusters of a manifest's flows have what these need."""
+"""``headrace check``: checks that the clusters have what the flows of a manifest need."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ import click
 from headrace.api import load
 from headrace.cli.flow.flow_access import open_context
 from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.manifest_option import manifest_options
 from headrace.cli.screen.output import output_option, show
 from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.screen.tables import show_findings
@@ -18,28 +19,38 @@ from headrace.errors import InvalidSpec
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
-@secrets_option("The Secrets of the clusters, DIR/<name>/<key>; else those of FILE.")
+@manifest_options
+@secrets_option("Folder of Secrets, DIR/<name>/<key>, instead of Secret documents.")
 @output_option
-def command(file: Path, secrets: Path | None, output: str | None) -> Exit:
-    """Check that both clusters have what the flows of FILE need.
+def command(files: tuple[Path, ...], secrets: Path | None, output: str) -> Exit:
+    """Check that both clusters have what the flows in FILE need.
 
-    A line for each right, setting and version: ok, warning (the flow carries out its spec, but not
-    under all circumstances) or missing (it cannot do some of what its spec asks); below, the
-    commands that correct it. It asks the brokers, from here, and changes nothing. It ends with 1
-    when something is missing.
+    The table has a line for each permission, setting and version. The result is ok, warning (the
+    flow works, but not in all circumstances) or missing (the flow cannot do all that its spec
+    says). The commands that correct it follow. The exit code is 1 if something is missing.
+
+    The command contacts the brokers from this machine and changes nothing.
+
+    Examples:
+      headrace check flow.yaml
+      headrace check -f flows/ --secrets secrets -o json
     """
-    manifest = load([file])
+    manifest = load(files)
     if not manifest.flows:
-        raise InvalidSpec(f"{file} holds no ReplicationFlow")
+        raise InvalidSpec(f"there is no ReplicationFlow in {', '.join(map(str, files))}")
     found: dict[str, list[Finding]] = {}
     with secrets_folder(secrets, manifest.secrets) as folder:
         for flow in manifest.flows:
             with open_context(flow, folder) as context:
                 found[flow.metadata.name] = check_flow(context)
-    show([_document(name, each) for name, each in found.items()], output, show_findings)
+    documents = [_document(name, each) for name, each in found.items()]
+    show(documents, output, show_findings, _names)
     missing = any(one.outcome is Outcome.MISSING for each in found.values() for one in each)
     return Exit.FAILED if missing else Exit.OK
+
+
+def _names(documents: Sequence[dict[str, Any]]) -> list[str]:
+    return [f"replicationflow/{one['flow']}" for one in documents]
 
 
 def _document(flow: str, findings: Sequence[Finding]) -> dict[str, Any]:

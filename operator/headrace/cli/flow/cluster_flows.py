@@ -1,11 +1,11 @@
-"""The flows of a Kubernetes namespace: the API server is asked what a ``headrace run`` is.
+"""The flows of a Kubernetes namespace, or of all namespaces.
 
 Commands write ``spec`` and the three annotations that operator and drivers act on, nothing else.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -24,53 +24,100 @@ from headrace.api import (
 from headrace.control.pauses import answer_pauses, change_pauses
 from headrace.control.resets import answer_resets, change_resets
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
-from headrace.errors import InvalidSpec
-from headrace.k8s import FLOW, POD, TASK, Client, Conflict, Forbidden, connect_as_kubectl, parse
+from headrace.errors import InvalidSpec, NotRunning
+from headrace.k8s import (
+    FLOW,
+    POD,
+    TASK,
+    Client,
+    Conflict,
+    Forbidden,
+    Object,
+    connect_as_kubectl,
+    parse,
+)
 
 Answer = dict[str, Any]
 T = TypeVar("T")
 
 
 @contextmanager
-def open_cluster(namespace: str | None, context: str | None) -> Iterator["ClusterFlows"]:
-    """By kubectl's rules: ``KUBECONFIG``, else ``~/.kube/config``; its namespace by default."""
+def open_cluster(
+    namespace: str | None, context: str | None, *, everywhere: bool = False
+) -> Iterator["ClusterFlows"]:
+    """Open the flows of a namespace, by default the context's, or ``everywhere`` of all.
+
+    The cluster is found by kubectl's rules: ``KUBECONFIG``, else ``~/.kube/config``.
+    """
     with asyncio.Runner() as runner:
         client = runner.run(connect_as_kubectl("you", context))
         try:
-            yield ClusterFlows(client, namespace or client.namespace, runner.run)
+            where = None if everywhere else namespace or client.namespace
+            yield ClusterFlows(client, where, runner.run)
         finally:
             runner.run(client.close())
 
 
 class ClusterFlows:
-    """See ``cli.flows.Flows``."""
+    """Flows that the API server knows; see ``cli.flow.flows.Flows``."""
 
     def __init__(
         self,
         client: Client,
-        namespace: str,
+        namespace: str | None,
         run: Callable[[Coroutine[Any, Any, Any]], Any],
     ) -> None:
         self._client, self._namespace, self._run = client, namespace, run
 
     def names(self) -> list[str]:
-        """See ``Flows``."""
-        there = self._run(self._client.list(FLOW, self._namespace, metadata_only=True))
-        if not there:
-            raise InvalidSpec(f"there is no ReplicationFlow in namespace {self._namespace}")
-        return sorted(flow["metadata"]["name"] for flow in there)
+        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        found = self._run(self._client.list(FLOW, self._namespace, metadata_only=True))
+        return sorted(flow["metadata"]["name"] for flow in self._some(found))
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """See ``Flows``."""
+        """Read or change objects of the cluster, as ``verb`` says."""
         answer: Answer = self._run(_VERBS[verb](self, flow, **arguments))
         return answer
 
+    def statuses(self, flow: str | None) -> list[Answer]:
+        """Return name, namespace and status of one flow or of all flows.
+
+        All flows take two requests.
+        """
+        found: list[Answer] = self._run(self._statuses(flow))
+        return found
+
+    async def _statuses(self, flow: str | None) -> list[Answer]:
+        if flow and self._namespace:
+            flows, tasks = [await self._flow(flow)], await self._tasks(flow)
+        else:
+            listed = await self._client.list(FLOW, self._namespace)
+            flows = [parse(ReplicationFlow, one) for one in self._some(listed)]
+            flows = [one for one in flows if flow in (None, one.metadata.name)]
+            if not flows:
+                raise InvalidSpec(f"there is no ReplicationFlow {flow} in any namespace")
+            tasks = await self._tasks(flow)
+        of_flow: dict[tuple[str, str], list[ReplicationTask]] = {}
+        for task in tasks:
+            of_flow.setdefault((task.metadata.namespace, task.spec.flow_name), []).append(task)
+        return [
+            {
+                "metadata": {"name": name, "namespace": namespace},
+                "status": _status_of(one, of_flow.get((namespace, name), ())),
+            }
+            for one in flows
+            for namespace, name in [(one.metadata.namespace, one.metadata.name)]
+        ]
+
+    def _some(self, listed: list[Object]) -> list[Object]:
+        """Return the list; raise ``NotRunning`` if it is empty."""
+        if not listed:
+            where = f"namespace {self._namespace}" if self._namespace else "any namespace"
+            raise NotRunning(f"there is no ReplicationFlow in {where}")
+        return listed
+
     async def _status(self, flow: str) -> Answer:
-        status = (await self._flow(flow)).status
-        return {
-            **(as_json(status) if status else {}),
-            "units": [task_row(task) for task in await self._tasks(flow)],
-        }
+        return _status_of(await self._flow(flow), await self._tasks(flow))
 
     async def _access(self, flow: str) -> Answer:
         return {"flow": as_json(await self._flow(flow))}
@@ -146,8 +193,8 @@ class ClusterFlows:
             raise InvalidSpec(f"there is no ReplicationFlow {name} in namespace {self._namespace}")
         return parse(ReplicationFlow, found)
 
-    async def _tasks(self, flow: str) -> list[ReplicationTask]:
-        selected = f"{FLOW_LABEL}={label_value(flow)}"
+    async def _tasks(self, flow: str | None) -> list[ReplicationTask]:
+        selected = f"{FLOW_LABEL}={label_value(flow)}" if flow else ""
         found = await self._client.list(TASK, self._namespace, labels=selected)
         tasks = [parse(ReplicationTask, one) for one in found]
         return sorted(tasks, key=lambda task: (task.spec.type, task.spec.index))
@@ -161,6 +208,13 @@ class ClusterFlows:
 
     async def _patch(self, flow: str, patch: Answer) -> None:
         await self._client.patch(FLOW, self._namespace, flow, patch)
+
+
+def _status_of(flow: ReplicationFlow, tasks: Iterable[ReplicationTask]) -> Answer:
+    return {
+        **(as_json(flow.status) if flow.status else {}),
+        "units": [task_row(task) for task in tasks],
+    }
 
 
 _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {

@@ -1,4 +1,4 @@
-"""``headrace dashboard``: the page of a run, in a browser."""
+"""``headrace flow dashboard``: the dashboard of a run in a browser."""
 
 import platform
 import webbrowser
@@ -12,10 +12,14 @@ from headrace.cli.flow.flows import LocalFlows
 @click.command()
 @click.argument("flow", required=False)
 def command(flow: str | None) -> None:
-    """Open the dashboard of the run that has FLOW, or of each run that there is.
+    """Open the dashboard of the run of FLOW, or of each run.
 
-    It shows the last hour of all flows of a run that was started with --metrics-port. The run
-    itself keeps these figures: for more than an hour, let a Prometheus scrape its /metrics.
+    The dashboard shows the last hour of all flows of a run. The run must have been started with
+    --metrics-port. For a longer time, let Prometheus scrape its /metrics.
+
+    Examples:
+      headrace flow dashboard
+      headrace flow dashboard orders
     """
     flows = LocalFlows()
     names = [flow] if flow else flows.names()

@@ -1,4 +1,4 @@
-"""``headrace failover``: applications go on at the target of a flow."""
+"""``headrace failover``: lets applications resume on the target of a flow."""
 
 import time
 from collections.abc import Mapping
@@ -27,41 +27,56 @@ _DENIED_WITHIN_S = 10.0
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print what there is to do, and change nothing.")
-@click.option("--source-is-gone", is_flag=True, help="A disaster: the source is not asked.")
+@click.option("--dry-run", is_flag=True, help="Plan only, without a change.")
 @click.option(
-    "--deny-writes", is_flag=True, help="Deny writes to the source's topics by ACLs, until --abort."
+    "--source-is-gone", is_flag=True, help="Disaster: no request is sent to the source cluster."
 )
-@click.option("--abort", "aborts", is_flag=True, help="Undo it: the flow copies on.")
+@click.option(
+    "--deny-writes",
+    is_flag=True,
+    help="ACLs that deny writes to the source's topics until --abort.",
+)
+@click.option(
+    "--abort", "aborts", is_flag=True, help="End of the fail-over: the flow copies again."
+)
 @click.option(
     "--quiet-seconds",
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="So long no record may come to the source.",
+    metavar="SECONDS",
+    help="Idle time required on the source, in seconds.",
 )
 @click.option(
     "--timeout-seconds",
     type=click.IntRange(min=1),
     default=300,
     show_default=True,
-    help="So long it waits until all is copied.",
+    metavar="SECONDS",
+    help="Time limit for copying the rest, in seconds.",
 )
-@of_flow("it does not run", show_outcome)
+@of_flow("does not run", show_outcome)
 def command(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
-    """Fail over: applications of FLOW go on at its target.
+    """Fail over FLOW: let applications resume on its target.
 
-    Stop producers and consumers of the source first. It is refused while the source still gets
-    records. It waits until all is copied, stops the flow, closes the target to every producer of
-    the flow, and sets the consumer groups there. A command that was interrupted is typed again.
+    Stop producers and consumers of the source first. The fail-over is refused while the source
+    receives records. The command waits until everything is copied, stops the flow, fences its
+    producers on the target, and sets the offsets of the consumer groups there. If the command is
+    interrupted, run it again.
 
-    With --deny-writes nobody but super users may write to the topics of the source from then on; it
-    is undone by --abort, and when the fail-over is refused.
+    With --deny-writes, only super users can write to the topics of the source afterwards. --abort
+    removes these ACLs, and so does a fail-over that is refused.
 
-    With --source-is-gone nothing is waited for: what is not on the target is counted, as far as it
-    is known, and groups go on at their last checkpoints.
+    With --source-is-gone, the command waits for nothing. It counts the records that are known to
+    be missing on the target. Groups resume at their last checkpoints.
 
-    It asks the brokers, from here: they must be reachable.
+    The brokers must be reachable from this machine.
+
+    Examples:
+      headrace failover orders --dry-run
+      headrace failover orders --deny-writes
+      headrace failover orders --abort
+      headrace failover orders -n shop --secrets secrets
     """
     run = _Run(context, flows, _Options(**options))
     outcome = run.undo() if run.options.aborts else run.fail_over()
@@ -141,7 +156,7 @@ class _Run:
         switched = {at: one for at, one in switched.items() if one.switch}
         allowed = frozenset() if self.options.dry_run else allow_writes(self.context)
         if not switched and not allowed:
-            raise InvalidSpec(f"{self.context.name} is not failed over: nothing is changed")
+            return Outcome("unchanged", True, found)
         if not self.options.dry_run:
             abort(self.context, switched)
             self._set_state(FlowState.RUNNING)

@@ -104,8 +104,8 @@ def _groups(groups: GroupCheckpoints) -> list[_Json]:
     ]
 
 
-def show_outcome(found: _Json) -> None:
-    """For people."""
+def show_outcome(found: _Json, *, wide: bool = False) -> None:
+    """Print the plan or result of a fail-over for people."""
     show_rows(
         ("PARTITION", "SOURCE END", "COPIED TO", "NOT COPIED", "TARGET END"),
         (
@@ -118,6 +118,7 @@ def show_outcome(found: _Json) -> None:
             )
             for one in found["partitions"]
         ),
+        wide=wide,
     )
     if found["groups"]:
         click.echo()
@@ -133,6 +134,7 @@ def show_outcome(found: _Json) -> None:
                 )
                 for one in found["groups"]
             ),
+            wide=wide,
         )
     for line in _sentences(found):
         click.echo(line)
@@ -145,6 +147,8 @@ def _sentences(found: _Json) -> list[str]:
             lines.append("Nothing was changed.")
         case "aborted":
             lines.append(f"{found['flow']} is not failed over any more, and copies on.")
+        case "unchanged":
+            lines.append(f"{found['flow']} is not failed over: nothing is changed.")
         case _:
             lines.append(
                 f"{found['flow']} is failed over, and stopped: start applications at the target."

@@ -1,7 +1,7 @@
-"""The clusters of a flow, for a command that asks their brokers from here."""
+"""The clusters of a flow, for a command that contacts their brokers from this machine."""
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -12,7 +12,7 @@ import click
 from headrace import logs
 from headrace.api import ReplicationFlow, load
 from headrace.cli.flow.flows import Flows, of_flows, the_only_one
-from headrace.cli.screen.output import output_option, show
+from headrace.cli.screen.output import Table, output_option, watch_and_show
 from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
@@ -20,21 +20,25 @@ from headrace.errors import InvalidSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Document = dict[str, Any]
-"""All that a command has found, for programs."""
+"""Data that a command prints."""
 
 
-def flow_options(file_help: str) -> Callable[[Command], Command]:
-    """A command gets what ``open_flow`` takes: ``flow``, ``file`` and ``secrets``."""
+def flow_options(when: str) -> Callable[[Command], Command]:
+    """Give a command the parameters of ``open_flow``: ``flow``, ``file`` and ``secrets``.
+
+    ``when`` says in the help when a manifest is used.
+    """
 
     def decorated(command: Command) -> Command:
         command = secrets_option(
-            "For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>."
+            "Folder of Secrets, DIR/<name>/<key>, for a flow of a cluster or of a manifest."
         )(command)
         command = click.option(
             "-f",
             "--file",
-            type=click.Path(path_type=Path, exists=True),
-            help=f"A manifest that has the flow: {file_help}.",
+            type=click.Path(path_type=Path, exists=True, allow_dash=True),
+            metavar="FILE",
+            help=f"Manifest of the flow, for a flow that {when}; - for standard input.",
         )(command)
         return click.argument("flow", required=False)(command)
 
@@ -42,37 +46,53 @@ def flow_options(file_help: str) -> Callable[[Command], Command]:
 
 
 def of_flow(
-    file_help: str, table: Callable[[Document], None]
+    when: str, table: Table[Document], names: Callable[[Document], Iterable[str]] | None = None
 ) -> Callable[[Callable[..., Document]], Callable[..., None]]:
-    """A command gets the context of the flow that its options name, and its ``Flows``, None where
-    nobody runs it. What it returns is shown, for people as ``table``."""
+    """Give a command the context of the flow that its options name.
+
+    The command also gets the ``Flows``, or None if the flow comes from a manifest. The document
+    that it returns is printed, for people as ``table``. ``names`` are printed with ``-o name``, by
+    default the flow's.
+    """
 
     def decorated(command: Callable[..., Document]) -> Callable[..., None]:
-        @flow_options(file_help)
+        @flow_options(when)
         @output_option
         @of_flows
         @wraps(command)
-        def with_context(
+        def with_context(  # noqa: PLR0917 - click gives them by name
             flows: Flows,
             flow: str | None,
             file: Path | None,
             secrets: Path | None,
-            output: str | None,
+            output: str,
+            watch: bool = False,
             **options: Any,
         ) -> None:
             with open_flow(flows, flow, file, secrets) as context:
-                found = command(context, None if file else flows, **options)
-            show(found, output, table)
+                watch_and_show(
+                    lambda: command(context, None if file else flows, **options),
+                    output,
+                    table,
+                    names or _flow_name,
+                    watch=watch,
+                )
 
         return with_context
 
     return decorated
 
 
+def _flow_name(document: Document) -> list[str]:
+    return [f"replicationflow/{document['flow']}"]
+
+
 @contextmanager
 def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowContext]:
-    """With clients of its own, beside those of the flow's drivers. ``secrets``: see
-    ``FlowContext``."""
+    """Open the clusters of a flow with clients of this process.
+
+    ``secrets`` is the folder that ``FlowContext`` reads.
+    """
     logs.configure("WARNING")
     context = FlowContext(flow, DriverIdentity("command", uuid.uuid4().hex[:12]), secrets)
     try:
@@ -84,8 +104,10 @@ def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowCo
 def open_answered(
     answer: Mapping[str, Any], secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Of a verb's answer that has the ``flow``, and its ``secrets`` where it runs on this machine;
-    a folder that the user named wins."""
+    """Open the clusters of the ``flow`` in an answer.
+
+    The answer of a run on this machine also has ``secrets``. A folder that the user named wins.
+    """
     local = answer.get("secrets")
     folder = secrets or (Path(local) if local else None)
     return open_context(ReplicationFlow.model_validate(answer["flow"]), folder)
@@ -94,7 +116,10 @@ def open_answered(
 def open_flow(
     flows: Flows, flow: str | None, file: Path | None, secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Of a flow that runs, or of a manifest's; without its name the only one."""
+    """Open the clusters of a flow that runs, or of a manifest's flow.
+
+    Without a name, the only flow is opened.
+    """
     if file is not None:
         return _of_manifest(file, flow, secrets)
     return open_answered(flows.request(flow or the_only_one(flows), "access"), secrets)

@@ -1,4 +1,4 @@
-"""``headrace groups``: where the consumer groups of a flow would go on at the target."""
+"""``headrace flow groups``: where consumer groups would resume on the target."""
 
 from typing import Any
 
@@ -6,22 +6,36 @@ import click
 
 from headrace.cli.flow.flow_access import Document, of_flow
 from headrace.cli.flow.flows import Flows
+from headrace.cli.screen.output import watch_option
 from headrace.cli.screen.tables import show_groups
 from headrace.connect.checkpoint.group_report import GroupPosition, GroupReport, report_groups
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec
 
 
-@click.command()
-@of_flow("it need not run", show_groups)
-def command(context: FlowContext, _: Flows | None) -> Document:
-    """Show where each consumer group of FLOW would go on at the target now.
+def names(document: Document) -> list[str]:
+    """Return the names of groups as ``-o name`` prints them."""
+    return [f"group/{name}" for name in dict.fromkeys(one["group"] for one in document["groups"])]
 
-    A line for each group and partition: what the group has committed on the source, the last
-    checkpoint (a source offset and its translation), how many source offsets lie between, and why
-    there is no checkpoint, or an earlier one than there could be; below, by name, the share groups
-    and Streams groups whose offsets are not translated. It asks the brokers, from here, and changes
-    nothing. Without an answer of the source it shows the checkpoints.
+
+@click.command()
+@watch_option
+@of_flow("runs or does not run", show_groups, names)
+def command(context: FlowContext, _: Flows | None) -> Document:
+    """Show where each consumer group of FLOW would resume on the target now.
+
+    The table has a line for each group and partition: the offset that the group has committed on
+    the source, the last checkpoint and its translation, and the number of source offsets between
+    them. The note says why there is no checkpoint, or only an earlier one. Share groups and Streams
+    groups, whose offsets are not translated, follow by name.
+
+    The command contacts the brokers from this machine and changes nothing. If the source does not
+    answer, it shows the checkpoints.
+
+    Examples:
+      headrace flow groups orders
+      headrace flow groups orders --watch
+      headrace flow groups -f flow.yaml -o json
     """
     if not context.spec.checkpoints.enabled:
         raise InvalidSpec(

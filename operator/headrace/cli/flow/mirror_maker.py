@@ -1,4 +1,4 @@
-"""``headrace import mm2`` and ``export mm2``: a flow and a MirrorMaker 2 take turns."""
+"""``headrace flow import mm2`` and ``headrace flow export mm2``: hand over to and from MM2."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +21,14 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, InvalidSpec
 
 
-@click.group(name="import", short_help="go on where another mirror stopped")
+@click.group(name="import", short_help="Resume a flow where another mirror stopped.")
 def import_() -> None:
-    """A flow goes on where another mirror stopped."""
+    """Resume a flow where another mirror stopped."""
 
 
-@click.group(name="export", short_help="another mirror goes on where a flow stopped")
+@click.group(name="export", short_help="Resume another mirror where a flow stopped.")
 def export() -> None:
-    """Another mirror goes on where a flow stopped."""
+    """Resume another mirror where a flow stopped."""
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,38 +37,48 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--offsets-topic",
             "topic",
             metavar="TOPIC",
-            help="Where MirrorMaker 2 keeps positions, on the target: offset.storage.topic of a "
-            "Connect cluster. Default: mm2-offsets.<source alias>.internal, of dedicated mode.",
+            help="Topic with MirrorMaker 2's offsets, on the target: offset.storage.topic of a "
+            "Connect cluster. [default: mm2-offsets.<source alias>.internal, of dedicated mode]",
         ),
         click.option(
             "--group",
             metavar="GROUP",
-            help="Of its workers: group.id of a Connect cluster. Default: <source alias>-mm2.",
+            help="Group of its workers: group.id of a Connect cluster. "
+            "[default: <source alias>-mm2]",
         ),
-        click.option("--connector", metavar="NAME", help="Its name on a Connect cluster."),
+        click.option(
+            "--connector", metavar="NAME", help="Name of its connector on a Connect cluster."
+        ),
         click.option(
             "--quiet-seconds",
             type=click.IntRange(min=1),
             default=5,
             show_default=True,
-            help="So long MirrorMaker 2 may write nothing.",
+            metavar="SECONDS",
+            help="Idle time required of MirrorMaker 2, in seconds.",
         ),
-        click.option("--dry-run", is_flag=True, help="Print what it would do; change nothing."),
+        click.option("--dry-run", is_flag=True, help="Plan only, without a change."),
     ):
         command = option(command)
     return command
 
 
 @import_.command("mm2")
-@click.option("--again", is_flag=True, help="Also where the flow has copied before MirrorMaker 2.")
+@click.option(
+    "--again", is_flag=True, help="Also partitions that the flow copied before MirrorMaker 2."
+)
 @_options
-@of_flow("it does not run", show_import)
+@of_flow("does not run", show_import)
 def import_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
-    """FLOW goes on where a MirrorMaker 2 stopped: its positions become the flow's progress.
+    """Resume FLOW where a MirrorMaker 2 stopped: its offsets become the flow's progress.
 
-    Stop MirrorMaker 2 first; the flow must not run yet, or be stopped. Copies, checkpoints and
-    offset syncs of MirrorMaker 2 stay, and the flow goes on with them. It asks the brokers, from
-    here: they must be reachable.
+    Stop MirrorMaker 2 first. The flow must be stopped, or must not have been started yet. Copies,
+    checkpoints and offset syncs of MirrorMaker 2 stay, and the flow continues them. The brokers
+    must be reachable from this machine.
+
+    Examples:
+      headrace flow import mm2 -f flow.yaml --dry-run
+      headrace flow import mm2 orders -n shop --secrets secrets
     """
     _check_flow(context, flows)
     mirror = _mirror(context, options)
@@ -82,12 +92,16 @@ def import_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Doc
 
 @export.command("mm2")
 @_options
-@of_flow("it does not run", show_export)
+@of_flow("does not run", show_export)
 def export_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
-    """A MirrorMaker 2 goes on where FLOW stopped: the flow's progress becomes its positions.
+    """Resume a MirrorMaker 2 where FLOW stopped: the flow's progress becomes its offsets.
 
-    Stop the flow first (`headrace pause --stop`), and MirrorMaker 2. Start MirrorMaker 2
-    afterwards, and leave the flow stopped. It asks the brokers, from here: they must be reachable.
+    Stop the flow (`headrace flow pause FLOW --stop`) and MirrorMaker 2 first. Start MirrorMaker 2
+    afterwards, and leave the flow stopped. The brokers must be reachable from this machine.
+
+    Examples:
+      headrace flow export mm2 orders --dry-run
+      headrace flow export mm2 orders -n shop --secrets secrets
     """
     _check_flow(context, flows)
     mirror = _mirror(context, options)
@@ -109,13 +123,13 @@ def _mirror(context: FlowContext, options: dict[str, Any]) -> MirrorMaker:
 
 
 def _check_flow(context: FlowContext, flows: Flows | None) -> None:
-    """``flows``: None where nobody runs it."""
+    """Raise an error if the flow runs. ``flows`` is None for a flow of a manifest."""
     if flows is None:
         return
     if context.spec.state is not FlowState.STOPPED:
         raise InvalidSpec(
-            f"flow {context.name} is not stopped: `headrace pause --stop {context.name}` comes "
-            "first"
+            f"flow {context.name} is not stopped: stop it first, by "
+            f"`headrace flow pause {context.name} --stop`"
         )
     units = flows.request(context.name, "status")["units"]
     if holders := sorted({unit["driverName"] for unit in units if unit["driverName"]}):

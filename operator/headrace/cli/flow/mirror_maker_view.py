@@ -1,4 +1,4 @@
-"""What ``headrace import mm2`` and ``export mm2`` found and did, as a table and for programs."""
+"""The output of ``headrace flow import mm2`` and ``export mm2``."""
 
 import click
 
@@ -35,8 +35,8 @@ def import_document(context: FlowContext, plan: Import, *, done: bool, syncs: in
     }
 
 
-def show_import(found: Document) -> None:
-    """For people."""
+def show_import(found: Document, *, wide: bool = False) -> None:
+    """Print the plan or result of an import for people."""
     partitions = found["partitions"]
     show_rows(
         ("PARTITION", "MIRRORMAKER 2", "STORED", "GOES ON AT", "END", "TO COPY"),
@@ -51,6 +51,7 @@ def show_import(found: Document) -> None:
             )
             for one in partitions
         ),
+        wide=wide,
     )
     for one in partitions:
         if one["goesOnAt"] < one["sourceStart"]:
@@ -94,14 +95,15 @@ def export_document(
     }
 
 
-def show_export(found: Document) -> None:
-    """For people."""
+def show_export(found: Document, *, wide: bool = False) -> None:
+    """Print the plan or result of an export for people."""
     show_rows(
         ("PARTITION", "MIRRORMAKER 2", "GOES ON AT"),
         (
             (f"{one['topic']}/{one['partition']}", one["mirrorMaker"], one["goesOnAt"])
             for one in found["partitions"]
         ),
+        wide=wide,
     )
     if found["done"]:
         click.echo(

@@ -1,4 +1,4 @@
-"""``headrace rebuild``: copies with their sources' offsets are deleted, and made again."""
+"""``headrace flow rebuild``: deletes copies with preserved offsets and creates them again."""
 
 import time
 from collections.abc import Iterator, Set
@@ -25,6 +25,7 @@ from headrace.api import (
 from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flows import Flows, of_flows
 from headrace.cli.flow.reset import say_what_rests
+from headrace.cli.screen.confirm import confirm, yes_option
 from headrace.cli.screen.output import unfolded
 from headrace.cli.screen.secrets_folder import secrets_option
 from headrace.connect.runtime.context import FlowContext
@@ -44,20 +45,25 @@ _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
 @click.command()
 @click.argument("flow")
 @click.argument("partitions", metavar="TOPIC[/PARTITIONS]")
-@click.option("--dry-run", is_flag=True, help="Print what it would do, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before anything is deleted.")
-@secrets_option("For a flow of a cluster: its Secrets, DIR/<name>/<key>.")
+@click.option("--dry-run", is_flag=True, help="Plan only, without a change.")
+@yes_option
+@secrets_option("Folder of Secrets, DIR/<name>/<key>, for a flow of a cluster.")
 @of_flows
 def command(
     flows: Flows, flow: str, partitions: str, *, dry_run: bool, yes: bool, secrets: Path | None
 ) -> None:
-    """Delete the copy of TOPIC, and have FLOW make it again, with the offsets of the source.
+    """Delete the copy of TOPIC, and let FLOW create it again with the offsets of the source.
 
-    For flows with offsets: Preserved, where a partition is stopped. Without partitions, or with all
-    of them, the topic of the target is deleted. Some of them, like orders/0-3,7, can be done by
-    themselves where the source begins behind the end of their copies; others are refused.
+    The command is for flows with offsets: Preserved that have a stopped partition. Without
+    PARTITIONS, or with all of them, the topic is deleted on the target. Single partitions, like
+    orders/0-3,7, can be rebuilt only if the source begins behind the end of their copies.
 
-    It asks the brokers from here: for a flow of a cluster they must be reachable.
+    The brokers must be reachable from this machine.
+
+    Examples:
+      headrace flow rebuild orders payments --dry-run
+      headrace flow rebuild orders payments --yes
+      headrace flow rebuild orders payments/0-3 -n shop --secrets secrets
     """
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=True)
     meant = TopicPartitions.unpack(map(TopicPartitions.model_validate, answer["partitions"]))
@@ -67,8 +73,7 @@ def command(
         if dry_run:
             click.echo("Nothing was changed.")
             return
-        if not yes:
-            click.confirm(f"Delete {_what(plan)} on {context.target.name}?", abort=True)
+        confirm(f"Delete {_what(plan)} on {context.target.name}", yes=yes)
         with _paused(flows, flow, partitions, meant):
             _wait_until_quiet(context, plan)
             delete_copies(context, plan)
@@ -127,7 +132,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
             if time.monotonic() > deadline_s:
                 raise GaveUp(
                     f"{busy} did not pause {partitions} within {_RESTS_WITHIN_S:.0f} s: nothing "
-                    f"was deleted; `headrace describe {busy}` says how it is"
+                    f"was deleted; `headrace task describe {busy}` says how it is"
                 )
             time.sleep(_POLL_S)
         yield

@@ -1,4 +1,4 @@
-"""``headrace reset``: partitions are copied again from ``spec.startFrom`` on."""
+"""``headrace flow reset``: copies partitions again from ``spec.startFrom``."""
 
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -33,16 +33,22 @@ _WHAT_IS_COPIED = {
 @click.command()
 @click.argument("flow")
 @click.argument("partitions", metavar="TOPIC[/PARTITIONS]")
-@click.option("--dry-run", is_flag=True, help="Print what it would do, and change nothing.")
-@secrets_option("With --dry-run, for a flow of a cluster: its Secrets, DIR/<name>/<key>.")
+@click.option("--dry-run", is_flag=True, help="Plan only, without a change.")
+@secrets_option("Folder of Secrets, DIR/<name>/<key>, for --dry-run on a flow of a cluster.")
 @of_flows
 def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Path | None) -> None:
-    """Copy partitions of FLOW again from spec.startFrom on, like orders or orders/0-3,7.
+    """Copy partitions of FLOW again, from spec.startFrom.
 
-    Whatever position is stored, and whatever was lost. Records that the target has are appended to
-    it once more, as consumers there will see. Other partitions go on.
+    TOPIC/PARTITIONS is a topic, or partitions of it like orders/0-3,7. The stored position and
+    reported losses are ignored. Records that are on the target already are appended again, and
+    consumers read them twice. Other partitions are not affected.
 
-    --dry-run asks the brokers, from here: for a flow of a cluster they must be reachable.
+    With --dry-run, the brokers must be reachable from this machine.
+
+    Examples:
+      headrace flow reset orders payments/0-3 --dry-run
+      headrace flow reset orders payments/0-3
+      headrace flow reset orders payments -n shop
     """
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=dry_run)
     found = ReplicationFlow.model_validate(answer["flow"])
@@ -64,9 +70,8 @@ def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
     """Why these partitions are not copied yet, if they are not."""
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
-        click.echo(
-            f"But spec.state is {spec.state}: `headrace resume {flow.metadata.name}` ends that."
-        )
+        name = flow.metadata.name
+        click.echo(f"But spec.state is {spec.state}: `headrace flow resume {name}` ends that.")
     if paused := Pauses.of(spec.paused_partitions).among(meant):
         click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(paused)}.")
 

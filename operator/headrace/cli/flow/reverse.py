@@ -1,4 +1,4 @@
-"""``headrace reverse``: the flow back, after a fail-over."""
+"""``headrace flow reverse``: the flow back to the source after a fail-over."""
 
 from pathlib import Path
 from typing import Any
@@ -38,20 +38,27 @@ _LEFT = {
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print the manifest and what is unsent, only.")
-@flow_options("it does not run")
+@click.option("--dry-run", is_flag=True, help="Manifest and counts only, without a change.")
+@flow_options("does not run")
 @of_flows
 def command(
     flows: Flows, flow: str | None, dry_run: bool, file: Path | None, secrets: Path | None
 ) -> None:
     """Print the manifest of the flow back to the source of FLOW, which is failed over.
 
-    With policy Identity it copies what came to the target since the switch: where it begins is
-    stored at the old source, which must be back. What the old source still had and never sent is
-    counted; it stays there, and what is copied follows it.
+    With policy Identity, the flow back copies the records that were written to the target since
+    the switch. Its start offsets are stored on the old source, which must be reachable. Records of
+    the old source that were never copied are counted. They stay there, before the records that are
+    copied back.
 
-    With policy Default it copies the topics of the target from their start, under its prefix, and
-    no copy back. Groups go on at the old source at the record that they had reached in the copies.
+    With policy Default, the flow back copies the target's own topics from their start, with a
+    prefix. It copies no copies. Groups resume on the old source at the record that they had reached
+    in the copies.
+
+    Examples:
+      headrace flow reverse orders --dry-run
+      headrace flow reverse orders > back.yaml
+      headrace flow reverse orders -n shop --secrets secrets > back.yaml
     """
     with open_flow(flows, flow, file, secrets) as there:
         reverse = reversed_flow(there.flow)
@@ -137,7 +144,7 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
         )
     if flow.spec.offsets is Offsets.PRESERVED:
         raise InvalidSpec(
-            f"{flow.metadata.name} has offsets: Preserved, which headrace reverse does not "
+            f"{flow.metadata.name} has offsets: Preserved, which headrace flow reverse does not "
             "support: write a flow in the other direction with offsets: Preserved. It compares all "
             "that the old source holds, goes on where that is equal, and refuses a partition that "
             "has records which were never copied, with the first offset"

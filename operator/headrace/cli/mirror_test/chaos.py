@@ -1,4 +1,4 @@
-"""``headrace chaos``: the Job that carries out ``spec.chaos`` of a MirrorTest in pods."""
+"""``headrace test chaos``: the Job that carries out ``spec.chaos`` of a MirrorTest."""
 
 import asyncio
 import signal
@@ -35,10 +35,9 @@ _POLL_S = 0.3
 @click.command(hidden=True)
 @job_options
 def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None) -> None:
-    """Inject the faults of the plan while the load of the run goes on; report their outcome in the
-    journal.
+    """Inject the faults of the plan during the load, and report them in the journal.
 
-    The file `ready` is made when the load may begin.
+    The file `ready` is created when the load may begin.
     """
     logs.configure()
     (found,) = load([test]).tests

@@ -1,4 +1,4 @@
-"""``headrace verify --compare``: the reports of several runs side by side."""
+"""``headrace test compare``: compares the reports of several mirror tests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +16,34 @@ from headrace.report.side_by_side import SideBySide, page, side_by_side
 _WIDEST = 5_000
 
 
-def compare_reports(paths: Sequence[Path], folder: Path) -> None:
-    """Print a table of these reports, and write it as a page into ``folder``."""
+@click.command()
+@click.argument(
+    "reports", metavar="REPORT...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--report",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    default=Path("headrace-reports"),
+    show_default=True,
+    help="Folder of the page comparison.html.",
+)
+def command(reports: tuple[Path, ...], folder: Path) -> None:
+    """Compare the reports of several mirror tests in a table and on a page.
+
+    REPORT is a file report.json or the folder that contains it.
+
+    Examples:
+      headrace test compare headrace-reports/orders/*
+      headrace test compare before/report.json after/report.json --report comparison
+    """
+    _compare(reports, folder)
+
+
+def _compare(paths: Sequence[Path], folder: Path) -> None:
     if len(paths) < 2:
-        raise InvalidSpec("--compare needs two reports at least")
+        raise InvalidSpec("a comparison needs at least two reports")
     files = [path / documents.REPORT if path.is_dir() else path for path in paths]
     results = [_read(file) for file in files]
     table = side_by_side(dict(zip(_names(files, results), results, strict=True)))
@@ -49,7 +73,7 @@ def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
             return names
     names = [str(file) for file in files]
     if len(set(names)) < len(names):
-        raise InvalidSpec("--compare names a report twice")
+        raise InvalidSpec("a report is named twice")
     return names
 
 

@@ -1,10 +1,11 @@
-"""``headrace end-load``: a mirror test sends no more, and what it sent is judged."""
+"""``headrace test end-load``: ends the load of a mirror test before its time."""
 
 from pathlib import Path
 
 import click
 
-from headrace.errors import InvalidSpec
+from headrace.cli.screen.cluster_options import cluster_options, is_plug_in
+from headrace.errors import NotRunning
 from headrace.mirror_test import documents
 
 
@@ -13,10 +14,10 @@ from headrace.mirror_test import documents
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     help="Folder of the run's report. [default: the latest in headrace-reports/<test>]",
 )
-@click.option("-n", "--namespace", help="Of a test in a cluster, not on this machine.")
-@click.option("--context", help="Of the kubeconfig: which cluster.")
+@cluster_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -25,11 +26,17 @@ def command(
     namespace: str | None,
     context: str | None,
 ) -> None:
-    """End the load of TEST, which runs here or in a cluster; its verdict is about what was sent.
+    """End the load of TEST, which runs in this folder or in a cluster.
 
-    The spec stays as it is: the report says that the load was ended early.
+    The messages that were sent are judged. The report says that the load was ended early. The spec
+    of the test does not change.
+
+    Examples:
+      headrace test end-load orders
+      headrace test end-load orders --report reports/today
+      headrace test end-load orders -n shop
     """
-    if namespace or context or ctx.find_root().info_name == "kubectl headrace":
+    if namespace or context or is_plug_in(ctx):
         # Not installed where tests run on one machine only.
         from headrace.cli.mirror_test.cluster_tests import annotate_end  # noqa: PLC0415
 
@@ -40,7 +47,7 @@ def command(
 
 
 def _latest(test: str) -> Path:
-    """The folder of a run that has no report yet."""
+    """Return the folder of the latest run that has no report yet."""
     folder = Path("headrace-reports") / test
     runs = [
         path.parent
@@ -48,7 +55,7 @@ def _latest(test: str) -> Path:
         if not path.with_name(documents.REPORT).exists()
     ]
     if not runs:
-        raise InvalidSpec(
+        raise NotRunning(
             f"no run of {test} is under way in {folder}: name its folder with --report, or the "
             "namespace of a test in a cluster (-n)"
         )

@@ -16,7 +16,7 @@ _COMMAND_S = 600.0
 """Longer than the command itself waits, with its --timeout-seconds of 300."""
 
 _NOTHING = "nothing is changed"
-"""Say `headrace failover --abort` and `headrace resume` of a flow that is as they would make it."""
+"""Words that `headrace failover --abort` and `headrace flow resume` print if nothing changes."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class _Done:
 
     @property
     def found_nothing(self) -> bool:
-        """To be done."""
-        return self.code == Exit.USAGE and _NOTHING in self.errors
+        """Whether there was nothing to change."""
+        return self.code == Exit.OK and _NOTHING in self.output
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,11 @@ class FailOverCommands:
     namespace: str | None = None
 
     def fail_over(self) -> dict[str, Any]:
-        """What `headrace failover` says; raises ``GaveUp`` with its last words when it fails."""
+        """Fail over, and return the document that `headrace failover` prints.
+
+        Raises:
+            GaveUp: The command failed; the message is its last error.
+        """
         done = self._headrace("failover", *self._secrets, "-o", "json", "--quiet-seconds", _QUIET_S)
         if done.code != Exit.OK:
             raise GaveUp(done.last_words)
@@ -56,15 +60,15 @@ class FailOverCommands:
         return found
 
     def undo(self) -> str | None:
-        """The flow copies on, however far the fail-over came; why it does not."""
+        """Let the flow copy again, however far the fail-over came; return why it does not."""
         try:
             done = self._headrace("failover", *self._secrets, "--abort")
             if done.found_nothing:
                 # No switch was stored. The flow may have been stopped, or runs already.
-                done = self._headrace("resume")
+                done = self._headrace("flow resume")
         except GaveUp as error:
             return str(error)
-        return None if done.code == Exit.OK or done.found_nothing else done.last_words
+        return None if done.code == Exit.OK else done.last_words
 
     @property
     def _secrets(self) -> tuple[str, ...]:
@@ -75,9 +79,9 @@ class FailOverCommands:
         return ("--secrets", str(folder))
 
     def _headrace(self, verb: str, *options: object) -> _Done:
-        """It ends with this process, in whatever way: else it could fail over behind an undo."""
+        """Run a command that ends with this process, so that it cannot act after an undo."""
         place = ("-n", self.namespace) if self.namespace else ()
-        words = (verb, self.run.flow or "", *place, *options)
+        words = (*verb.split(), self.run.flow or "", *place, *options)
         process = spawn(
             [sys.executable, "-m", "headrace", *map(str, words)],
             stdout=subprocess.PIPE,

@@ -16,11 +16,15 @@ _PATH: Any = click.Path(path_type=Path)
 def job_options(command: Command) -> Command:
     """``test``, ``name`` (of the run), ``plan``, ``ready`` and ``secrets``."""
     for option in (
-        click.option("--secrets", type=_PATH, help="Folder of Secrets."),
-        click.option("--ready", type=_PATH, required=True, help="File to make."),
-        click.option("--plan", type=_PATH, required=True, help="What it is to do."),
-        click.option("--run", "name", required=True, help="Name of the run."),
-        click.option("--test", type=_PATH, required=True, help="Resolved test."),
+        click.option("--secrets", type=_PATH, metavar="DIR", help="Folder of Secrets."),
+        click.option(
+            "--ready", type=_PATH, metavar="FILE", required=True, help="File to create when ready."
+        ),
+        click.option("--plan", type=_PATH, metavar="FILE", required=True, help="File of the plan."),
+        click.option("--run", "name", metavar="RUN", required=True, help="Name of the run."),
+        click.option(
+            "--test", type=_PATH, metavar="FILE", required=True, help="File of the resolved test."
+        ),
     ):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""``headrace rehearse``: the Job that carries out ``spec.rehearsal`` of a MirrorTest in pods."""
+"""``headrace test rehearse``: the Job that carries out ``spec.rehearsal`` of a MirrorTest."""
 
 import signal
 import sys
@@ -30,15 +30,17 @@ _LOAD_BEGINS_WITHIN_S = 900.0
 
 @click.command(hidden=True)
 @job_options
-@click.option("--after-chaos", is_flag=True, help="A Job of chaos reports its end in the journal.")
+@click.option(
+    "--after-chaos", is_flag=True, help="Wait for the end of a Job of chaos in the journal."
+)
 def command(
     *, test: Path, name: str, plan: Path, ready: Path, after_chaos: bool, secrets: Path | None
 ) -> None:
-    """Let the groups of the plan read while the load of the run goes on; then fail the flow over,
-    let them go on at the target, undo it, and report in the journal.
+    """Rehearse the fail-over of a mirror test's flow, and report it in the journal.
 
-    The file `ready` is made when the load may begin. After a Job whose pod was killed, only what
-    that one has left is undone.
+    The groups of the plan read while the load of the run is sent. Then the flow is failed over, the
+    groups resume on the target, and the fail-over is undone. The file `ready` is created when the
+    load may begin. If a pod of this Job was killed before, only its changes are undone.
     """
     logs.configure()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

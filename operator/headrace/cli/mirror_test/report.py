@@ -1,4 +1,4 @@
-"""``headrace report``: the page of a mirror test that ran in a cluster."""
+"""``headrace test report``: the report of a mirror test that ran in a cluster."""
 
 import asyncio
 import webbrowser
@@ -9,6 +9,9 @@ from pydantic import ValidationError
 
 from headrace.api import MirrorTest
 from headrace.cli.mirror_test.summary import summary
+from headrace.cli.screen.cluster_options import cluster_options
+from headrace.cli.screen.output import show
+from headrace.cli.screen.tables import show_document
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import CONFIG_MAP, MIRROR_TEST, Client, connect_as_kubectl, owns, parse
 from headrace.mirror_test import Result, documents
@@ -17,32 +20,52 @@ from headrace.report.page import page
 
 @click.command()
 @click.argument("test")
-@click.option("-n", "--namespace", help="Of the test; by default the context's.")
-@click.option("--context", help="Of the kubeconfig: which cluster.")
+@cluster_options
 @click.option(
     "-o",
     "--output",
+    type=click.Choice(["page", "yaml", "json", "name"]),
+    metavar="FORMAT",
+    default="page",
+    show_default=True,
+    help="Output format: page (HTML, in a browser), yaml, json or name.",
+)
+@click.option(
+    "--page",
+    "file",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="Write the page to this file, - for standard output, and open nothing. "
+    metavar="FILE",
+    help="File of the page, which is not opened then; - for standard output. "
     "[default: headrace-reports/<test>/<run>/report.html]",
 )
-def command(test: str, namespace: str | None, context: str | None, output: Path | None) -> None:
-    """Make the page of TEST's report and open it; of one with a schedule, of its last run.
+def command(
+    test: str, namespace: str | None, context: str | None, output: str, file: Path | None
+) -> None:
+    """Open the report of TEST, or of the last run of a TEST with a schedule.
 
-    The report is a ConfigMap beside the test: the pods need not be there any more.
+    The report is in a ConfigMap beside the test, so the pods of the test are not needed.
+
+    Examples:
+      headrace test report orders -n shop
+      headrace test report orders -n shop --page report.html
+      headrace test report orders -n shop -o json
     """
     result = asyncio.run(_result(test, namespace, context))
+    if output != "page":
+        found = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        show(found, output, show_document, lambda _: [f"mirrortest/{result.test.metadata.name}"])
+        return
     html = page(result)
-    if output == Path("-"):
+    if file == Path("-"):
         click.echo(html)
         return
-    path = output or Path("headrace-reports") / result.test.metadata.name / result.run
-    if output is None:
+    path = file or Path("headrace-reports") / result.test.metadata.name / result.run
+    if file is None:
         path /= "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html, encoding="utf-8")
     click.echo(summary(result, path))
-    if output is None and not webbrowser.open(path.absolute().as_uri()):
+    if file is None and not webbrowser.open(path.absolute().as_uri()):
         click.echo("  no browser was found here: open that file in one")
 
 

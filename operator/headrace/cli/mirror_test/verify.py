@@ -1,9 +1,10 @@
-"""``headrace verify``: a mirror test on this machine, from the manifest to the verdict."""
+"""``headrace verify``: runs a mirror test on this machine and gives a verdict."""
 
 import secrets
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,13 +20,14 @@ from headrace.api import (
 )
 from headrace.chaos import refused as cannot_break
 from headrace.cli.mirror_test.command_faults import refused as untrusted
-from headrace.cli.mirror_test.compare_reports import compare_reports
 from headrace.cli.mirror_test.live_metrics import LiveMetrics
 from headrace.cli.mirror_test.mirror_test import run_test
 from headrace.cli.mirror_test.summary import summary
 from headrace.cli.mirror_test.verify_view import View
 from headrace.cli.mirror_test.windows import run_windows
 from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.manifest_option import manifest_options
+from headrace.cli.screen.metrics_options import metrics_options
 from headrace.cli.screen.secrets_folder import OF_A_RUN, secrets_folder, secrets_option
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
@@ -41,8 +43,8 @@ _CODES = {
 
 
 @click.command()
-@click.argument("files", metavar="FILE", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--name", help="Which MirrorTest, where FILE has several.")
+@manifest_options
+@click.option("--name", metavar="TEST", help="Name of the MirrorTest, if FILE has several.")
 @secrets_option(OF_A_RUN)
 @click.option(
     "--timeout",
@@ -50,27 +52,21 @@ _CODES = {
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a cluster may take to answer, and, settleSeconds at least, the target's topics "
-    "to appear.",
+    help="Time limit for an answer of a cluster, and for the topics of the target to appear "
+    "(at least settleSeconds), in seconds.",
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the report. [default: headrace-reports/<test>/<run>]",
-)
-@click.option("--run-commands", is_flag=True, help="Run the commands of spec.chaos (RunCommand).")
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65535),
-    help="Serve /metrics there, on all addresses, while it runs: kafka-mirror-tester's, and with "
-    "load.durationSeconds: 0 those of the last verdict.",
+    metavar="DIR",
+    help="Folder of the report. [default: headrace-reports/<test>/<run>]",
 )
 @click.option(
-    "--compare",
+    "--run-commands",
     is_flag=True,
-    help="Test nothing: show the reports of several runs (each FILE a report.json, or its folder) "
-    "side by side, and write a page.",
+    help="Permission to run the commands of spec.chaos (RunCommand).",
 )
+@metrics_options("/metrics, with kafka-mirror-tester's metrics and those of the last verdict")
 def command(  # noqa: PLR0917 - click gives them by name
     files: tuple[Path, ...],
     name: str | None,
@@ -79,26 +75,27 @@ def command(  # noqa: PLR0917 - click gives them by name
     report: Path | None,
     run_commands: bool,
     metrics_port: int | None,
-    compare: bool,
+    metrics_address: str,
 ) -> int:
-    """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
+    """Run the MirrorTest in FILE against a mirror that runs, and give a verdict.
 
-    With load.durationSeconds: 0 it gives one for each window, until Ctrl-C or `headrace end-load`;
-    in the end the worst of them counts.
+    With load.durationSeconds: 0, each window gets a verdict, until Ctrl-C or
+    `headrace test end-load`. The exit code is that of the worst window.
 
-    Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
+    The exit code is 0 for Passed, 1 for Failed, and 2 for Inconclusive and for every end without a
+    verdict. It is 3 for a usage error, and 4 if the flow of the test does not run here.
+
+    Examples:
+      headrace verify test.yaml
+      headrace verify -f test.yaml --report reports/today
+      headrace verify test.yaml --metrics-port 9405
     """
-    if compare:
-        compare_reports(files, report or Path("headrace-reports"))
-        return Exit.OK
-    if len(files) > 1:
-        raise InvalidSpec("one FILE is tested at a time; --compare shows reports side by side")
-    (file,) = files
     try:
-        manifest = load([file])
+        manifest = load(files)
         with secrets_folder(secrets, manifest.secrets) as folder:
-            test = _the_test(manifest, file, name, run_commands)
-            verdict = _verdict(test, folder, timeout, report, metrics_port)
+            test = _the_test(manifest, files, name, run_commands)
+            served_at = None if metrics_port is None else (metrics_address, metrics_port)
+            verdict = _verdict(test, folder, timeout, report, served_at)
     except InvalidSpec:
         raise
     except HeadraceError as error:
@@ -117,14 +114,16 @@ def _verdict(
     secrets: Path | None,
     timeout_s: float,
     report: Path | None,
-    metrics_port: int | None,
+    served_at: tuple[str, int] | None,
 ) -> Verdict:
-    live = LiveMetrics(test) if metrics_port else None
+    live = LiveMetrics(test) if served_at else None
 
     def verify(one: MirrorTest, folder: Path | None) -> Result:
         return _verify(one, secrets, timeout_s, folder, live)
 
-    with served(metrics_port, live.text) if metrics_port and live else nullcontext():
+    with served(*served_at, live.text) if served_at and live else nullcontext() as port:
+        if served_at and port:
+            click.echo(f"Metrics: http://{served_at[0]}:{port}/metrics", err=True)
         if not test.spec.load.is_endless:
             return verify(test, report).verdict
         folder = report or Path("headrace-reports") / test.metadata.name
@@ -164,11 +163,14 @@ def _verify(
     return result
 
 
-def _the_test(manifest: Manifest, file: Path, name: str | None, run_commands: bool) -> MirrorTest:
+def _the_test(
+    manifest: Manifest, files: Sequence[Path], name: str | None, run_commands: bool
+) -> MirrorTest:
     tests = [test for test in manifest.tests if name in (None, test.metadata.name)]
     if len(tests) != 1:
         names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
-        raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
+        where = ", ".join(map(str, files))
+        raise InvalidSpec(f"MirrorTests in {where}: {names}; name one of them with --name")
     test = tests[0]
     refused = [*cannot_break(test.spec.chaos)]
     if not run_commands:

@@ -1,16 +1,20 @@
-"""``headrace sandbox``: real Kafka clusters on this machine, and records into and out of them."""
+"""``headrace sandbox``: real Kafka clusters on this machine."""
 
 import re
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich.table import Table
 
 from headrace import logs
-from headrace.cli.sandbox.sandbox_faults import freeze, thaw
+from headrace.cli.sandbox.sandbox_faults import broker
 from headrace.cli.sandbox.sandbox_flow import flow
 from headrace.cli.sandbox.sandbox_mirror_maker import mirror_maker
 from headrace.cli.sandbox.sandbox_records import consume, produce
-from headrace.cli.screen.output import unfolded
+from headrace.cli.screen.confirm import confirm, yes_option
+from headrace.cli.screen.output import output_option, unfolded, watch_and_show, watch_option
 from headrace.cli.screen.own_command import own_command
 from headrace.errors import InvalidSpec
 from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
@@ -18,25 +22,51 @@ from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
 DEFAULT_CLUSTERS = ("east", "west")
 
 
-@click.group(name="sandbox", short_help="real Kafka clusters on this machine")
+@click.group(name="sandbox", short_help="Run real Kafka clusters on this machine.")
 def command() -> None:
-    """Real Kafka clusters on this machine: every broker is a process of its own on 127.0.0.1."""
+    """Run real Kafka clusters on this machine.
+
+    Every broker is a process of its own on 127.0.0.1.
+    """
     logs.configure()
 
 
-@command.command()
+@command.command(short_help="Start clusters.")
 @click.argument("clusters", nargs=-1, metavar="[CLUSTER[:BROKERS]]...")
-@click.option("--brokers", type=int, default=1, show_default=True, help="Brokers of each cluster.")
 @click.option(
-    "--port", type=int, help="The first broker's port; the others follow. Free ones else."
+    "--brokers",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="Number of brokers of each cluster.",
 )
-@click.option("--heap-mb", type=int, default=256, show_default=True, help="Heap of each broker.")
+@click.option(
+    "--port",
+    type=int,
+    metavar="PORT",
+    help="Port of the first broker; the others get the next ones. [default: free ports]",
+)
+@click.option(
+    "--heap-mb",
+    type=int,
+    default=256,
+    show_default=True,
+    metavar="MEGABYTES",
+    help="Heap of each broker, in MB.",
+)
 @click.option(
     "--secure",
     is_flag=True,
-    help="Also listeners with TLS: one for passwords, one for client certificates.",
+    help="TLS listeners as well: one for passwords, one for client certificates.",
 )
-@click.option("--sandbox", default="default", show_default=True, help="Its name.")
+@click.option(
+    "--sandbox",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the sandbox.",
+)
 def up(  # noqa: PLR0917 - click gives them by name
     clusters: tuple[str, ...],
     brokers: int,
@@ -45,9 +75,13 @@ def up(  # noqa: PLR0917 - click gives them by name
     secure: bool,
     sandbox: str,
 ) -> None:
-    """Start clusters that stay until `headrace sandbox down`: east and west, or the named ones.
+    """Start clusters that run until `headrace sandbox down`.
 
-    `headrace sandbox up east west:3` gives west three brokers.
+    CLUSTER is the name of a cluster, by default east and west. BROKERS is its number of brokers.
+
+    Examples:
+      headrace sandbox up
+      headrace sandbox up east west:3 --secure
     """
     plans = []
     for text in clusters or DEFAULT_CLUSTERS:
@@ -62,22 +96,79 @@ def up(  # noqa: PLR0917 - click gives them by name
     _show(Sandbox.start(sandbox, plans, detached=True))
 
 
-@command.command()
+@command.command(short_help="Show sandboxes.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def status(names: tuple[str, ...]) -> None:
-    """Show all sandboxes, or the named ones: addresses, brokers, logs."""
-    sandboxes = [Sandbox.open(name) for name in names] or Sandbox.all()
+@output_option
+@watch_option
+def status(names: tuple[str, ...], output: str, watch: bool) -> None:
+    """Show all sandboxes, or those with these NAMEs: addresses, brokers and logs.
+
+    Examples:
+      headrace sandbox status
+      headrace sandbox status demo -o json
+    """
+    watch_and_show(
+        lambda: [_document(sandbox) for sandbox in _chosen(names)],
+        output,
+        lambda _, *, wide=False: _show_all(_chosen(names)),
+        lambda documents: [f"sandbox/{one['name']}" for one in documents],
+        watch=watch,
+    )
+
+
+def _chosen(names: Sequence[str]) -> list[Sandbox]:
+    return [Sandbox.open(name) for name in names] or list(Sandbox.all())
+
+
+def _document(sandbox: Sandbox) -> dict[str, Any]:
+    return {
+        "name": sandbox.name,
+        "running": sandbox.running,
+        "folder": str(sandbox.folder),
+        "clusters": [
+            {
+                "name": cluster.name,
+                "bootstrapServers": cluster.bootstrap_servers,
+                **({"saslServers": cluster.sasl_servers} if cluster.sasl_servers else {}),
+                **({"tlsServers": cluster.tls_servers} if cluster.sasl_servers else {}),
+                "brokers": [{"id": one.node_id, "state": _state(one)} for one in cluster.brokers],
+            }
+            for cluster in sandbox.clusters
+        ],
+        "companions": [{"name": one.label, "pid": one.pid} for one in sandbox.companions],
+    }
+
+
+def _state(one: Broker) -> str:
+    return "Down" if one.process is None else "Frozen" if one.frozen else "Running"
+
+
+def _show_all(sandboxes: Sequence[Sandbox]) -> None:
     for sandbox in sandboxes:
         _show(sandbox)
     if not sandboxes:
         click.echo("There is no sandbox. `headrace sandbox up` starts one.")
 
 
-@command.command()
+@command.command(short_help="End sandboxes and delete their data.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def down(names: tuple[str, ...]) -> None:
-    """End sandboxes and delete their data: all that were left running, or the named ones."""
-    sandboxes = [Sandbox.open(name) for name in names] or Sandbox.all()
+@yes_option
+def down(names: tuple[str, ...], yes: bool) -> None:
+    """End all sandboxes, or those with these NAMEs, and delete their data.
+
+    Without a NAME, the command asks on a terminal before it deletes anything. A sandbox that
+    belongs to a running command is ended only if it is named.
+
+    Examples:
+      headrace sandbox down
+      headrace sandbox down demo
+      headrace sandbox down --yes
+    """
+    sandboxes = _chosen(names)
+    doomed = [one for one in sandboxes if one.detached or not one.running]
+    if doomed and not names and sys.stdin.isatty():
+        what = ", ".join(f"{one.name} ({one.folder})" for one in doomed)
+        confirm(f"Delete the sandboxes {what}", yes=yes)
     for sandbox in sandboxes:
         if not names and sandbox.running and not sandbox.detached:
             click.echo(
@@ -88,21 +179,20 @@ def down(names: tuple[str, ...]) -> None:
         if sandbox.running:
             brokers = sum(len(_running(cluster)) for cluster in sandbox.clusters)
             ended = [*(each.label for each in sandbox.companions), _count(brokers, "broker")]
-            outcome = f"is down: {', '.join(ended)} ended, data deleted."
+            outcome = f"is down: {', '.join(ended)} ended, {sandbox.folder} deleted."
         else:
-            outcome = "was down; what was left of it is deleted."
+            outcome = f"was down; {sandbox.folder} is deleted."
         sandbox.close()
         click.echo(f"Sandbox {sandbox.name} {outcome}")
     if not sandboxes:
         click.echo("There is no sandbox to end.")
 
 
-command.add_command(flow)
+command.add_command(flow, "flow")
 command.add_command(mirror_maker, "mirror-maker")
 command.add_command(produce)
 command.add_command(consume)
-command.add_command(freeze)
-command.add_command(thaw)
+command.add_command(broker)
 
 
 def _show(sandbox: Sandbox) -> None:

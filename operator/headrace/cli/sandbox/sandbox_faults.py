@@ -1,4 +1,4 @@
-"""``headrace sandbox freeze`` and ``thaw``: a broker that is there and does nothing."""
+"""``headrace sandbox broker``: faults of brokers."""
 
 import click
 
@@ -9,29 +9,43 @@ from headrace.sandbox import Broker
 brokers_argument = click.argument("brokers", metavar="CLUSTER[:BROKER]")
 
 
-@click.command()
+@click.group(short_help="Freeze and thaw brokers.")
+def broker() -> None:
+    """Freeze and thaw the brokers of a sandbox."""
+
+
+@broker.command(short_help="Freeze brokers.")
 @brokers_argument
 @sandbox_option
 def freeze(brokers: str, sandbox: str | None) -> None:
-    """Stop a broker, or all of a cluster, in the middle of what it does, until `thaw`.
+    """Freeze a broker, or all brokers of a cluster, until `thaw`.
 
-    Its connections stay open and nothing answers: a machine that hangs, as seen from outside.
+    A frozen broker keeps its connections and does not answer, like a machine that hangs.
+
+    Examples:
+      headrace sandbox broker freeze west:1
+      headrace sandbox broker freeze west
     """
-    for broker in _brokers(brokers, sandbox):
-        if broker.process is None:
-            raise InvalidSpec(f"{broker} is down: there is nothing to freeze")
-        broker.freeze()
-        click.echo(f"{broker} is frozen; `headrace sandbox thaw {brokers}` lets it go on.")
+    for one in _brokers(brokers, sandbox):
+        if one.process is None:
+            raise InvalidSpec(f"{one} is down: there is nothing to freeze")
+        one.freeze()
+        click.echo(f"{one} is frozen; `headrace sandbox broker thaw {brokers}` ends that.")
 
 
-@click.command()
+@broker.command(short_help="Let frozen brokers continue.")
 @brokers_argument
 @sandbox_option
 def thaw(brokers: str, sandbox: str | None) -> None:
-    """Let frozen brokers go on."""
-    for broker in _brokers(brokers, sandbox):
-        broker.thaw()
-        click.echo(f"{broker} goes on.")
+    """Let a frozen broker, or all brokers of a cluster, continue.
+
+    Examples:
+      headrace sandbox broker thaw west:1
+      headrace sandbox broker thaw west
+    """
+    for one in _brokers(brokers, sandbox):
+        one.thaw()
+        click.echo(f"{one} continues.")
 
 
 def _brokers(text: str, sandbox: str | None) -> tuple[Broker, ...]:

@@ -1,4 +1,4 @@
-"""``headrace sandbox flow``: a manifest for the clusters of a sandbox, to begin one's own with."""
+"""``headrace sandbox flow``: the manifest of a flow between the clusters of a sandbox."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +15,20 @@ _Json = dict[str, Any]
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
-@click.option("--name", default="my-flow", show_default=True, help="Of the flow.")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "--name", default="my-flow", show_default=True, metavar="FLOW", help="Name of the flow."
+)
 @sandbox_option
 def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
-    """Print a flow that copies TOPICS from the first cluster of a sandbox to the last.
+    """Print a flow that copies TOPICs from the first cluster of a sandbox to the last.
 
-    TOPICS are regular expressions that match whole names. Of clusters with TLS and passwords, the
-    manifest uses them, and has the Secrets.
+    TOPIC is a regular expression that matches the whole name. If the clusters have TLS and
+    passwords, the manifest uses them and contains the Secrets.
+
+    Examples:
+      headrace sandbox flow 'orders.*' > flow.yaml
+      headrace sandbox flow orders payments --name shop | headrace run -f -
     """
     meant = sandbox_meant(sandbox)
     document = flow_document(meant, topics, name)

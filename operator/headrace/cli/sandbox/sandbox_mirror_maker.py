@@ -1,4 +1,4 @@
-"""``headrace sandbox mirror-maker``: another mirror, to judge it by a mirror test."""
+"""``headrace sandbox mirror-maker``: a MirrorMaker 2 that a mirror test can judge."""
 
 import click
 
@@ -8,21 +8,25 @@ from headrace.sandbox import start_mirror_maker
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A further setting of MirrorMaker 2; may be repeated.",
+    help="Setting of MirrorMaker 2. Repeatable.",
 )
 @sandbox_option
 def mirror_maker(topics: tuple[str, ...], settings: tuple[str, ...], sandbox: str | None) -> None:
-    """Start a real MirrorMaker 2 that copies TOPICS from the first cluster of a sandbox to the
-    last, until `headrace sandbox down`.
+    """Start a real MirrorMaker 2 between the clusters of a sandbox.
 
-    TOPICS are regular expressions that match whole names. On the target a topic is called
+    It copies TOPICs from the first cluster to the last, until `headrace sandbox down`. TOPIC is a
+    regular expression that matches the whole name. On the target, a topic is called
     <cluster>.<topic>.
+
+    Examples:
+      headrace sandbox mirror-maker 'orders.*'
+      headrace sandbox mirror-maker 'orders.*' --set tasks.max=4
     """
     more = {}
     for text in settings:

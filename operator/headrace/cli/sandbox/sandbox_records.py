@@ -1,4 +1,4 @@
-"""``headrace sandbox produce`` and ``consume``: lines into a topic, records out of one."""
+"""``headrace sandbox produce`` and ``consume``: records of a topic as lines of text."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from itertools import islice
 import click
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.errors import GaveUp, InvalidSpec
+from headrace.errors import GaveUp, InvalidSpec, NotRunning
 from headrace.kafka import (
     Admin,
     KafkaError,
@@ -24,19 +24,32 @@ from headrace.sandbox import Cluster, Sandbox
 DELIVERY_TIMEOUT_MS = 30_000
 """A broker that was killed and started again is back in 12 s."""
 
-cluster_option = click.option("--cluster", metavar="NAME", help="The cluster.")
-sandbox_option = click.option("--sandbox", metavar="NAME", help="The sandbox, when several run.")
+cluster_option = click.option("--cluster", metavar="NAME", help="Name of the cluster.")
+sandbox_option = click.option(
+    "--sandbox", metavar="NAME", help="Name of the sandbox, if several run."
+)
 
 
 @click.command()
 @click.argument("topic")
 @cluster_option
 @sandbox_option
-@click.option("--partitions", type=click.IntRange(1), default=1, help="When the topic is created.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="Number of partitions of a topic that is created.",
+)
 def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: int) -> None:
-    """Write each line of standard input to TOPIC, by default on the sandbox's first cluster.
+    """Write each line of standard input as a record to TOPIC.
 
-    A topic that is not there is created.
+    The default is the first cluster of the sandbox. If the topic does not exist, it is created.
+
+    Examples:
+      echo hello | headrace sandbox produce orders
+      headrace sandbox produce orders --cluster west --partitions 3 < lines.txt
     """
     where = _spec(clusters_meant(sandbox, cluster)[0])
     if Admin(where).create_topic(topic, partitions):
@@ -72,9 +85,21 @@ def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: in
 @click.argument("topic")
 @cluster_option
 @sandbox_option
-@click.option("--from-beginning", is_flag=True, help="Also what is there already.")
-@click.option("--max-messages", type=click.IntRange(1), help="End after so many.")
-@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds without one.")
+@click.option(
+    "--from-beginning", is_flag=True, help="Records from the earliest offset, not only new ones."
+)
+@click.option(
+    "--max-messages",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Number of records after which the command ends.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Time without a record after which the command ends, in seconds.",
+)
 def consume(
     topic: str,
     *,
@@ -84,9 +109,14 @@ def consume(
     max_messages: int | None,
     timeout: float | None,
 ) -> None:
-    """Print the values of TOPIC's records, by default on the sandbox's last cluster, until Ctrl-C.
+    """Print the values of the records in TOPIC, until Ctrl-C.
 
-    Waits for a topic that is not there yet.
+    The default is the last cluster of the sandbox. If the topic does not exist, the command waits
+    for it.
+
+    Examples:
+      headrace sandbox consume east.orders --from-beginning
+      headrace sandbox consume orders --cluster east --max-messages 10 --timeout 5
     """
     where = _spec(clusters_meant(sandbox, cluster)[-1])
     seen = 0
@@ -138,18 +168,18 @@ def _values(
 
 
 def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
-    """The clusters of the sandbox that is meant, or the one that is named."""
+    """Return all clusters of the sandbox, or the one that is named."""
     meant = sandbox_meant(sandbox)
     return (meant.cluster(cluster),) if cluster is not None else meant.clusters
 
 
 def sandbox_meant(sandbox: str | None) -> Sandbox:
-    """The one that is named, or the only one that runs."""
+    """Return the sandbox that is named, or the only one that runs."""
     running = [there for there in Sandbox.all() if there.running]
     if sandbox is not None:
         running = [Sandbox.open(sandbox)]
     if not running:
-        raise InvalidSpec("no sandbox runs: `headrace sandbox up` starts one")
+        raise NotRunning("no sandbox runs: `headrace sandbox up` starts one")
     if len(running) > 1:
         names = ", ".join(there.name for there in running)
         raise InvalidSpec(f"several sandboxes run ({names}): say which one with --sandbox")

@@ -2,25 +2,29 @@
 
 from enum import IntEnum
 
-from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec, NotRunning, Unreachable
 
 
 class Exit(IntEnum):
-    """What a command's end means."""
+    """Meaning of a command's exit code."""
 
     OK = 0
-    """Done; for ``verify``: Passed."""
+    """Done, or nothing to do. The verdict of ``verify`` is Passed."""
     FAILED = 1
-    """It went wrong; for ``verify``: Failed."""
+    """Failed or refused. The verdict of ``verify`` is Failed."""
     INCONCLUSIVE = 2
-    """Nobody knows: the time given ran out; for ``verify``: Inconclusive."""
+    """The time limit was reached. ``verify`` has no verdict, or the verdict is Inconclusive."""
     USAGE = 3
-    """A flag, a manifest or the environment is wrong, and the message says what to change."""
+    """A flag, a manifest or the environment is wrong. The message says what to change."""
+    UNREACHABLE = 4
+    """The flow or sandbox does not run, or a cluster does not answer."""
 
 
 def exit_for(error: HeadraceError) -> Exit:
-    """The code that an error of ours ends a command with."""
+    """Return the exit code of a command that raises this error."""
     match error:
+        case NotRunning() | Unreachable():
+            return Exit.UNREACHABLE
         case InvalidSpec():
             return Exit.USAGE
         case GaveUp():

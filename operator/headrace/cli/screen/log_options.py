@@ -1,4 +1,4 @@
-"""How processes log: the option that ``run``, ``driver`` and ``operator`` share, and a signal."""
+"""The option ``--log-format`` of ``run``, ``driver`` and ``operator``, and the signal USR1."""
 
 import signal
 from collections.abc import Callable
@@ -16,10 +16,11 @@ log_format_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.op
     default=logs.FORMATS[0],
     show_default=True,
     envvar="HEADRACE_LOG_FORMAT",
-    help="Of the lines of the log.",
+    metavar="FORMAT",
+    help=f"Format of the log: {' or '.join(logs.FORMATS)}.",
 )
 
 
 def follow_signal() -> None:
-    """USR1: log everything; once more: what ``HEADRACE_LOG_LEVEL`` says."""
+    """Let USR1 set the level DEBUG, and a second USR1 the level of ``HEADRACE_LOG_LEVEL``."""
     signal.signal(signal.SIGUSR1, lambda *_: log.warning("log level", is_now=logs.toggle_debug()))

@@ -183,7 +183,7 @@ def _task_lines(flows: Sequence[FlowView], width: int, room: int) -> list[Text]:
     lines = [Text(f"{set_cell_size('task', first)}  {columns}  error", "dim")]
     for flow, task in islice(shown, fits):
         lines.append(_task_line(task, _short_name(task, flow if len(flows) > 1 else ""), first))
-    return [*lines, Text(f"and {rest}: `headrace tasks` lists all", "dim")] if rest else lines
+    return [*lines, Text(f"and {rest}: `headrace task list` lists all", "dim")] if rest else lines
 
 
 def _task_line(task: ReplicationTask, name: str, first: int) -> Text:

@@ -21,11 +21,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PREFIX = "headrace-secrets-"
 
-OF_A_RUN = "Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; changes are followed."
+OF_A_RUN = "Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; read again on change."
 
 
 def secrets_option(text: str) -> Callable[[Command], Command]:
-    """``--secrets DIR``, with this help."""
+    """Return the option ``--secrets DIR`` with this help."""
     folder: Any = click.Path(path_type=Path, exists=True, file_okay=False)
     return click.option("--secrets", type=folder, metavar="DIR", help=text)
 

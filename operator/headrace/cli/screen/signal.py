@@ -1,4 +1,4 @@
-"""``headrace signal``: kills or freezes the driver of a pod, from another container of the pod."""
+"""``headrace test signal``: kills or freezes a driver from another container of its pod."""
 
 import click
 
@@ -6,10 +6,18 @@ from headrace.chaos import process
 
 
 @click.command(hidden=True)
-@click.option("--driver", required=True, help="Its name, which is its pod's.")
-@click.option("--freeze", "freeze_s", type=float, help="Seconds to stop it for. [default: kill -9]")
+@click.option(
+    "--driver", required=True, metavar="DRIVER", help="Name of the driver, which is its pod's."
+)
+@click.option(
+    "--freeze",
+    "freeze_s",
+    type=float,
+    metavar="SECONDS",
+    help="Length of a freeze, in seconds. [default: kill -9]",
+)
 def command(driver: str, freeze_s: float | None) -> None:
-    """Signal the process of that driver."""
+    """Kill or freeze the process of a driver."""
     pid = process.find_driver(driver)
     if freeze_s is None:
         process.kill(pid)

@@ -1,69 +1,87 @@
-"""Tables of flows and of tasks, cut at the width of the terminal."""
+"""Tables of flows, tasks and other data, cut at the width of the terminal unless they are wide."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from headrace.cli.screen.screen import rate
 
 _Json = Mapping[str, Any]
 _WIDEST = 5000
 
 
-def show_flows(documents: Sequence[_Json]) -> None:
-    """A line each; below, in full, what is wrong."""
-    table = _table("FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS")
+def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
+    """Print a line for each flow, and below the table every error in full."""
+    columns = ["FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS"]
+    spaces = ["NAMESPACE"] if _in_several([one["metadata"] for one in documents]) else []
+    table = _table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
     sentences = []
     for document in documents:
-        name, status = document["metadata"]["name"], document["status"]
+        metadata, status = document["metadata"], document["status"]
         conditions = {one["type"]: one for one in status.get("conditions", ())}
         ready = conditions.get("Ready", {})
         lag, tasks = status.get("lag", {}), status.get("tasks", {})
         table.add_row(
-            name,
+            *([metadata["namespace"]] if spaces else []),
+            metadata["name"],
             ready.get("status", "Unknown"),
             ready.get("reason", ""),
             f"{lag.get('records', 0):,}",
             str(lag.get("seconds", 0)),
-            rate(status.get("bytesPerSecond")),
+            _rate(status.get("bytesPerSecond")),
             f"{tasks.get('running', 0)}/{tasks.get('total', 0)}",
             str(status.get("readyReplicas", 0)),
+            *([str(status.get(field, 0)) for field in ("topics", "partitions")] if wide else []),
         )
-        sentences += _sentences(name, ready, status)
-    _print(table)
+        sentences += _sentences(metadata["name"], ready, status)
+    _print(table, wide=wide)
     for sentence in dict.fromkeys(sentences):
         click.echo(sentence)
 
 
-def show_tasks(units: Iterable[_Json]) -> None:
-    """A line each, the error last: it gives way where there is no room for all."""
+def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
+    """Print a line for each unit. The error is last, so that it is cut first."""
     units = list(units)
-    standbys = ["STANDBYS"] if any(unit["standbys"] for unit in units) else []
+    spaces = ["NAMESPACE"] if _in_several(units) else []
+    standbys = ["STANDBYS"] if wide or any(unit["standbys"] for unit in units) else []
+    more = ["TYPE", "ASSIGNED TO", "MB/S"] if wide else []
     table = _table(
-        "TASK", "STATE", "DRIVER", *standbys, "LAG RECORDS", "LAG S", "RESTARTS", "ERROR"
+        *(*spaces, "TASK", "STATE", "DRIVER", *standbys, *more),
+        *("LAG RECORDS", "LAG S", "RESTARTS", "ERROR"),
     )
     for unit in units:
+        copies = unit["type"] == "SourceTask"
+        rate = _rate(unit.get("bytesPerSecond")) if copies else ""
         table.add_row(
+            *([unit["namespace"]] if spaces else []),
             unit["name"],
             unit.get("phase", "-"),
             unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
             *([", ".join(unit["standbys"])] if standbys else []),
+            *([unit["type"], unit["assignedTo"], rate] if wide else []),
             *(str(unit.get(field, "")) for field in ("lagRecords", "lagSeconds", "restarts")),
             " ".join(unit.get("lastError", {}).get("message", "").split()),
         )
-    _print(table)
+    _print(table, wide=wide)
 
 
-def show_groups(document: _Json) -> None:
-    """A line for each partition of a group; below, in full, groups that are not translated, and
-    what could not be read."""
+def show_document(found: _Json, *, wide: bool = False) -> None:
+    """Print a single object as YAML; a table would have one line."""
+    click.echo(yaml.safe_dump(dict(found), sort_keys=False), nl=False)
+
+
+def show_groups(document: _Json, *, wide: bool = False) -> None:
+    """Print a line for each partition of a group.
+
+    Groups that are not translated, and what could not be read, follow in full.
+    """
     held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
     table = _table(
-        "GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"
+        *("GROUP", "PARTITION", *(["TARGET TOPIC"] if wide else [])),
+        *("COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"),
     )
     for one in document["groups"]:
         checkpoint = one["checkpoint"] or {}
@@ -77,26 +95,29 @@ def show_groups(document: _Json) -> None:
         table.add_row(
             one["group"],
             f"{one['topic']}/{one['partition']}",
+            *([one["targetTopic"]] if wide else []),
             *("-" if offset is None else str(offset) for offset in offsets),
             one["note"],
         )
-    _print(table)
+    _print(table, wide=wide)
     if not document["groups"]:
         click.echo(f"No group that flow {document['flow']} follows has an offset of its topics.")
     for sentence in [*(one["note"] for one in document["notTranslated"]), *document["problems"]]:
         click.echo(sentence)
 
 
-def show_rows(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """A line each; ``-`` for None."""
+def show_rows(
+    columns: Sequence[str], rows: Iterable[Iterable[object]], *, wide: bool = False
+) -> None:
+    """Print a line for each row, with ``-`` for None."""
     table = _table(*columns)
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    _print(table)
+    _print(table, wide=wide)
 
 
-def show_findings(documents: Iterable[_Json]) -> None:
-    """Of each flow a line for each finding; below, the commands that correct what is not ok."""
+def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
+    """Print a line for each finding of each flow, and below the commands that correct it."""
     for document in documents:
         findings = document["findings"]
         results = [one["result"] for one in findings]
@@ -108,9 +129,19 @@ def show_findings(documents: Iterable[_Json]) -> None:
         for one in findings:
             fields = ("cluster", "subject", "check", "result", "message")
             table.add_row(*(" ".join(one[field].split()) for field in fields))
-        _print(table)
+        _print(table, wide=wide)
         for line in dict.fromkeys(one["command"] for one in findings if one["command"]):
             click.echo(line)
+
+
+def _in_several(places: Sequence[_Json]) -> bool:
+    """Return whether objects lie in more than one namespace, so that a column names it."""
+    return len({place.get("namespace") for place in places}) > 1
+
+
+def _rate(bytes_per_second: float | None) -> str:
+    """Return a rate in MB/s, like ``12.3``."""
+    return f"{(bytes_per_second or 0) / 1e6:.1f}"
 
 
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
@@ -128,13 +159,13 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _print(table: Table) -> None:
-    """Cut at the width of a terminal; what is piped to a file or a program is not cut."""
+def _print(table: Table, *, wide: bool) -> None:
+    """Cut lines at the width of a terminal, but not if ``wide``, nor in a file or a pipe."""
     console = Console(highlight=False)
-    wide = Console(width=_WIDEST, highlight=False)
-    for line in wide.render_lines(table, pad=False):
+    unlimited = Console(width=_WIDEST, highlight=False)
+    for line in unlimited.render_lines(table, pad=False):
         text = Text.assemble(*((part.text, part.style or "") for part in line))
         text.rstrip()
-        if console.is_terminal:
+        if console.is_terminal and not wide:
             text.truncate(console.width, overflow="ellipsis")
         console.print(text, soft_wrap=True)

@@ -1,9 +1,8 @@
-"""``headrace rebuild``: a copy that cannot go on with its source's offsets is deleted, so that its
-owner makes it again.
+"""``headrace flow rebuild``: deletes a copy that cannot continue its source's offsets.
 
-A log cannot be made shorter from outside. So a topic is deleted as a whole. A partition by itself
-can be done where its source begins behind the end of the copy (retention overtook it): its records
-are deleted, and its owner fills it up to there.
+The owner of the partition creates the copy again. A log cannot be shortened from outside, so a
+topic is deleted as a whole. A single partition can be rebuilt only if its source begins behind the
+end of the copy (because of retention): its records are deleted, and its owner fills it up to there.
 """
 
 import time
@@ -59,7 +58,7 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
     if not context.preserved:
         raise InvalidSpec(
             f"flow {context.name} has offsets: Translated, where no copy has to be rebuilt: "
-            f"`headrace reset {context.name}` copies partitions again"
+            f"`headrace flow reset {context.name}` copies partitions again"
         )
     (name,) = {at.topic for at in partitions}
     topic = context.policy.target_topic(name)
@@ -90,8 +89,8 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
         raise InvalidSpec(
             f"{topic}/{format_ranges(left)} cannot be rebuilt without the other partitions: a log "
             "cannot be made shorter, and the source still has what would come before its end; "
-            f"`headrace rebuild {context.name} {name}` rebuilds all {source.partitions} partitions "
-            "of the topic"
+            f"`headrace flow rebuild {context.name} {name}` rebuilds all {source.partitions} "
+            "partitions of the topic"
         )
     return Rebuild(topic, copies, "")
 

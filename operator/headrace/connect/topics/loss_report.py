@@ -77,8 +77,8 @@ def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
 _OUTCOMES = {
     LossAction.STOPPED: (
         "the partition is stopped: set spec.onDataLoss to Restart (copy it again from the earliest "
-        "offset) or Continue (go on behind the loss), reset the partition (`headrace reset`), or "
-        "exclude the topic"
+        "offset) or Continue (go on behind the loss), reset the partition (`headrace flow reset`), "
+        "or exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
     LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
@@ -88,8 +88,8 @@ _OUTCOMES = {
 _OF_PRESERVED = {
     LossAction.STOPPED: (
         "the partition is stopped, as its copy could not go on with the same offsets "
-        "(spec.offsets: Preserved): have {there} on {target} copied again, by `headrace rebuild`, "
-        "or exclude the topic"
+        "(spec.offsets: Preserved): have {there} on {target} copied again, by `headrace flow "
+        "rebuild`, or exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from there on (spec.offsets: Preserved)",
     LossAction.CONTINUED: "gone on behind it",

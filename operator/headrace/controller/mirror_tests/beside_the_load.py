@@ -54,7 +54,7 @@ def build_pod(
                 "name": stage.value,
                 "image": run.images.chaos,
                 "imagePullPolicy": run.images.chaos_pull_policy,
-                "command": ["headrace", verb],
+                "command": ["headrace", "test", verb],
                 "args": [
                     f"--test={TEST_FILE}",
                     f"--plan={plan}",

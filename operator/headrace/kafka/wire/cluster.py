@@ -10,8 +10,8 @@ from kio.schema.types import TopicName
 
 from headrace.api import ClusterAccess
 from headrace.backoff import Backoff
-from headrace.errors import HeadraceError
-from headrace.kafka.errors import AccessDenied, Unreachable
+from headrace.errors import HeadraceError, Unreachable
+from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers

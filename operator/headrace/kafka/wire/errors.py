@@ -3,8 +3,8 @@
 from confluent_kafka import KafkaError
 from kio.schema.errors import ErrorCode
 
-from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.errors import Unreachable, translate
+from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
+from headrace.kafka.errors import translate
 
 
 class ConnectionLost(Unreachable):

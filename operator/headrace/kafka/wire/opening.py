@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import GaveUp, HeadraceError
-from headrace.kafka.errors import TlsFailed, Unreachable
+from headrace.errors import GaveUp, HeadraceError, Unreachable
+from headrace.kafka.errors import TlsFailed
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import WRITE, Loop

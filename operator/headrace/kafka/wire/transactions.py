@@ -28,8 +28,8 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
-from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.errors import AccessDenied, Unreachable
+from headrace.errors import HeadraceError, Retriable, Unreachable
+from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.coordinators import find_coordinators
 from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check, refusal

@@ -3,7 +3,7 @@
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 
-REBUILD = "have it copied again: `headrace rebuild`"
+REBUILD = "have it copied again: `headrace flow rebuild`"
 """What a sentence ends with where a person has to do that."""
 
 

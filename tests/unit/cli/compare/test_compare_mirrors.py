@@ -155,5 +155,5 @@ def test_a_cell_says_what_came_out() -> None:
 
 
 def test_one_broker_cannot_be_missed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare-mirrors", "--brokers", "1"]) == 3
+    assert main(["test", "compare-mirrors", "--brokers", "1"]) == 3
     assert "no broker can be missed; give 2 or more" in capsys.readouterr().err

@@ -107,4 +107,4 @@ def test_a_manifest_without_flows_is_a_mistake(
     empty = tmp_path / "empty.yaml"
     empty.write_text("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n")
     assert main(["check", str(empty)]) == 3
-    assert "holds no ReplicationFlow" in capsys.readouterr().err
+    assert "there is no ReplicationFlow in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``headrace groups`` about a run without drivers; the brokers are in memory."""
+"""``headrace flow groups`` about a run without drivers; the brokers are in memory."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def copied(scene: Scene) -> None:
 
 def test_a_line_for_each_partition_of_a_group(say: Say, scene: Scene) -> None:
     copied(scene)
-    rows = [row.split() for row in say("groups", "f").splitlines()]
+    rows = [row.split() for row in say("flow", "groups", "f").splitlines()]
     why = ["no", "offset", "sync", "as", "old", "is", "known"]
     assert rows == [
         ["GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON", "TARGET", "LAG", "NOTE"],
@@ -46,7 +46,7 @@ def test_with_what_groups_of_the_target_hold_where_they_are_set(say: Say, scene:
     scene.change_spec(checkpoints={"applyToGroups": True})
     copied(scene)
     scene.target.consumer_commits("billing", TopicPartition("east.orders", 0), 4)
-    rows = [row.split() for row in say("groups", "f").splitlines()]
+    rows = [row.split() for row in say("flow", "groups", "f").splitlines()]
     assert rows[0][4:8] == ["ON", "TARGET", "GROUP", "THERE"]
     assert [row[:7] for row in rows[1:]] == [
         ["audit", "orders/0", "7", "-", "-", "-", "-"],
@@ -59,7 +59,7 @@ def test_all_of_it_for_programs(
     say: Say, scene: Scene, output: str, parse: Callable[[str], Any]
 ) -> None:
     copied(scene)
-    found = parse(say("groups", "-o", output))
+    found = parse(say("flow", "groups", "-o", output))
     assert (found["flow"], found["problems"], len(found["groups"])) == ("f", [], 2)
     assert found["groups"][1] == {
         "group": "billing",
@@ -76,14 +76,14 @@ def test_all_of_it_for_programs(
 def test_groups_that_are_not_translated_stand_below(say: Say, scene: Scene) -> None:
     copied(scene)
     scene.source.kinds["orders-share"] = "share"
-    last = say("groups", "f").splitlines()[-1]
+    last = say("flow", "groups", "f").splitlines()[-1]
     assert last.startswith("share group orders-share: its offsets are not translated (")
-    found = json.loads(say("groups", "-o", "json"))
+    found = json.loads(say("flow", "groups", "-o", "json"))
     assert found["notTranslated"] == [{"group": "orders-share", "kind": "share", "note": last}]
 
 
 def test_that_there_is_none_is_said(say: Say) -> None:
-    assert "No group that flow f follows has an offset of its topics." in say("groups", "f")
+    assert "No group that flow f follows has an offset of its topics." in say("flow", "groups", "f")
 
 
 def test_the_source_that_does_not_answer_is_named_below_the_checkpoints(
@@ -91,14 +91,14 @@ def test_the_source_that_does_not_answer_is_named_below_the_checkpoints(
 ) -> None:
     copied(scene)
     scene.source.away = True
-    rows = say("groups", "f").splitlines()
+    rows = say("flow", "groups", "f").splitlines()
     assert rows[1].split() == ["billing", "orders/0", "-", "4", "4", "-"]
     assert rows[2] == "no broker of east answered"
 
 
 def test_a_target_that_does_not_answer_is_an_error(say: Say, scene: Scene) -> None:
     scene.target.away = True
-    assert say("groups", "f", code=1) == "headrace: no broker of west answered\n"
+    assert say("flow", "groups", "f", code=1) == "headrace: no broker of west answered\n"
 
 
 def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Pat
     document = FLOW.model_dump(mode="json", by_alias=True, exclude_unset=True)
     document |= {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow"}
     file.write_text(yaml.safe_dump(document))
-    assert "billing" in say("groups", "-f", str(file))
-    assert "billing" in say("groups", "f", "-f", str(file))
+    assert "billing" in say("flow", "groups", "-f", str(file))
+    assert "billing" in say("flow", "groups", "f", "-f", str(file))
     sentence = "holds these ReplicationFlows: f; name one of those"
-    assert sentence in say("groups", "other", "-f", str(file), code=3)
+    assert sentence in say("flow", "groups", "other", "-f", str(file), code=3)
 
 
 def test_a_flow_without_checkpoints_is_refused(say: Say, scene: Scene) -> None:
     scene.change_spec(checkpoints={"enabled": False})
-    assert say("groups", "f", code=3) == (
+    assert say("flow", "groups", "f", code=3) == (
         "headrace: flow f writes no checkpoints: spec.checkpoints.enabled is false\n"
     )

@@ -1,4 +1,4 @@
-"""``headrace import mm2`` and ``export mm2`` about a run without drivers, with brokers in memory;
+"""``headrace flow import mm2`` and ``export mm2``, with brokers in memory and without drivers;
 tests/integration/test_take_turns.py has a real MirrorMaker 2."""
 
 import json
@@ -80,10 +80,10 @@ def copied(scene: Scene, *offsets: int, **more: Any) -> None:
 
 
 def test_progress_is_where_it_stopped_and_a_dry_run_stores_nothing(say: Say, scene: Scene) -> None:
-    printed = say("import", "mm2", "f", "--dry-run")
+    printed = say("flow", "import", "mm2", "f", "--dry-run")
     assert "Nothing was changed." in printed
     assert scene.context.progress.topic not in scene.target.ids
-    found = json.loads(say("import", "mm2", "f", "-o", "json"))
+    found = json.loads(say("flow", "import", "mm2", "f", "-o", "json"))
     assert goes_on(found) == {0: 8, 1: 0}, "what it never copied begins at the start"
     assert (scene.stored(P0).source_offset, scene.stored(P0).target_offset) == (8, 8)
     assert (scene.stored(P1).source_offset, scene.stored(P1).target_offset) == (0, 0)
@@ -97,7 +97,7 @@ def test_its_pairs_of_offsets_up_to_there_go_on_to_be_known(say: Say, scene: Sce
     for n in (2, 5, 9):
         sync = OffsetSync(TOPIC, 0, n, n)
         scene.source.write(TopicPartition(SYNCS, 0), FakeRecord(sync.key(), sync.value(), 1_000))
-    assert json.loads(say("import", "mm2", "f", "-o", "json"))["offsetSyncs"] == 2
+    assert json.loads(say("flow", "import", "mm2", "f", "-o", "json"))["offsetSyncs"] == 2
     pairs = scene.target.records("mm2-offset-syncs.east.internal")
     assert pairs == [OffsetSync(TOPIC, 0, n, n).value() for n in (2, 5)]
 
@@ -106,23 +106,25 @@ def test_while_mirror_maker_runs_nothing_is_imported(
     say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
 ) -> None:
     meanwhile.append(lambda: mirrored(scene, 9))
-    assert f"{OFFSETS}-" in say("import", "mm2", "f", code=1)
+    assert f"{OFFSETS}-" in say("flow", "import", "mm2", "f", code=1)
     meanwhile.append(lambda: scene.target.append(COPY, b"x"))
-    assert "east.orders-0 on west grew within 5 s" in say("import", "mm2", "f", code=1)
+    assert "east.orders-0 on west grew within 5 s" in say("flow", "import", "mm2", "f", code=1)
     scene.target.active.add("east-mm2")
-    assert "group east-mm2 on west has members" in say("import", "mm2", "f", code=1)
+    assert "group east-mm2 on west has members" in say("flow", "import", "mm2", "f", code=1)
     assert scene.context.progress.topic not in scene.target.ids
 
 
 def test_a_flow_that_runs_is_left_alone(say: Say, herder: StandaloneHerder) -> None:
     herder.pause("f", state=FlowState.RUNNING)
     for verb in ("import", "export"):
-        assert "`headrace pause --stop f` comes first" in say(verb, "mm2", "f", code=3)
+        assert "stop it first, by `headrace flow pause f --stop`" in say(
+            "flow", verb, "mm2", "f", code=3
+        )
 
 
 def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) -> None:
     def refused(*options: str) -> str:
-        return say("import", "mm2", "f", *options, code=3)
+        return say("flow", "import", "mm2", "f", *options, code=3)
 
     assert "no topic connect-offsets on west" in refused("--offsets-topic", "connect-offsets")
     assert "has no position of connector other" in refused("--connector", "other")
@@ -138,48 +140,52 @@ def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) ->
 def test_another_alias_and_other_topics_are_refused(say: Say, scene: Scene) -> None:
     scene.target.recreate_topic(OFFSETS)
     mirrored(scene, 3, TopicPartition("users", 0))
-    why = say("import", "mm2", "f", code=3)
+    why = say("flow", "import", "mm2", "f", code=3)
     assert "copied none of the topics of flow f, but users" in why
     scene.target.recreate_topic(OFFSETS)
     mirrored(scene, 3, cluster="north")
-    assert "these sources: north; spec.source.alias is east" in say("import", "mm2", "f", code=3)
+    assert "these sources: north; spec.source.alias is east" in say(
+        "flow", "import", "mm2", "f", code=3
+    )
 
 
 def test_a_flow_that_has_copied_gives_way_to_later_positions_only(say: Say, scene: Scene) -> None:
     copied(scene, 3, 7)
-    assert "flow f has copied orders-0 before, to offset 3" in say("import", "mm2", "f", code=3)
-    found = json.loads(say("import", "mm2", "f", "--again", "-o", "json"))
+    assert "flow f has copied orders-0 before, to offset 3" in say(
+        "flow", "import", "mm2", "f", code=3
+    )
+    found = json.loads(say("flow", "import", "mm2", "f", "--again", "-o", "json"))
     assert goes_on(found) == {0: 8, 1: 7}
     assert (scene.stored(P0).epoch, scene.stored(P1).epoch) == (4, 3)
 
 
 def test_mirror_maker_goes_on_where_the_flow_stopped(say: Say, scene: Scene) -> None:
-    assert "holds no progress of flow f" in say("export", "mm2", "f", code=3)
+    assert "holds no progress of flow f" in say("flow", "export", "mm2", "f", code=3)
     copied(scene, 10, 0)
-    assert goes_on(json.loads(say("export", "mm2", "f", "--dry-run", "-o", "json"))) == {
+    assert goes_on(json.loads(say("flow", "export", "mm2", "f", "--dry-run", "-o", "json"))) == {
         0: 10,
         1: 0,
     }
     assert positions(scene, "MirrorSourceConnector") == {}
-    say("export", "mm2", "f")
+    say("flow", "export", "mm2", "f")
     assert positions(scene, "MirrorSourceConnector") == {P0: 10, P1: None}
-    say("export", "mm2", "f", "--connector", "mm2")
+    say("flow", "export", "mm2", "f", "--connector", "mm2")
     assert positions(scene, "mm2")[P0] == 10
 
 
 def test_its_topic_is_made_unless_it_is_named(say: Say, scene: Scene) -> None:
     copied(scene, 10)
     scene.target.delete_topic(OFFSETS)
-    why = say("export", "mm2", "f", "--offsets-topic", "typo", code=3)
+    why = say("flow", "export", "mm2", "f", "--offsets-topic", "typo", code=3)
     assert "there is no topic typo on west" in why
-    say("export", "mm2", "f")
+    say("flow", "export", "mm2", "f")
     assert scene.target.configs[OFFSETS] == {"cleanup.policy": "compact"}
     assert positions(scene, "MirrorSourceConnector") == {P0: 10}
 
 
 def test_what_is_failed_over_is_not_exported(say: Say, scene: Scene) -> None:
     copied(scene, 10, switch=Switch(1, True, 10, 10))
-    assert "orders-0 is failed over" in say("export", "mm2", "f", code=3)
+    assert "orders-0 is failed over" in say("flow", "export", "mm2", "f", code=3)
 
 
 def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
@@ -195,5 +201,5 @@ def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
 
 def test_a_flow_with_preserved_offsets_has_others_than_mirror_maker(say: Say, scene: Scene) -> None:
     scene.context.preserved = True
-    said = say("import", "mm2", "f", code=3)
+    said = say("flow", "import", "mm2", "f", code=3)
     assert "import with a flow that has offsets: Translated" in said

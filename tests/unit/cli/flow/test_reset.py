@@ -1,4 +1,4 @@
-"""``headrace reset`` on this machine: the run is one without drivers, the brokers are in memory."""
+"""``headrace flow reset`` on a run without drivers, with brokers in memory."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def asked(herder: StandaloneHerder) -> Resets:
 
 
 def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> None:
-    assert say("reset", "f", "orders/1") == (
+    assert say("flow", "reset", "f", "orders/1") == (
         "orders/1 of f: reset. By spec.startFrom: Earliest all records that are on the source are "
         "copied again; what the target has of them stays there, and is there twice then.\n"
     )
@@ -26,9 +26,9 @@ def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> Non
 def test_it_says_what_keeps_the_flow_from_copying(herder: StandaloneHerder, say: Say) -> None:
     paused = (PausedPartitions(topic=TOPIC, partitions="1"),)
     herder.change_spec("f", state=FlowState.STOPPED, paused_partitions=paused)
-    printed = say("reset", "f", TOPIC)
+    printed = say("flow", "reset", "f", TOPIC)
     assert "orders/0-1 of f: reset." in printed
-    assert "But spec.state is Stopped: `headrace resume f` ends that." in printed
+    assert "But spec.state is Stopped: `headrace flow resume f` ends that." in printed
     assert "But paused, by spec.pausedPartitions: orders/1." in printed
 
 
@@ -39,7 +39,7 @@ def test_a_dry_run_asks_the_brokers_and_changes_nothing(
     scene.start()
     scene.settle()
     scene.source.append(TOPIC, b"c")
-    rows = say("reset", "f", TOPIC, "--dry-run").splitlines()
+    rows = say("flow", "reset", "f", TOPIC, "--dry-run").splitlines()
     assert [row.split() for row in rows[:3]] == [
         ["PARTITION", "STORED", "STARTS", "AT", "END", "COPIED", "AGAIN"],
         ["orders/0", "2", "0", "3", "2"],
@@ -57,7 +57,7 @@ def test_what_the_flow_does_not_copy_is_refused(
     herder: StandaloneHerder, say: Say, options: list[str]
 ) -> None:
     assert "flow f does not copy orders/7; of orders it copies 0-1" in say(
-        "reset", "f", "orders/7", *options, code=3
+        "flow", "reset", "f", "orders/7", *options, code=3
     )
     assert asked(herder).times == {}
 
@@ -66,4 +66,4 @@ def test_a_flow_that_does_not_run_is_named(
     say: Say, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    assert "flow nothing is not running here" in say("reset", "nothing", TOPIC, code=3)
+    assert "flow nothing is not running here" in say("flow", "reset", "nothing", TOPIC, code=4)

@@ -1,4 +1,4 @@
-"""``headrace verify --compare``: reports side by side, and what is no report."""
+"""``headrace test compare``: reports side by side, and what is no report."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def test_reports_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     ours = report(tmp_path, "ours", messageSizeBytes=100)
     theirs = report(tmp_path, "theirs")
     out = tmp_path / "out"
-    assert main(["verify", "--compare", ours, f"{theirs}/report.json", "--report", str(out)]) == 0
+    assert main(["test", "compare", ours, f"{theirs}/report.json", "--report", str(out)]) == 0
     printed = capsys.readouterr().out
     lines = {" ".join(line.split()) for line in printed.splitlines()}
     assert lines >= {
@@ -67,7 +67,7 @@ def test_runs_of_one_test_are_told_apart(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reports = [report(tmp_path, "ours", run) for run in ("r1", "r2")]
-    assert main(["verify", "--compare", *reports]) == Exit.OK
+    assert main(["test", "compare", *reports]) == Exit.OK
     assert capsys.readouterr().out.split()[:2] == ["ours/r1", "ours/r2"]
     assert (tmp_path / "headrace-reports" / "comparison.html").exists()
 
@@ -75,9 +75,9 @@ def test_runs_of_one_test_are_told_apart(
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        (["a"], "--compare needs two reports at least"),
+        (["a"], "a comparison needs at least two reports"),
         (["a", "nowhere.json"], "nowhere.json cannot be read: No such file or directory"),
-        (["a", "a"], "--compare names a report twice"),
+        (["a", "a"], "a report is named twice"),
         (["a", "b.json"], "b.json is no report of this version of headrace"),
     ],
 )
@@ -91,10 +91,5 @@ def test_what_cannot_be_compared_is_said(
     monkeypatch.chdir(tmp_path)
     Path(report(tmp_path, "x")).rename("a")
     Path("b.json").write_text("{}")
-    assert main(["verify", "--compare", *files]) == Exit.USAGE
+    assert main(["test", "compare", *files]) == Exit.USAGE
     assert sentence in capsys.readouterr().err
-
-
-def test_two_files_are_not_tested_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "a.yaml", "b.yaml"]) == Exit.USAGE
-    assert "one FILE is tested at a time" in capsys.readouterr().err

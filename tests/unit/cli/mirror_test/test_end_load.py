@@ -1,4 +1,4 @@
-"""``headrace end-load`` on this machine: it finds the run, and says when there is none."""
+"""``headrace test end-load`` on this machine: it finds the run, and says when there is none."""
 
 from pathlib import Path
 
@@ -27,14 +27,14 @@ def test_the_run_that_is_under_way_is_told(
 ) -> None:
     over = run_of(folder, "1", "test.json", "report.json")
     under_way = run_of(folder, "2", "test.json")
-    assert main(["end-load", "orders"]) == Exit.OK
+    assert main(["test", "end-load", "orders"]) == Exit.OK
     assert (under_way / "end-load").exists()
     assert not (over / "end-load").exists()
     assert "orders sends no more" in capsys.readouterr().out
 
 
 def test_a_run_with_a_folder_of_its_own_is_named(folder: Path) -> None:
-    assert main(["end-load", "orders", "--report", str(folder)]) == Exit.OK
+    assert main(["test", "end-load", "orders", "--report", str(folder)]) == Exit.OK
     assert (folder / "end-load").exists()
 
 
@@ -42,5 +42,5 @@ def test_without_a_run_there_is_nothing_to_end(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_of(folder, "1", "test.json", "report.json")
-    assert main(["end-load", "orders"]) == Exit.USAGE
+    assert main(["test", "end-load", "orders"]) == Exit.UNREACHABLE
     assert "no run of orders is under way" in capsys.readouterr().err

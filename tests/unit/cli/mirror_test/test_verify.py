@@ -60,7 +60,7 @@ def test_a_flow_that_does_not_run_is_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path, manifest(flowName="orders"))
-    assert main(["verify", file]) == Exit.USAGE
+    assert main(["verify", file]) == Exit.UNREACHABLE
     assert "flow orders is not running here" in capsys.readouterr().err
 
 
@@ -148,9 +148,9 @@ def test_one_of_several_tests_has_to_be_named(
 ) -> None:
     file = write(tmp_path, manifest("a", flowName="f"), manifest("b", flowName="f"))
     assert main(["verify", file]) == Exit.USAGE
-    assert "holds these MirrorTests: a, b; say which with --name" in capsys.readouterr().err
+    assert "a, b; name one of them with --name" in capsys.readouterr().err
     assert main(["verify", file, "--name", "c"]) == Exit.USAGE
-    assert main(["verify", file, "--name", "b"]) == Exit.USAGE
+    assert main(["verify", file, "--name", "b"]) == Exit.UNREACHABLE
     assert "flow f is not running here" in capsys.readouterr().err
 
 

@@ -58,13 +58,19 @@ def test_too_little_disk(
         (["up", "--sandbox", "../etc"], "'../etc' cannot name a sandbox"),
         (["status", "other"], "there is no sandbox other (there: none)"),
         (["down", "other"], "there is no sandbox other (there: none)"),
-        (["produce", "orders"], "no sandbox runs: `headrace sandbox up` starts one"),
-        (["consume", "orders"], "no sandbox runs: `headrace sandbox up` starts one"),
         (["consume", "orders", "--sandbox", "x"], "there is no sandbox x"),
     ],
 )
 def test_bad_input(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sentence in _errors(capsys, *arguments)
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_sandbox_that_does_not_run_ends_with_4(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sandbox", command, "orders"]) == Exit.UNREACHABLE
+    assert "no sandbox runs: `headrace sandbox up` starts one" in capsys.readouterr().err
 
 
 def test_nothing_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:

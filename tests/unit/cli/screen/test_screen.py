@@ -115,7 +115,7 @@ def test_every_flow_is_visible_and_failures_come_first(width: int, height: int) 
     assert lines[7].split()[:3] == ["zebra", "task", "0"]
     assert "could not" in lines[7]
     assert lines[7].endswith("…")
-    assert "31 idle: `headrace tasks` lists all" in lines[-1]
+    assert "31 idle: `headrace task list` lists all" in lines[-1]
     assert ("more" in lines[-1]) == (height == 24)
 
 

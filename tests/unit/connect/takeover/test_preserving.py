@@ -148,7 +148,7 @@ def test_what_the_source_deleted_before_it_was_copied_stops_the_partition(
     scenes.begin_again("other")
     why = stops(scenes)
     assert "orders-0 on east begins at offset 5, the next to copy was 3" in why
-    assert "have east.orders on west copied again, by `headrace rebuild`" in why
+    assert "have east.orders on west copied again, by `headrace flow rebuild`" in why
     assert "onDataLoss" not in why
     assert scenes.cells() == "abc"
     recreate(scenes)

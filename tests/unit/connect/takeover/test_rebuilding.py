@@ -62,7 +62,7 @@ def test_one_partition_is_done_where_its_source_begins_behind_the_copy(scene: Sc
     assert plan_rebuild(scene.context, {P0}).topic_id == ""
     said = refused(scene, P1)
     assert f"{COPY}/1 cannot be rebuilt without the other partitions" in said
-    assert f"`headrace rebuild {scene.context.name} {TOPIC}` rebuilds all 2 partitions" in said
+    assert f"`headrace flow rebuild {scene.context.name} {TOPIC}` rebuilds all 2 partitions" in said
 
 
 def test_what_is_not_there_is_said(scene: Scene) -> None:

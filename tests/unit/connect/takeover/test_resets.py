@@ -221,7 +221,7 @@ def test_progress_that_cannot_be_read_is_remedied_by_a_later_reset_only(
     following.guard(following.task.activate)
     following.recover()
     assert following.phase is TaskPhase.FAILED
-    assert "reset the partition (`headrace reset`)" in following.error
+    assert "reset the partition (`headrace flow reset`)" in following.error
     assert preview_reset(following.context, {P0})[P0].repeated == 1
     reset(following, f"orders/0@{FIRST}")
     assert following.task.superseded(following.task.partitions)

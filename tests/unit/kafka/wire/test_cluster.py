@@ -29,8 +29,7 @@ from support.fake_broker import (
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.errors import Retriable
-from headrace.kafka.errors import Unreachable
+from headrace.errors import Retriable, Unreachable
 from headrace.kafka.wire import cluster as cluster_of_wire
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.errors import ConnectionLost, Refused, RefusedForGood, UnsupportedBroker

@@ -26,7 +26,7 @@ from support.fake_broker import (
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.kafka.errors import Unreachable
+from headrace.errors import Unreachable
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import Loop

@@ -19,12 +19,12 @@ from support.security import Mounted, access
 from support.token_endpoint import authentication, running_token_endpoint, secrets_of
 
 from headrace.api import ClusterAccess
+from headrace.errors import Unreachable
 from headrace.kafka.errors import (
     AuthenticationFailed,
     SecretMissing,
     TlsFailed,
     TokenUnavailable,
-    Unreachable,
 )
 from headrace.kafka.wire import opening
 from headrace.kafka.wire.errors import UnsupportedBroker

