@@ -136,8 +136,8 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     policy = [one for one in render(namespace=namespace) if one["kind"] in kinds]
     for name, verb, resource in (
-        ("user", "patch", "replicationtasks"),
-        ("driver", "patch", "replicationtasks"),
+        ("user", "get,patch", "replicationtasks"),
+        ("driver", "get,patch", "replicationtasks"),
         ("driver-status", "update", "replicationtasks/status"),
     ):
         resources.kubectl("create", "role", name, f"--verb={verb}", f"--resource={resource}")

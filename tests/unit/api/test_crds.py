@@ -82,13 +82,13 @@ def test_the_shape_is_structural() -> None:
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_what_is_unknown_is_kept_in_a_pods_affinity_and_dns_only() -> None:
+def test_unknown_fields_are_kept_in_affinity_dns_and_the_last_valid_spec_only() -> None:
     kept = {path for path, schema in ALL if schema.get("x-kubernetes-preserve-unknown-fields")}
     assert kept == {
         (*path, field)
         for path in (("spec", "drivers", "podTemplate"), ("spec", "podTemplate"))
         for field in ("affinity", "dnsConfig")
-    }
+    } | {("status", "lastValid", "spec")}
 
 
 def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
