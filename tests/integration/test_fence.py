@@ -348,7 +348,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
     """Of one that is frozen, say: its transaction ends by itself after a minute at the earliest."""
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
-    progress = Progress("s", 7, 0, "t", 5, 3, 0, "orders-source-task-0 on me/1")
+    progress = Progress("s", 7, 0, "t", 5, 3, "orders-source-task-0 on me/1")
     frozen = transactional(west, unique("frozen"))
 
     def read_until(reader: ProgressLog, wanted: Progress) -> None:

@@ -34,7 +34,7 @@ class Owner(NamedTuple):
     def progress(self) -> Progress:
         fencing = self.fencing if self.stage == "claiming" else ()
         return Progress(
-            "s", self.source_offset, 0, "t", self.target_offset, self.epoch, 0, self.name,
+            "s", self.source_offset, 0, "t", self.target_offset, self.epoch, self.name,
             writer=self.writer, fencing=fencing,
         )  # fmt: skip
 

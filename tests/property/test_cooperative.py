@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-
-from headrace.assign.simulation import ConnectorsAndTasks, CooperativeSimulation, Round
+from support.connect_rebalance import ConnectorsAndTasks, CooperativeSimulation, Round
 
 WORKERS = [f"worker{n}" for n in range(6)]
 CONNECTORS = [f"connector{n}" for n in range(5)]

@@ -10,9 +10,9 @@ from property.fencing import broken_rules
 from property.fencing.model import Model
 from property.fencing.state import Running, State, violation
 from support.explicit_state import explore
+from support.take_over_model import Stage, TakeOver
 
 from headrace.replication.reconcile import Outcome
-from headrace.replication.take_over import Stage, TakeOver
 
 
 @pytest.mark.parametrize(

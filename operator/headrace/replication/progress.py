@@ -129,7 +129,6 @@ class Progress:
     ended when the partition was claimed first."""
     epoch: int
     """Of the task that owns the partition; rises with each claim, never falls."""
-    filter_generation: int
     owner: str
     """Task and driver incarnation, for people and for fencing."""
     source_end: int = 0
@@ -198,8 +197,9 @@ class Progress:
         return self.confirmed or here
 
     def encode(self) -> bytes:
-        """JSON."""
-        return _encode(asdict(self))
+        """Return the record's value, in JSON."""
+        # Earlier versions of headrace require this field, which has no meaning.
+        return _encode({**asdict(self), "filter_generation": 0})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from property.fencing.brokers import DATA, Entry
 from property.fencing.model import Model, Successors
 from property.fencing.state import Running, State
+from support.take_over_model import Claim, Identity, Stage, TakeOver
 
 from headrace.replication.reconcile import Marker, Stored
-from headrace.replication.take_over import Claim, Identity, Stage, TakeOver
 
 
 class MarkerNotReadBack(Model):

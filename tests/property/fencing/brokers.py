@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from support.take_over_model import Claim, Identity
+
 from headrace.replication.reconcile import Marker
-from headrace.replication.take_over import Claim, Identity
 
 DATA, PROGRESS = "data", "progress"
 BOTH = frozenset({DATA, PROGRESS})

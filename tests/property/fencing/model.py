@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from property.fencing.brokers import BOTH, DATA, PROGRESS, Coordinator, Entry
 from property.fencing.state import Running, State, initial
+from support.take_over_model import Claim, Identity, Stage, TakeOver
 
 from headrace.replication.reconcile import Dropped, Marker, Record, Resume, Stored, reconcile
-from headrace.replication.take_over import Claim, Identity, Stage, TakeOver
 
 Successors = Iterator[tuple[str, State]]
 

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from property.fencing.brokers import DATA, PROGRESS, Coordinator, Entry, Partition, Request
-
-from headrace.replication.take_over import Claim, Identity, Stage, TakeOver
+from support.take_over_model import Claim, Identity, Stage, TakeOver
 
 
 class Running(NamedTuple):

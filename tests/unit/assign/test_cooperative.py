@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
+from support.connect_rebalance import CooperativeSimulation, Round, Task
 
 from headrace.assign import (
     ApplicationState,
@@ -14,7 +15,6 @@ from headrace.assign import (
     TaskId,
     weigh,
 )
-from headrace.assign.simulation import CooperativeSimulation, Round, Task
 
 MAX_DELAY_MS = 300_000
 

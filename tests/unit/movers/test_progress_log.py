@@ -18,7 +18,7 @@ from headrace.replication.transactions import Decided
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
 WEST = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
-PROGRESS = Progress("s", 7, 0, "t", 5, 3, 0, "f-source-task-0 on me/1")
+PROGRESS = Progress("s", 7, 0, "t", 5, 3, "f-source-task-0 on me/1")
 
 
 class Scene:

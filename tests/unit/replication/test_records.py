@@ -17,7 +17,6 @@ PROGRESS = Progress(
     target_topic_id="t",
     target_offset=9,
     epoch=3,
-    filter_generation=0,
     owner="orders-source-task-0 on driver-1/abc",
 )
 
@@ -92,6 +91,10 @@ def test_progress_round_trips() -> None:
     assert ProgressKey.decode(key.encode()) == key
     assert Progress.decode(PROGRESS.encode()) == PROGRESS
     assert progress_topic("east") == "headrace-progress.east.internal"
+
+
+def test_an_earlier_headrace_finds_the_fields_that_it_requires() -> None:
+    assert json.loads(PROGRESS.encode())["filter_generation"] == 0
 
 
 def test_equal_keys_are_equal_bytes() -> None:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from support.take_over_model import Claim, Identity, Stage, TakeOver
 
 from headrace.replication.progress import Progress, Writer
 from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, reconcile
-from headrace.replication.take_over import Claim, Identity, Stage, TakeOver
 
 OWN, OLD = Identity(7, 4), Identity(8, 1)
 PROGRESS = Claim(epoch=2, source_offset=100, target_offset=500, writer=7)
@@ -26,7 +26,7 @@ def reading_tail(progress: Claim = PROGRESS, *identities: Identity) -> TakeOver:
     [(Writer("task", 7, 3), PROGRESS), (None, PROGRESS._replace(writer=-1))],
 )
 def test_a_claim_of_progress(writer: Writer | None, wanted: Claim) -> None:
-    progress = Progress("s", 100, 0, "t", 500, epoch=2, filter_generation=0, owner="task")
+    progress = Progress("s", 100, 0, "t", 500, epoch=2, owner="task")
     assert Claim.of(replace(progress, writer=writer)) == wanted
     left = Claim.of(replace(progress, writer=writer, unfenced=(6, 5)))
     assert left == wanted._replace(unfenced=frozenset({5, 6}))

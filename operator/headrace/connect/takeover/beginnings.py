@@ -41,7 +41,6 @@ def store_beginnings(
                 target_topic_id=ids[at.topic][1],
                 target_offset=one.target_offset,
                 epoch=one.before.epoch + 1 if one.before else 1,
-                filter_generation=0,
                 owner=owner,
                 writer=own,
             )

@@ -110,7 +110,6 @@ def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
         target_topic_id=start.target_topic_id,
         target_offset=start.target_offset,
         epoch=epoch,
-        filter_generation=0,
         owner=owner,
         source_end=start.seen_end,
         confirmed=start.confirmed,

@@ -73,7 +73,7 @@ def copied(scene: Scene, *offsets: int, **more: Any) -> None:
     scene.context.progress.start()
     scene.context.progress.write(
         {
-            scene.context.progress_key(at): Progress(ids[0], n, -1, ids[1], n, 3, 0, "me", **more)
+            scene.context.progress_key(at): Progress(ids[0], n, -1, ids[1], n, 3, "me", **more)
             for at, n in zip((P0, P1), offsets, strict=False)
         }
     )

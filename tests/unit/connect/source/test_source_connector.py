@@ -556,7 +556,7 @@ def copied(scene: Scene, *offsets: int) -> None:
     for number, offset in enumerate(offsets):
         at = TopicPartition("orders", number)
         scene.source.ends[at] = 6
-        scene.context.progress.table[key_of(at)] = Progress("i", offset, -1, "t", 0, 1, 0, "o", 6)
+        scene.context.progress.table[key_of(at)] = Progress("i", offset, -1, "t", 0, 1, "o", 6)
 
 
 def deleted(scene: Scene) -> None:

@@ -339,7 +339,7 @@ def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(ma
 
     def claim() -> None:  # behind what was read, before its own claim
         key = first.context.progress_key(P0)
-        theirs = Progress("x", 0, -1, "y", 0, 1, 0, "frozen", writer=frozen)
+        theirs = Progress("x", 0, -1, "y", 0, 1, "frozen", writer=frozen)
         first.context.progress.write({key: theirs})
 
     first.target.append(COPY, b"its first copy")

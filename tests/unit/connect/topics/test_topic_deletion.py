@@ -53,7 +53,7 @@ def later(scene: Scene, deletion: TopicDeletion, held: set[str] | None = None) -
 
 def stored(scene: Scene, **more: Any) -> None:
     ids = scene.source.ids.get(TOPIC, "gone"), scene.target.ids[COPY]
-    progress = Progress(ids[0], 5, -1, ids[1], 5, 3, 0, "me", **more)
+    progress = Progress(ids[0], 5, -1, ids[1], 5, 3, "me", **more)
     scene.context.progress.write({scene.context.progress_key(P0): progress})
 
 

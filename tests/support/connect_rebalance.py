@@ -1,4 +1,4 @@
-"""Kafka Connect's cooperative rebalance on a mock clock, for tests and for comparisons."""
+"""Kafka Connect's cooperative rebalance on a mock clock."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ ConnectorsAndTasks = tuple[tuple[str, ...], tuple[Task, ...]]
 
 @dataclass(frozen=True)
 class Round:
-    """What one rebalance decided; every current worker is a key."""
+    """The decisions of one rebalance. Every current worker is a key."""
 
     delay_ms: int
-    """When the workers join again by themselves; 0 for never."""
+    """Time until the workers join again by themselves, or 0 for never."""
     assigned: Mapping[str, ConnectorsAndTasks]
     """All that each worker runs once the round is done."""
     revoked: Mapping[str, ConnectorsAndTasks]
-    """What each worker has to stop."""
+    """Units that each worker has to stop."""
 
 
 class CooperativeSimulation:
@@ -37,7 +37,7 @@ class CooperativeSimulation:
         self._now_ms = 0
 
     def set_units(self, units: Mapping[str, int]) -> None:
-        """Which connectors there are, and how many tasks each has."""
+        """Set the number of tasks of each connector."""
         for connector, tasks in units.items():
             if tasks < 0:
                 raise ValueError(f"connector {connector} must have 0 or more tasks, got {tasks}")
@@ -48,19 +48,19 @@ class CooperativeSimulation:
     def add_worker(
         self, name: str, connectors: Iterable[str] = (), tasks: Iterable[Task] = ()
     ) -> None:
-        """A worker joins; what it runs already, it reports."""
+        """Add a worker, which reports the units that it runs already."""
         if name in self._workers:
             raise ValueError(f"there is a worker {name} already")
         self._workers[name] = _load(connectors, tasks)
 
     def remove_worker(self, name: str) -> None:
-        """A worker is gone."""
+        """Remove a worker."""
         if name not in self._workers:
             raise ValueError(f"there is no worker {name}")
         del self._workers[name]
 
     def restart_leader(self) -> None:
-        """Another leader, which knows nothing of earlier rounds and delays."""
+        """Replace the leader by one that has no earlier rounds and delays."""
         self._leader = IncrementalCooperative(self._leader.max_delay_ms)
 
     def sleep(self, ms: int) -> None:
@@ -70,7 +70,7 @@ class CooperativeSimulation:
         self._now_ms += ms
 
     def rebalance(self, apply: bool = True) -> Round:
-        """One round. With ``apply=False`` it never reaches the workers; the leader thinks it did.
+        """Run one round. With ``apply=False`` the workers never get its result, unlike the leader.
 
         Without workers there is no leader and nothing happens.
         """

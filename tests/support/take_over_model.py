@@ -1,9 +1,9 @@
 """The take-over of one partition at the target, request by request: the protocol as it is proved.
 
-Pure, and used by tests only: the model of two owners (``tests/property/fencing``) explores it in
-every order. The product (``connect.fenced``, and the batch mover's ``MarkerFencing``) takes over
-many partitions at once. It keeps the order of these stages, but claims before it fences as well,
-where here progress is read behind a marker of its own.
+The model of two owners (``tests/property/fencing``) explores it in every order. The product
+(``connect.fenced``, and the batch mover's ``MarkerFencing``) takes over many partitions at once. It
+keeps the order of these stages, but claims before it fences as well, where here progress is read
+behind a marker of its own.
 
 A marker of an empty transaction closes a partition to the earlier epochs of its producer id. It
 closes the partition when it is *read there*, below the high watermark, and not when the coordinator
@@ -22,7 +22,7 @@ from headrace.replication.reconcile import Marker, Outcome, Resume, Stored
 
 
 class Stage(StrEnum):
-    """What is to be done next, in this order."""
+    """Steps of a take-over, in order."""
 
     IDENTIFY = "InitProducerId"
     ADD = "AddPartitionsToTxn"
@@ -36,7 +36,7 @@ class Stage(StrEnum):
 
 
 class Identity(NamedTuple):
-    """What a producer signs its batches with."""
+    """A producer id and its epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -49,19 +49,19 @@ class Claim(NamedTuple):
     """The part of a progress record that a take-over reads, and writes."""
 
     epoch: int
-    """Of the task; every owner has a higher one."""
+    """The task's epoch. Every later owner has a higher one."""
     source_offset: int
     target_offset: int
     writer: int
     """The owner's producer id; -1: none that could be fenced."""
     unfenced: frozenset[int] = frozenset()
-    """Ids of earlier owners that may append more. They stay here: a take-over that fences only the
-    last owner would promise that nothing is doubled, while these are still alive. Whoever knows
-    that their processes have ended, and their requests timed out, leaves them out."""
+    """Producer ids of earlier owners that may append more. They stay here: a take-over that fences
+    only the last owner would promise that nothing is doubled, while these are still alive. Their
+    ids are left out once their processes have ended and their requests have timed out."""
 
     @classmethod
     def of(cls, progress: Progress) -> Self:
-        """What progress says of it; a headrace without fences leaves a writer behind as well."""
+        """Read the claim of a progress record. It may name a writer that cannot be fenced."""
         writer = progress.writer.producer_id if progress.writer else -1
         unfenced = frozenset(progress.unfenced)
         return cls(progress.epoch, progress.source_offset, progress.target_offset, writer, unfenced)
@@ -69,11 +69,11 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class TakeOver:
-    """One partition's, on its way to be opened; every answer makes the next one.
+    """One partition on the way to be opened. Every answer makes the next state.
 
-    Those of a task that are opened together share the first three requests, for one transaction. A
-    partition without a leader is left out, and taken over when it has one again: opened partitions
-    keep the epoch that they were opened with.
+    Partitions of one task that are opened together share the first three requests, for one
+    transaction. A partition without a leader is left out, and taken over when it has one again:
+    opened partitions keep the epoch that they were opened with.
     """
 
     ORDER: ClassVar[tuple[Stage, ...]] = (
@@ -87,17 +87,17 @@ class TakeOver:
     )
 
     epoch: int
-    """Of the task, by the claim of the unit."""
+    """The task's epoch, by the claim of the unit."""
     stage: Stage = Stage.IDENTIFY
     identities: tuple[Identity, ...] = ()
-    """Of our own transactional id, then of the earlier owners' other ones. InitProducerId is sent
-    with the identity that is here, so that a later owner is not replaced in turn."""
+    """Identities of our own transactional id, then of the earlier owners' ids. InitProducerId is
+    sent with the identity that is here, so that a later owner is not replaced in turn."""
     progress: Claim | None = None
     resume: Resume | None = None
 
     @property
     def own(self) -> Identity:
-        """What the partition is written with."""
+        """The identity that writes the partition."""
         return self.identities[0]
 
     @property
@@ -107,7 +107,7 @@ class TakeOver:
 
     @property
     def stored(self) -> Stored:
-        """What to reconcile from; once progress is read."""
+        """The position to reconcile from, once progress is read."""
         assert self.progress is not None
         stored = self.progress
         writers = stored.unfenced | {stored.writer}
@@ -115,7 +115,7 @@ class TakeOver:
 
     @property
     def claim(self) -> Claim:
-        """What to write, with our own identity; once the tail is reconciled."""
+        """The claim to write with our own identity, once the tail is reconciled."""
         assert self.resume is not None
         resume = self.resume
         return Claim(
@@ -132,22 +132,22 @@ class TakeOver:
         return self.resume is not None and self.resume.outcome is Outcome.AGREES
 
     def identified(self, *identities: Identity) -> "TakeOver":
-        """InitProducerId answered: a changed producer id fences nothing, which progress tells."""
+        """Accept InitProducerId's answer. A changed producer id fences nothing."""
         return self._next(identities=identities)
 
     def added(self) -> "TakeOver":
-        """AddPartitionsToTxn answered, for the data partition and that of its progress."""
+        """Accept AddPartitionsToTxn's answer for the partitions of data and progress."""
         return self._next()
 
     def ended(self) -> "TakeOver":
-        """EndTxn answered: markers are on their way, or are lost."""
+        """Accept EndTxn's answer: markers are in flight, or lost."""
         return self._next()
 
     def progress_read(self, progress: Claim, markers: Collection[Marker]) -> "TakeOver":
-        """The last progress, and the markers of its partition; all below the high watermark.
+        """Accept the last progress and its partition's markers, all below the high watermark.
 
         Progress with a later epoch is a later owner's, also where the ids differ: its fence stops
-        only those with its own id.
+        only producers with its own id.
         """
         if progress.epoch > self.epoch:
             return self.replaced()
@@ -156,21 +156,21 @@ class TakeOver:
         return self._next(progress=progress)
 
     def reconciled(self, resume: Resume) -> "TakeOver":
-        """The tail was read, as far as there is one."""
+        """Accept the comparison of the tail."""
         if resume.unfenced & self.fences.keys():
             return self.fence_absent()
         return self._next(resume=resume)
 
     def fence_absent(self) -> "TakeOver":
-        """A marker is not where it should be: fence again, unless another owner has."""
+        """Fence again, because a marker is missing, unless another owner has fenced."""
         return replace(self, stage=Stage.IDENTIFY, progress=None, resume=None)
 
     def claimed(self) -> "TakeOver":
-        """The claim was acknowledged."""
+        """Accept the acknowledgement of the claim."""
         return self._next()
 
     def replaced(self) -> "TakeOver":
-        """A broker knows a later epoch: error 47."""
+        """End: a broker has a later epoch (error 47)."""
         return replace(self, stage=Stage.REPLACED)
 
     def _closed_by(self, markers: Collection[Marker]) -> bool:
