@@ -29,7 +29,7 @@ from headrace.cli.screen.secrets_folder import (
     secrets_option,
 )
 from headrace.cli.view import farewell, flow_views, show
-from headrace.control import control
+from headrace.control import control_server
 from headrace.host import state_home
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.manifest_files import ManifestFiles
@@ -182,7 +182,7 @@ async def _run(
                 await served.wait()  # the dashboard's address is known
                 return await answer(herder, flow, verb, arguments)
 
-            await sockets.enter_async_context(control.serve(flow, handle))
+            await sockets.enter_async_context(control_server.serve(flow, handle))
 
         declared = {flow.metadata.name: flow for flow in manifest.flows}
         for flow in declared:

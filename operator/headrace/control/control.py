@@ -1,32 +1,18 @@
-"""The control socket of a running flow: one request, one answer, each a JSON line."""
+"""The client side of a flow's control socket: one request, one answer, each a JSON line.
 
-import asyncio
-import fcntl
+Commands import only this side: the server needs asyncio and the log, half of their start.
+"""
+
 import json
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import (
-    HeadraceError,
-    InvalidSpec,
-    NotRunning,
-    Retriable,
-    Unreachable,
-    from_exception,
-)
-from headrace.logs import get_logger
-
-log = get_logger(__name__)
-
-Handler = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+from headrace.errors import InvalidSpec, NotRunning, Retriable, Unreachable
 
 _MAX_PATH_BYTES = 107  # sun_path, less its closing zero
-_LINE_LIMIT = 16 << 20
 _TIMEOUT_S = 10.0
 
 
@@ -88,55 +74,6 @@ def request(
         raise Unreachable(f"flow {flow} ended before it answered {command}")
     result: dict[str, Any] = answer["answer"]
     return result
-
-
-@asynccontextmanager
-async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
-    """Answer on the flow's socket while the block runs; ``InvalidSpec`` when another run does."""
-    path = socket_path(flow)
-    folder = path.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise InvalidSpec(f"{folder} belongs to another user: set XDG_RUNTIME_DIR to one of yours")
-    folder.chmod(0o700)
-    # The lock goes with its process, even by -9; a socket file would stay.
-    with path.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidSpec(
-                f"flow {flow} runs already (it answers at {path}): "
-                f"see `headrace status {flow}`, stop that run first"
-            ) from None
-        path.unlink(missing_ok=True)
-
-        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(ConnectionError):
-                if line := await reader.readline():  # else it is ``_answers``, which asks nothing
-                    writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
-                    await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_unix_server(serve_one, path, limit=_LINE_LIMIT)
-        try:
-            yield
-        finally:
-            server.close()
-            path.unlink(missing_ok=True)
-
-
-async def _answered(handle: Handler, line: bytes) -> dict[str, Any]:
-    """Every line is answered, or its client would wait in vain."""
-    try:
-        asked = json.loads(line)
-        return {"answer": await handle(asked.pop("command"), asked)}
-    except InvalidSpec as error:
-        return {"error": str(error)}
-    except HeadraceError as error:
-        return {"error": str(error), "later": True}
-    except Exception as error:
-        log.exception("could not answer", asked=line.decode(errors="replace")[:200])
-        return {"error": str(from_exception(error)), "later": True}
 
 
 def _answers(path: Path) -> bool:

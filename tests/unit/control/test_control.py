@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.control import control
+from headrace.control import control, control_server
 from headrace.errors import InvalidSpec, Retriable
 
 
@@ -31,7 +31,7 @@ async def echo(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_request_is_answered_and_a_refusal_is_a_sentence() -> None:
     async def scene() -> None:
-        async with control.serve("orders", echo):
+        async with control_server.serve("orders", echo):
             answer = await asyncio.to_thread(control.request, "orders", "status", depth=1)
             assert answer == {"command": "status", "depth": 1}
             with pytest.raises(InvalidSpec, match="no, because"):
@@ -51,7 +51,7 @@ def test_every_question_is_answered() -> None:
             return line.recv(1000)
 
     async def scene() -> None:
-        async with control.serve("orders", echo):
+        async with control_server.serve("orders", echo):
             with pytest.raises(Retriable, match="not now"):
                 await asyncio.to_thread(control.request, "orders", "later")
             with pytest.raises(Retriable, match=r"internal error, please report it: KeyError"):
@@ -68,9 +68,9 @@ def test_a_flow_that_does_not_run_is_said_with_those_that_do() -> None:
 
 def test_a_second_run_of_a_flow_is_refused() -> None:
     async def scene() -> None:
-        async with control.serve("orders", echo):
+        async with control_server.serve("orders", echo):
             with pytest.raises(InvalidSpec, match="flow orders runs already"):
-                async with control.serve("orders", echo):
+                async with control_server.serve("orders", echo):
                     pass
 
     asyncio.run(scene())
@@ -81,7 +81,7 @@ def test_a_socket_left_behind_is_no_hindrance() -> None:
     control.socket_path("orders").touch()
 
     async def scene() -> None:
-        async with control.serve("orders", echo):
+        async with control_server.serve("orders", echo):
             await asyncio.to_thread(control.request, "orders", "status")
 
     asyncio.run(scene())
@@ -95,7 +95,7 @@ def test_without_a_runtime_folder_one_s_own_in_the_temporary_folder_is_used(
     assert control.socket_folder() == tmp_path / f"headrace-{os.getuid()}"
 
     async def scene() -> None:
-        async with control.serve("orders", echo):
+        async with control_server.serve("orders", echo):
             assert stat.S_IMODE(control.socket_folder().stat().st_mode) == 0o700
 
     asyncio.run(scene())

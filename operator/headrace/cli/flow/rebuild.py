@@ -26,7 +26,7 @@ from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flows import Flows, of_flows
 from headrace.cli.flow.reset import say_what_rests
 from headrace.cli.screen.confirm import confirm, yes_option
-from headrace.cli.screen.output import unfolded
+from headrace.cli.screen.console import unfolded
 from headrace.cli.screen.secrets_folder import secrets_option
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.rebuilding import Rebuild, copy_ends, delete_copies, plan_rebuild

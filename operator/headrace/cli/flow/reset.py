@@ -18,7 +18,7 @@ from headrace.api import (
 )
 from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flows import Flows, of_flows
-from headrace.cli.screen.output import unfolded
+from headrace.cli.screen.console import unfolded
 from headrace.cli.screen.secrets_folder import secrets_option
 from headrace.connect.takeover.reset_preview import Preview, preview_reset
 

@@ -14,7 +14,8 @@ from headrace.cli.sandbox.sandbox_flow import flow
 from headrace.cli.sandbox.sandbox_mirror_maker import mirror_maker
 from headrace.cli.sandbox.sandbox_records import consume, produce
 from headrace.cli.screen.confirm import confirm, yes_option
-from headrace.cli.screen.output import output_option, unfolded, watch_and_show, watch_option
+from headrace.cli.screen.console import unfolded
+from headrace.cli.screen.output import output_option, watch_and_show, watch_option
 from headrace.cli.screen.own_command import own_command
 from headrace.errors import InvalidSpec
 from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox

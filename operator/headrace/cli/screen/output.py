@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 import click
-import yaml
-from rich.console import Console
 
 Found = TypeVar("Found")
 FoundIn_contra = TypeVar("FoundIn_contra", contravariant=True)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FORMATS = ("table", "wide", "yaml", "json", "name")
-_WATCH_INTERVAL_S = 2.0
+WATCH_INTERVAL_S = 2.0
 """Time between two reads. A driver reports its figures every second."""
 
 output_option = click.option(
@@ -39,18 +37,14 @@ class Table(Protocol[FoundIn_contra]):
         ...
 
 
-def unfolded() -> Console:
-    """Return a console that does not fold lines that are piped to a file or a program."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=1000)
-
-
 def show(
     found: Found, output: str, table: Table[Found], names: Callable[[Found], Iterable[str]]
 ) -> None:
     """Print a document, or a list of documents, in the format ``output``."""
     match output:
         case "yaml":
+            import yaml  # noqa: PLC0415 - a tenth of the start of a command
+
             documents = found if isinstance(found, list) else [found]
             click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
         case "json":
@@ -74,7 +68,7 @@ def watch_and_show(
     found = read()
     show(found, output, table, names)
     while watch:
-        time.sleep(_WATCH_INTERVAL_S)
+        time.sleep(WATCH_INTERVAL_S)
         if (now := read()) == found:
             continue
         found = now

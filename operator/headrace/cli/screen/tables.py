@@ -1,23 +1,21 @@
 """Tables of flows, tasks and other data, cut at the width of the terminal unless they are wide."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-import yaml
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
 
 _Json = Mapping[str, Any]
-_WIDEST = 5000
 
 
 def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
     """Print a line for each flow, and below the table every error in full."""
     columns = ["FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS"]
     spaces = ["NAMESPACE"] if _in_several([one["metadata"] for one in documents]) else []
-    table = _table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
+    table = _Table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
     sentences = []
     for document in documents:
         metadata, status = document["metadata"], document["status"]
@@ -48,7 +46,7 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
     spaces = ["NAMESPACE"] if _in_several(units) else []
     standbys = ["STANDBYS"] if wide or any(unit["standbys"] for unit in units) else []
     more = ["TYPE", "ASSIGNED TO", "MB/S"] if wide else []
-    table = _table(
+    table = _Table(
         *(*spaces, "TASK", "STATE", "DRIVER", *standbys, *more),
         *("LAG RECORDS", "LAG S", "RESTARTS", "ERROR"),
     )
@@ -70,6 +68,8 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
 
 def show_document(found: _Json, *, wide: bool = False) -> None:
     """Print a single object as YAML; a table would have one line."""
+    import yaml  # noqa: PLC0415 - a tenth of the start of a command
+
     click.echo(yaml.safe_dump(dict(found), sort_keys=False), nl=False)
 
 
@@ -79,7 +79,7 @@ def show_groups(document: _Json, *, wide: bool = False) -> None:
     Groups that are not translated, and what could not be read, follow in full.
     """
     held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
-    table = _table(
+    table = _Table(
         *("GROUP", "PARTITION", *(["TARGET TOPIC"] if wide else [])),
         *("COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"),
     )
@@ -110,7 +110,7 @@ def show_rows(
     columns: Sequence[str], rows: Iterable[Iterable[object]], *, wide: bool = False
 ) -> None:
     """Print a line for each row, with ``-`` for None."""
-    table = _table(*columns)
+    table = _Table(*columns)
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
     _print(table, wide=wide)
@@ -125,7 +125,7 @@ def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
             f"Flow {document['flow']}: {results.count('missing')} missing, "
             f"{results.count('warning')} warnings, {results.count('ok')} ok"
         )
-        table = _table("CLUSTER", "SUBJECT", "CHECK", "RESULT", "WHY")
+        table = _Table("CLUSTER", "SUBJECT", "CHECK", "RESULT", "WHY")
         for one in findings:
             fields = ("cluster", "subject", "check", "result", "message")
             table.add_row(*(" ".join(one[field].split()) for field in fields))
@@ -152,20 +152,33 @@ def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     return found + list(status.get("notices", ()))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    return table
+class _Table:
+    """Rows of text below the names of columns. rich's tables take a millisecond a row."""
+
+    def __init__(self, *columns: str) -> None:
+        self._rows = [columns]
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row with a cell for each column."""
+        self._rows.append(cells)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the header and the rows, with the columns aligned."""
+        widths = [max(map(cell_len, column)) for column in zip(*self._rows, strict=True)]
+        for row in self._rows:
+            cells = zip(row, widths, strict=True)
+            padded = (f"{cell}{' ' * (width - cell_len(cell))}" for cell, width in cells)
+            yield "  ".join(padded).rstrip()
 
 
-def _print(table: Table, *, wide: bool) -> None:
+def _print(table: _Table, *, wide: bool) -> None:
     """Cut lines at the width of a terminal, but not if ``wide``, nor in a file or a pipe."""
-    console = Console(highlight=False)
-    unlimited = Console(width=_WIDEST, highlight=False)
-    for line in unlimited.render_lines(table, pad=False):
-        text = Text.assemble(*((part.text, part.style or "") for part in line))
-        text.rstrip()
-        if console.is_terminal and not wide:
-            text.truncate(console.width, overflow="ellipsis")
-        console.print(text, soft_wrap=True)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for number, line in enumerate(table.lines()):
+        shown = line
+        if terminal and not wide and cell_len(line) > width:
+            shown = f"{set_cell_size(line, width - 1).rstrip()}…"
+        lines.append(click.style(shown, dim=True) if terminal and number == 0 else shown)
+    click.echo("\n".join(lines))

@@ -1,18 +1,18 @@
 """What the commands about running flows print; the flows are answers from a table."""
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from headrace.cli.flow.flows import LocalFlows
 from headrace.cli.main import main
-from headrace.cli.screen import tables
+from headrace.cli.screen import output
 
 LONG = "could not read topic orders of east: " + "no right " * 30
-STATUS = {
+STATUS: dict[str, Any] = {
     "conditions": [
         {"type": "Ready", "status": "False", "reason": "TaskFailed", "message": "orders-x failed"}
     ],
@@ -67,15 +67,12 @@ def test_status_has_all_of_it_for_programs(capsys: pytest.CaptureFixture[str]) -
     assert found == [{"metadata": {"name": "orders"}, "status": STATUS}]
 
 
-def terminal(width: int) -> Callable[..., Console]:
-    return lambda **given: Console(**{"width": width, **given}, force_terminal=True, no_color=True)
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_tasks_are_cut_at_the_width_and_their_errors_are_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    monkeypatch.setattr(tables, "Console", terminal(width))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["task", "list"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert "ERROR" in header
@@ -110,3 +107,59 @@ def test_verb_that_changes_nothing_ends_with_0_and_says_so(
 ) -> None:
     assert main(argv) == 0
     assert capsys.readouterr().out == message
+
+
+def test_wide_output_has_all_columns_and_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["task", "list", "-o", "wide"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert "ASSIGNED TO" in header
+    assert row.endswith(LONG.strip())
+    assert main(["status", "-o", "wide"]) == 0
+    assert "PARTITIONS" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_names_are_printed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["task", "list", "-o", "name"]) == 0
+    assert main(["status", "-o", "name"]) == 0
+    assert (
+        capsys.readouterr().out == "replicationtask/orders-source-task-0\nreplicationflow/orders\n"
+    )
+
+
+def test_watch_prints_again_after_a_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = iter(["Running", "Running", "Failed"])
+    monkeypatch.setattr(output, "WATCH_INTERVAL_S", 0)
+
+    def request(self: LocalFlows, flow: str, verb: str) -> dict[str, Any]:
+        try:
+            state = next(states)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+        return STATUS | {"units": [STATUS["units"][0] | {"phase": state}]}
+
+    monkeypatch.setattr(LocalFlows, "request", request)
+    assert main(["task", "list", "--watch", "-o", "json"]) == 130
+    printed = capsys.readouterr().out
+    assert printed.count('"phase": "Running"') == 1
+    assert printed.count('"phase": "Failed"') == 1
+
+
+def test_status_starts_without_asyncio_and_the_objects_of_the_api() -> None:
+    """They take longer than the whole command."""
+    script = (
+        "import sys\n"
+        "from headrace.cli.main import main\n"
+        "code = main(['status', 'nothing'])\n"
+        "heavy = {'asyncio', 'pydantic', 'headrace.api', 'rich.table', 'yaml', 'structlog'}\n"
+        "print(code, sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "4 []\n"
