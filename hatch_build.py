@@ -1,4 +1,4 @@
-"""Compiles the helper for small batches, where this machine has a C compiler: nothing needs it."""
+"""Compiles the hot path in C, where this machine has a C compiler: nothing needs it."""
 
 import os
 import shlex
@@ -41,10 +41,10 @@ class Helper(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before the files are put together."""
         folder = Path(self.root, _FOLDER)
-        if why := compile_helper(folder / "join.c", folder / "libheadrace_join.so"):
-            print(f"headrace without its helper for small batches: {why}", file=sys.stderr)  # noqa: T201
+        if why := compile_helper(folder / "native.c", folder / "libheadrace_native.so"):
+            print(f"headrace without its hot path in C: {why}", file=sys.stderr)  # noqa: T201
             return
-        build_data["artifacts"].append(f"/{_FOLDER}/libheadrace_join.so")
+        build_data["artifacts"].append(f"/{_FOLDER}/libheadrace_native.so")
         if version != "editable":
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False

@@ -212,7 +212,7 @@ def test_sequences_begin_again_behind_the_largest(
     first = MAX_SEQUENCE - 2
     for partition, found in copy.fetched(source).items():
         at = TopicPartition(target, partition)
-        queue = copy.appender._queues[at] = PartitionQueue(at, copy.appender)
+        queue = copy.appender._queues[at] = PartitionQueue(at, copy.appender, copy.identity)
         queue._sequence = first
         for batch in found:
             outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from support.join_helper import compiled
 from support.stored import CODECS, batches_of, content, log_batch, marker
 
-from headrace.kafka.wire import Batch, Buffers, Decoded, Stored, decoded, stored_records
+from headrace.kafka.wire import Batch, Buffers, Decoded, Scanner, Stored, decoded, stored_records
 from headrace.kafka.wire.joining import Helper
-from headrace.movers.batch.gate import Gate
+from headrace.movers.batch.gate import Judged
 from headrace.movers.batch.joining import Joiner, Run
 from headrace.movers.batch.memory import Memory
-from headrace.movers.batch.partition_data import Found, found_in
+from headrace.movers.batch.partition_data import each_found_in
 from headrace.movers.preserved.plan import Append, Hole, Operation, planned
 from headrace.movers.preserved.shape import Entry, first_difference
 from headrace.replication.reconcile import Dropped, Record
@@ -110,7 +110,7 @@ class HelpedJoiner(Joiner):
 
 def found(
     batches: Sequence[Batch], start: int, aborted: Sequence[tuple[int, int]], most_bytes: int
-) -> Iterator[Found]:
+) -> Iterator[Judged | Run]:
     """Of a response; small ones become one of ``most_bytes``, or none do."""
     joiner = HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic)
 
@@ -118,7 +118,8 @@ def found(
         return joiner.join(records, start, most_bytes, check=True)
 
     log = memoryview(bytearray().join(batch.data for batch in batches))
-    return found_in(log, Gate(start, aborted), join if most_bytes else None)
+    scanned = Scanner().scan(log, start, aborted)
+    return each_found_in(log, scanned, join=join if most_bytes else None)
 
 
 def responses(

@@ -12,23 +12,28 @@ from unittest.mock import patch
 
 from crc32c import crc32c
 
-from headrace.kafka.wire import join_helper
-from headrace.kafka.wire.joining import LIBRARY, Helper
+from headrace.kafka.wire.joining import Helper
+from headrace.kafka.wire.native import LIBRARY, Native, native
 
 ROOT = Path(__file__).parents[2]
 
 
-@cache
 def compiled(options: str = "") -> Helper:
-    """As ``hatch_build.py`` makes it."""
+    """Return the function that joins batches, as ``hatch_build.py`` compiles it."""
+    return compiled_native(options).join
+
+
+@cache
+def compiled_native(options: str = "") -> Native:
+    """Return all functions in C, as ``hatch_build.py`` compiles them."""
     script = build_script()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, LIBRARY.name)
         command = [*script.compiler(), *options.split()]
         with patch.object(script, "compiler", lambda: command):
-            why = script.compile_helper(LIBRARY.with_name("join.c"), library)
+            why = script.compile_helper(LIBRARY.with_name("native.c"), library)
         assert not why, f"these tests need a C compiler (cc): {why}"
-        helper = join_helper(library)
+        helper = native(library)
     assert helper is not None
     return helper
 
@@ -41,7 +46,7 @@ class BrokenHelper:
         self.calls = 0
 
     def __call__(self, *arguments: int) -> int:
-        """See ``headrace_join_2`` in ``join.c``."""
+        """See ``headrace_join_2`` in ``native.c``."""
         size, out = compiled()(*arguments), arguments[5]
         if size:
             self.calls += 1

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from support.join_helper import ROOT, build_script
 
-from headrace.kafka.wire import join_helper
-from headrace.kafka.wire.joining import LIBRARY
+from headrace.kafka.wire.native import LIBRARY, native
 
-SOURCES = [LIBRARY.with_name("join.c"), LIBRARY.with_name("crc32c.h")]
+SOURCES = [LIBRARY.with_name("native.c"), LIBRARY.with_name("crc32c.h")]
 
 
 def built(folder: Path, version: str) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def test_a_wheel_with_the_helper_is_of_this_platform(tmp_path: Path) -> None:
     data = built(tmp_path, "standard")
 
     [artifact] = data["artifacts"]
-    assert join_helper(tmp_path / artifact.lstrip("/")) is not None
+    assert native(tmp_path / artifact.lstrip("/")) is not None
     assert data["pure_python"] is False
     assert data["tag"].startswith("py3-none-linux_")
 
@@ -52,7 +51,7 @@ def test_a_wheel_without_a_compiler_is_for_every_platform(
     monkeypatch.setenv("CC", compiler)
 
     assert built(tmp_path, "standard") == {"artifacts": [], "pure_python": True}
-    assert "without its helper for small batches" in capsys.readouterr().err
+    assert "without its hot path in C" in capsys.readouterr().err
 
 
 def test_without_cc_the_compiler_of_a_package_serves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,8 +68,8 @@ def test_without_cc_the_compiler_of_a_package_serves(monkeypatch: pytest.MonkeyP
 def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_bytes(b"\x7fELF")
 
-    assert join_helper(tmp_path / "broken.so") is None
-    assert join_helper(tmp_path / "missing.so") is None
+    assert native(tmp_path / "broken.so") is None
+    assert native(tmp_path / "missing.so") is None
 
 
 def test_a_library_of_other_sources_is_not_used(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_a_library_of_other_sources_is_not_used(tmp_path: Path) -> None:
     command = [*build_script().compiler(), "-shared", "-fPIC", "-o", library, source]
     subprocess.run(command, check=True)
 
-    assert join_helper(library) is None
+    assert native(library) is None
 
 
 def test_dockerfiles_have_what_the_build_needs() -> None:

@@ -48,34 +48,36 @@ class Run(NamedTuple):
 class CopiedRuns:
     """Of one partition, as long as it is open. Calls come in the order of offsets."""
 
-    __slots__ = ("_records", "_runs", "_source", "_stretch", "_target")
+    __slots__ = ("_runs", "_stretch", "records", "source", "target")
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
-        self._source = self._target = self._records = self._stretch = 0
-        """The run that goes on; without records when all of it was taken."""
+        self._stretch = 0
+        self.source = self.target = self.records = 0
+        """The run that continues. It has no records if all of it was taken. The ledger extends it
+        without a call of ``add`` for each batch."""
 
     def add(self, source: int, target: int, records: int = 1) -> None:
         """The target has acknowledged these."""
-        count = self._records
-        if source == self._source + count and target == self._target + count:
-            self._records = count + records
+        count = self.records
+        if source == self.source + count and target == self.target + count:
+            self.records = count + records
             return
         if count:
             self._close()
         # Before the first one there is none: the number that it gets does not matter.
-        self._stretch += target != self._target + count
-        self._source, self._target, self._records = source, target, records
+        self._stretch += target != self.target + count
+        self.source, self.target, self.records = source, target, records
 
     def take(self) -> list[Run]:
         """What came since the last call; a run that goes on comes in pieces."""
-        if self._records:
+        if self.records:
             self._close()
-            self._source, self._target = self._source + self._records, self._target + self._records
-            self._records = 0
+            self.source, self.target = self.source + self.records, self.target + self.records
+            self.records = 0
         runs, self._runs = self._runs, []
         return runs
 
     def _close(self) -> None:
-        self._runs.append(Run(self._source, self._target, self._records, self._stretch))
+        self._runs.append(Run(self.source, self.target, self.records, self._stretch))
         few_enough(self._runs, MOST_RUNS)

@@ -8,7 +8,13 @@ with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)
 
 from kio.schema.describe_producers.v0.response import ProducerState
 
-from headrace.kafka.wire.batches import Batch, read_batch, split_batches, stored_bytes
+from headrace.kafka.wire.batches import (
+    HEADER_BYTES,
+    Batch,
+    read_batch,
+    split_batches,
+    stored_bytes,
+)
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.control import aborts
@@ -42,7 +48,6 @@ from headrace.kafka.wire.joining import (
     Helper,
     Joined,
     join_helper,
-    joinable,
     joined,
     joined_bytes,
 )
@@ -67,6 +72,7 @@ from headrace.kafka.wire.permissions import (
     unwritable,
 )
 from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.protocol import Buffer
 from headrace.kafka.wire.records import (
     BatchWriter,
     Decoded,
@@ -76,20 +82,33 @@ from headrace.kafka.wire.records import (
     stored_records,
 )
 from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.scan import (
+    BatchVerdict,
+    Gate,
+    Scanned,
+    Scanner,
+    Stop,
+    batch_at,
+    refuse_corrupt,
+)
 from headrace.kafka.wire.share_groups import set_share_starts, share_starts, used_share_groups
-from headrace.kafka.wire.stamp import Stamped, sequence_after, stamped
+from headrace.kafka.wire.stamp import MAX_SEQUENCE, Stamped, sequence_after, stamp, stamped
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
 from headrace.kafka.wire.view import Leadership, View, led_by
 
 __all__ = [
     "EARLIEST",
+    "HEADER_BYTES",
     "LATEST",
+    "MAX_SEQUENCE",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "Answer",
     "Answers",
     "Batch",
+    "BatchVerdict",
     "BatchWriter",
+    "Buffer",
     "Buffers",
     "Cluster",
     "Committed",
@@ -103,6 +122,7 @@ __all__ = [
     "FetchSession",
     "Fetched",
     "Garbled",
+    "Gate",
     "Helper",
     "Joined",
     "Leadership",
@@ -116,9 +136,12 @@ __all__ = [
     "Refused",
     "RefusedForGood",
     "Reply",
+    "Scanned",
+    "Scanner",
     "Session",
     "Settings",
     "Stamped",
+    "Stop",
     "Stored",
     "Transactions",
     "UnreadableBatch",
@@ -127,6 +150,7 @@ __all__ = [
     "Wanted",
     "aborts",
     "answer_to_acls",
+    "batch_at",
     "committed_offsets",
     "decoded",
     "delete_records",
@@ -137,7 +161,6 @@ __all__ = [
     "fetch_outcome",
     "idempotent_producer",
     "join_helper",
-    "joinable",
     "joined",
     "joined_bytes",
     "led_by",
@@ -148,11 +171,13 @@ __all__ = [
     "protocol_types",
     "read_batch",
     "refusal",
+    "refuse_corrupt",
     "sequence_after",
     "set_committed_offsets",
     "set_share_starts",
     "share_starts",
     "split_batches",
+    "stamp",
     "stamped",
     "start",
     "stored_bytes",

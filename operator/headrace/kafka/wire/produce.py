@@ -18,7 +18,6 @@ from kio.schema.produce.v13 import ProduceResponse as ProduceResponseV13
 
 from headrace.kafka.wire.outcomes import Produced, all_appended, produced
 from headrace.kafka.wire.protocol import PRODUCE, Buffer, Call, Encoded, Released, read_whole
-from headrace.kafka.wire.stamp import Stamped
 from headrace.kafka.wire.varints import uvarint
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -28,14 +27,15 @@ _FLEXIBLE, _LAST_IN_TRANSACTIONS, _LAST_BY_NAME, _BY_ID = 9, 11, 12, 13
 
 
 def produce_call(
-    batches: Mapping[str, Mapping[int, Buffer | Stamped]],
+    batches: Mapping[str, Mapping[int, Buffer | tuple[Buffer, Buffer]]],
     *,
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
     topic_ids: Mapping[str, UUID | None] = {},  # it is not changed
 ) -> Call[Produced]:
     """Append one batch to each partition (brokers refuse more), acknowledged by all in-sync
-    replicas. The batches are sent as they are, and must not change until the response.
+    replicas. The batches are sent as they are, and must not change until the response. A batch may
+    come in two parts, its header and its records: see ``Stamped``.
 
     ``timeout_ms`` is what the broker waits for its replicas. Without ``transactional_id`` no batch
     may have the transactional bit. Topics are named by their ids where ``topic_ids`` has all of
@@ -73,7 +73,7 @@ def produce_call(
 
 
 def _flexible(
-    batches: Mapping[str, Mapping[int, Buffer | Stamped]],
+    batches: Mapping[str, Mapping[int, Buffer | tuple[Buffer, Buffer]]],
     timeout_ms: int,
     transactional_id: str | None,
     names: Mapping[str, bytes],
@@ -86,7 +86,7 @@ def _flexible(
     for topic, partitions in batches.items():
         text += (names[topic] if names else _compact(topic)) + uvarint(len(partitions) + 1)
         for partition, batch in partitions.items():
-            if isinstance(batch, Stamped):
+            if isinstance(batch, tuple):
                 header, records = batch
                 text += _INDEX.pack(partition) + uvarint(len(header) + len(records) + 1)
                 text += header
@@ -103,7 +103,7 @@ def _flexible(
 
 
 def _version_8(
-    batches: Mapping[str, Mapping[int, Buffer | Stamped]],
+    batches: Mapping[str, Mapping[int, Buffer | tuple[Buffer, Buffer]]],
     timeout_ms: int,
     transactional_id: str | None,
 ) -> list[Buffer]:
@@ -113,7 +113,7 @@ def _version_8(
     for topic, partitions in batches.items():
         text += _string(topic) + _INDEX.pack(len(partitions))
         for partition, batch in partitions.items():
-            header, records = batch if isinstance(batch, Stamped) else (b"", batch)
+            header, records = batch if isinstance(batch, tuple) else (b"", batch)
             text += _INDEX.pack(partition) + _INDEX.pack(len(header) + len(records)) + header
             parts += [text, records]
             text = bytearray()

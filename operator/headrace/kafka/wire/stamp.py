@@ -5,10 +5,13 @@ are compressed again), no leader epoch, no bits of cleaning and of another trans
 """
 
 import struct
+from array import array
 from typing import NamedTuple
 
 from headrace.kafka.wire.batches import HEADER_BYTES, Batch
 from headrace.kafka.wire.checksums import changed
+from headrace.kafka.wire.native import Native, address_of, native
+from headrace.kafka.wire.scan import COLUMNS, RECORDS, batch_at
 from headrace.kafka.wire.transactions import ProducerIdentity
 
 MAX_SEQUENCE = 2**31 - 1
@@ -39,6 +42,37 @@ def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
     checksum = changed(checksum, data[_CHANGED], header[_CHANGED], len(data) - _CHANGED.stop)
     _CHECKSUM.pack_into(header, _CHECKSUM_AT, checksum)
     return Stamped(header, data[HEADER_BYTES:])
+
+
+def stamp(
+    data: memoryview,
+    rows: "array[int]",
+    producer: ProducerIdentity,
+    sequence: int,
+    helper: Native | None = None,
+) -> bytearray:
+    """Return the headers of all batches that ``rows`` describe in ``data``, behind each other.
+
+    They are those of ``stamped``, with sequences from ``sequence`` on. ``helper`` replaces the
+    library of this installation.
+    """
+    count = len(rows) // COLUMNS
+    headers = bytearray(count * HEADER_BYTES)
+    found = helper or native()
+    if found is None or data.readonly or not count:
+        for number in range(count):
+            one = stamped(batch_at(data, rows, number), producer, sequence)
+            headers[number * HEADER_BYTES : (number + 1) * HEADER_BYTES] = one.header
+            sequence = sequence_after(sequence, rows[number * COLUMNS + RECORDS])
+        return headers
+    after = found.stamp(
+        address_of(data), len(data), address_of(rows), count,
+        producer.producer_id, producer.epoch, producer.transactional, sequence,
+        address_of(headers),
+    )  # fmt: skip
+    if after < 0:
+        raise ValueError("a row describes a batch that is not in the response")
+    return headers
 
 
 def sequence_after(sequence: int, records: int) -> int:

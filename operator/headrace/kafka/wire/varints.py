@@ -1,7 +1,10 @@
 """Integers of variable length: unsigned, as in the flexible versions of the protocol (KIP-482), and
 signed ones (zigzag), as in records."""
 
+from functools import lru_cache
 
+
+@lru_cache(4096)  # the hot path writes the same lengths again
 def uvarint(number: int) -> bytes:
     """``number`` in 7 bits a byte, the lowest first."""
     if number < 0x80:

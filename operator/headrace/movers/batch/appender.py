@@ -4,7 +4,7 @@ An idempotent producer as Kafka's own: what may have been appended is sent again
 with the same identity and sequence, until the target answers.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,8 +32,9 @@ from headrace.movers.batch.outgoing import (
     Indefinite,
     Outgoing,
 )
-from headrace.movers.batch.queue import Entry, PartitionQueue
+from headrace.movers.batch.queue import Entry, PartitionQueue, State
 from headrace.movers.batch.rebuild import halves
+from headrace.movers.batch.span import Span
 
 _REPORTED_FROM = 3
 """So many failures of a partition in a row are reported: fewer are a leader that moves."""
@@ -65,6 +66,17 @@ class LedAgain(Protocol):
         ...
 
 
+class RowsAcknowledged(Protocol):
+    """Called once for a response, with the batches of spans that it acknowledges."""
+
+    def __call__(self, entries: Sequence[Entry]) -> None:
+        """Count these, which the target has from their ``base_offset`` on, in partition order.
+
+        They must not be kept: the queue uses them again.
+        """
+        ...
+
+
 class Appender:
     """Of one producer identity; in the thread of its loop.
 
@@ -83,16 +95,19 @@ class Appender:
         waiting: Callable[[str], None] = lambda _: None,
         wanted: Callable[[TopicPartition], None] | None = None,
         led_again: LedAgain | None = None,
+        rows_acknowledged: RowsAcknowledged | None = None,
     ) -> None:
         """Partitions are those of the target, whose ``leaders`` may be shared. ``waiting`` receives
         sentences about what is tried again until it succeeds. Each partition's sequences begin with
         0. ``identity`` is that of partitions that do not ``begin`` with another. ``wanted``, of one
         that appends in transactions, is called with each partition that has something to send and
-        is not part of the transaction: until ``admit``. ``led_again``: see ``LedAgain``."""
+        is not part of the transaction: until ``admit``. ``led_again``: see ``LedAgain``.
+        ``rows_acknowledged`` takes the place of ``acknowledged`` for batches of spans."""
         self._loop, self._leaders, self._identity = loop, leaders, identity
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
         self._wanted, self._led_again = wanted, led_again
+        self._rows_acknowledged = rows_acknowledged
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Of partitions with one of their own."""
         self._sequences: dict[TopicPartition, int] = {}
@@ -113,21 +128,26 @@ class Appender:
         self._identities[at], self._sequences[at] = identity, sequence
         self._queues.pop(at, None)
 
-    def append(self, at: TopicPartition, outgoing: Outgoing) -> None:
-        """Append it to this partition, after those before it. ``flush`` sends it.
+    def append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
+        """Append a batch, or the batches of a span, to this partition. ``flush`` sends them.
 
         After ``Failed`` of the partition, and after ``close``, it is released at once.
         """
         if (queue := self._queues.get(at)) is None:
-            queue = self._queues[at] = PartitionQueue(at, self, self._sequences.get(at, 0))
+            queue = self._queues[at] = PartitionQueue(
+                at, self, self._identity_of(at), self._sequences.get(at, 0)
+            )
             queue.held = self._wanted is not None
         if queue.failed or self._closed:
-            outgoing.release()
+            if isinstance(outgoing, Span):
+                outgoing.release(outgoing.row_count)
+            else:
+                outgoing.release()
             return
         if not queue and queue.known_s is not None:
             rested_s = self._loop.now_s() - queue.known_s
             queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
-        queue.add(outgoing, self._identity_of(at))
+        queue.add(outgoing)
         if queue.held and self._wanted is not None:
             self._wanted(at)
         elif not queue.listed:
@@ -159,7 +179,7 @@ class Appender:
         behind it."""
         for at in partitions:
             if (queue := self._queues.get(at)) is not None:
-                _release(queue.drop_untried())
+                queue.drop_untried()
 
     def drop_unsent(self) -> None:
         """Of all partitions. ``pending`` becomes 0 once the outcome of the rest is known."""
@@ -169,7 +189,7 @@ class Appender:
         """Drop all: what is in flight may be appended, or not."""
         self._closed = True
         for queue in self._queues.values():
-            _release(queue.fail())
+            queue.fail()
 
     # Leaders
 
@@ -184,7 +204,9 @@ class Appender:
                 self._search(queue)
                 return
             queue.leader = known.leader
-        self._leaders.of(queue.leader).enlist(queue)
+        leader = self._leaders.of(queue.leader)
+        queue.turns = leader.turns
+        leader.enlist(queue)
 
     def _search(self, queue: PartitionQueue) -> None:
         self._lost.append(queue)
@@ -270,19 +292,77 @@ class Appender:
             name = self._cluster.name
             self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
         elif answer.outcome is Outcome.APPENDED:
-            self._appended(queue, entry, answer.base_offset)
+            entry.base_offset = answer.base_offset
+            self.appended([entry])
         else:
             self._not_appended(queue, entry, answer)
 
-    def _appended(self, queue: PartitionQueue, entry: Entry, base_offset: int) -> None:
-        if queue.failed:
-            self._late(queue, entry)
+    def appended(self, entries: Sequence[Entry]) -> None:
+        """Acknowledge batches in the order of their partitions, and send more.
+
+        This runs for each batch.
+        """
+        now_s = self._loop.now_s()
+        done: list[Entry] = []
+        for entry in entries:
+            queue = entry.queue
+            if queue.failed:
+                self._late(queue, entry)
+                continue
+            entry.state, queue.known_s = State.APPENDED, now_s
+            queue.on_wire -= 1
+            queue.unreadable = 0
+            if queue.failures:
+                queue.failures = queue.damaged = 0
+                queue.backoff.reset()
+            in_order = queue.entries
+            while in_order and in_order[0].state is State.APPENDED:
+                done.append(in_order.popleft())
+                queue.length -= 1
+                if queue.place:
+                    queue.place -= 1
+        self._tell(done)
+        for entry in entries:
+            queue = entry.queue
+            if queue.again is not None or queue.leader is None:
+                self._go_on(queue)
+            elif (
+                queue.length > queue.on_wire
+                and not queue.listed
+                and not (queue.resting or queue.failed or queue.held)
+            ):
+                queue.listed = True
+                queue.turns.append(queue)
+
+    def _tell(self, done: Sequence[Entry]) -> None:
+        """Report batches that are acknowledged, in their order, and release them."""
+        rows: list[Entry] = []
+        for entry in done:
+            if isinstance(entry.source, Span):
+                rows.append(entry)
+                continue
+            self._tell_rows(rows)
+            rows.clear()
+            source = entry.outgoing
+            self._acknowledged(entry.queue.at, source, entry.base_offset)
+            source.release()
+        self._tell_rows(rows)
+
+    def _tell_rows(self, rows: Sequence[Entry]) -> None:
+        if not rows:
             return
-        for first in queue.appended(entry, base_offset, self._loop.now_s()):
-            outgoing = first.outgoing
-            self._acknowledged(queue.at, outgoing, first.base_offset)
-            outgoing.release()
-        self._go_on(queue)
+        assert self._rows_acknowledged is not None, "nobody counts the batches of spans"
+        self._rows_acknowledged(rows)
+        for entry in rows:
+            span = entry.source
+            assert isinstance(span, Span)
+            if span.held == 1:
+                span.release_row()
+            else:
+                span.held -= 1
+            # An entry that is used again must not keep the response's memory.
+            del entry.source, entry.parts
+            entry.queue.unused.append(entry)
 
     def _again(self, queue: PartitionQueue, entry: Entry, why: HeadraceError) -> None:
         if queue.failed:
@@ -368,19 +448,19 @@ class Appender:
             why = f"{queue.again}; it cannot be split: {error}"
             self._fail(queue, BatchRefused(queue.at, offsets, "MESSAGE_TOO_LARGE", why))
             return
-        queue.replace(parts, self._identity_of(queue.at))
-        outgoing.release()
+        queue.replace(parts)
+        entry.release()
         self._enlist(queue)
 
     def _fail(self, queue: PartitionQueue, error: HeadraceError) -> None:
         if not queue.failed:
-            _release(queue.fail())
+            queue.fail()
             self._failed(queue.at, error)
 
     def _late(self, queue: PartitionQueue, entry: Entry) -> None:
         """An answer after its partition failed: nothing is sent from that memory any more."""
         queue.on_wire -= 1
-        entry.outgoing.release()
+        entry.release()
 
 
 def _source_offsets(outgoing: Outgoing, named: Iterable[int]) -> range:
@@ -388,8 +468,3 @@ def _source_offsets(outgoing: Outgoing, named: Iterable[int]) -> range:
     indexes = [index for index in named if 0 <= index < outgoing.records]
     first, last = (indexes[0], indexes[-1]) if indexes else (0, outgoing.records - 1)
     return range(outgoing.source_offset(first), outgoing.source_offset(last) + 1)
-
-
-def _release(dropped: Iterable[Outgoing]) -> None:
-    for outgoing in dropped:
-        outgoing.release()

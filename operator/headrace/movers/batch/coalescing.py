@@ -4,32 +4,36 @@ A batch costs us and the target the same whatever it holds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard, TypeVar
 
 from headrace.kafka.wire import CorruptBatch
 from headrace.movers.batch.gate import Judged, Passage
 from headrace.movers.batch.partition_data import Found
 
+F = TypeVar("F", bound=Found)
 _RECORDS, _BYTES = 8, 16 << 10
 """Of a small batch: to copy it costs some 50 us, to rebuild it in Python 4 us for each record."""
 
 
-def coalesced(batches: Iterable[Found]) -> Iterator[Sequence[Found]]:
-    """Those that are to be one, in order; every other batch by itself.
+def coalesced(batches: Iterable[F]) -> Iterator[Sequence[F]]:
+    """Yield batches that are to become one together, in order, and every other batch by itself.
 
-    Only uncompressed ones, of one leader epoch, of no transaction. Raises what ``batches`` raises,
-    behind those that came before.
+    Only uncompressed ones of one leader epoch, and of no transaction. Raises what ``batches``
+    raises, after those that came before.
     """
-    waiting: list[Found] = []
+    waiting: list[F] = []
+    waiting_epoch = -1
     try:
         for one in batches:
-            small = _is_small(one)
-            if waiting and not (small and one.batch.leader_epoch == waiting[0].batch.leader_epoch):
+            epoch = one.batch.leader_epoch if _is_small(one) else None
+            if waiting and epoch != waiting_epoch:
                 yield waiting
                 waiting = []
-            if small:
-                waiting.append(one)
-            else:
+            if epoch is None:
                 yield [one]
+            else:
+                waiting.append(one)
+                waiting_epoch = epoch
     except CorruptBatch:
         if waiting:
             yield waiting
@@ -38,11 +42,12 @@ def coalesced(batches: Iterable[Found]) -> Iterator[Sequence[Found]]:
         yield waiting
 
 
-def _is_small(one: Found) -> bool:
+def _is_small(one: Found) -> TypeGuard[Judged]:
+    if not isinstance(one, Judged):
+        return False
     batch = one.batch
     return (
-        isinstance(one, Judged)
-        and one.passage is Passage.COPY
+        one.passage is Passage.COPY
         and not batch.attributes
         and batch.record_count <= _RECORDS
         and batch.payload_bytes <= _BYTES

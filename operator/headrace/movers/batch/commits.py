@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import Batch, BatchWriter, Cluster, encoded
-from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.appender import Appender, RowsAcknowledged
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import Acknowledged, Failed, Outgoing
@@ -29,6 +29,7 @@ class Commits:
         acknowledged: Acknowledged,
         failed: Failed,
         *,
+        rows_acknowledged: RowsAcknowledged,
         waiting: Callable[[str], None],
         wake: Callable[[], None],
     ) -> None:
@@ -47,6 +48,7 @@ class Commits:
             self._append_failed,
             waiting=waiting,
             wanted=self._transactions.want,
+            rows_acknowledged=rows_acknowledged,
         )
 
     async def cut(self) -> None:

@@ -1,15 +1,10 @@
-"""Which fetched batches are copied as they are, which are rebuilt record by record, and why. Pure.
-
-The rules are those of the brokers' ``LogValidator``, and of Kafka's consumer for what is aborted.
-"""
+"""Actions for fetched batches by the verdict of ``scan``: copy, rebuild, or skip."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from headrace.kafka.wire import Batch, aborts
-
-_SPECIAL, _LOG_APPEND_TIME = 0x30, 0x08  # transactional or control
+from headrace.kafka.wire import Batch, BatchVerdict, Gate
 
 
 class Passage(StrEnum):
@@ -57,56 +52,29 @@ class Judged(NamedTuple):
     """``None``: it is copied as it is."""
 
 
-class Gate:
-    """Judges the batches of one partition of a response, in order."""
+_JUDGED: dict[int, tuple[Passage, Why | None]] = {
+    BatchVerdict.COPY: (Passage.COPY, None),
+    BatchVerdict.PLAIN: (Passage.COPY, None),
+    BatchVerdict.OLD_FORMAT: (Passage.REBUILD, Why.OLD_FORMAT),
+    BatchVerdict.STARTS_INSIDE: (Passage.REBUILD, Why.STARTS_INSIDE),
+    BatchVerdict.HOLES: (Passage.REBUILD, Why.HOLES),
+    BatchVerdict.LOG_APPEND_TIME: (Passage.REBUILD, Why.LOG_APPEND_TIME),
+    BatchVerdict.MARKER: (Passage.SKIP, Why.MARKER),
+    BatchVerdict.ABORTED: (Passage.SKIP, Why.ABORTED),
+    BatchVerdict.EMPTY: (Passage.SKIP, Why.EMPTY),
+    BatchVerdict.BEFORE_START: (Passage.SKIP, Why.BEFORE_START),
+}
 
-    def __init__(self, start: int, aborted: Sequence[tuple[int, int]] = ()) -> None:
-        """``start`` is the first offset wanted. ``aborted`` are producer and first offset of
-        aborted transactions, as that response lists them: of read committed; none else."""
-        self.start = start
-        self._pending = sorted(aborted, key=lambda one: one[1], reverse=True)
-        self._aborting: set[int] = set()
 
-    def judge(self, batch: Batch) -> Judged:
-        """The next one. Raises ``CorruptBatch``."""
-        if batch.magic == 2 and not batch.attributes & _SPECIAL:  # the hot path
-            return _of_data(batch, self.start)
-        if batch.magic < 2:
-            # The offset of a compressed set is that of its last message.
-            before = batch.base_offset < self.start
-            return (
-                Judged(batch, Passage.SKIP, Why.BEFORE_START)
-                if before
-                else Judged(batch, Passage.REBUILD, Why.OLD_FORMAT)
-            )
-        pending, aborting = self._pending, self._aborting
-        while pending and pending[-1][1] <= batch.last_offset:
-            aborting.add(pending.pop()[0])
-        if batch.control:
-            if batch.producer_id in aborting and aborts(batch):
-                aborting.discard(batch.producer_id)
-            return Judged(batch, Passage.SKIP, Why.MARKER)
-        if batch.producer_id in aborting:
-            return Judged(batch, Passage.SKIP, Why.ABORTED)
-        return _of_data(batch, self.start)
+def judged_as(batch: Batch, verdict: int) -> Judged:
+    """Return what happens to a batch for which ``scan`` found this verdict."""
+    return Judged(batch, *_JUDGED[verdict])
 
 
 def judged(
     batches: Iterable[Batch], *, start: int, aborted: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Judged]:
-    """All of them: see ``Gate``."""
-    return map(Gate(start, aborted).judge, batches)
-
-
-def _of_data(batch: Batch, start: int) -> Judged:
-    base_offset, count = batch.base_offset, batch.record_count
-    dense = count == batch.last_offset_delta + 1
-    if dense and count and base_offset >= start and not batch.attributes & _LOG_APPEND_TIME:
-        return Judged(batch, Passage.COPY, None)
-    if batch.last_offset < start:
-        return Judged(batch, Passage.SKIP, Why.BEFORE_START)
-    if not count:
-        return Judged(batch, Passage.SKIP, Why.EMPTY)
-    if base_offset < start:
-        return Judged(batch, Passage.REBUILD, Why.STARTS_INSIDE)
-    return Judged(batch, Passage.REBUILD, Why.LOG_APPEND_TIME if dense else Why.HOLES)
+    """Judge the batches of a partition of a response, in order: see ``Gate``."""
+    gate = Gate(start, aborted)
+    for batch in batches:
+        yield judged_as(batch, gate.verdict(batch))

@@ -5,21 +5,21 @@ have a batch of each partition that has one, whichever task copies it.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
+    Buffer,
     Cluster,
     Connection,
     Produced,
     Reply,
-    Stamped,
     produce_call,
     start,
 )
-from headrace.movers.batch.queue import IN_FLIGHT, Entry, PartitionQueue
+from headrace.movers.batch.queue import IN_FLIGHT, Entry, Owner, PartitionQueue, State
 
 _REQUEST_BYTES = 4 << 20
 """Of a request with several batches; one batch may be larger."""
@@ -29,7 +29,7 @@ _ANSWER_WITHIN_S = 30.0
 
 _PURPOSE = "append"
 
-Sent = Sequence[tuple[PartitionQueue, Entry]]
+Sent = Sequence[Entry]
 """What is in one request: at most one batch of each partition."""
 
 
@@ -40,7 +40,8 @@ class Leader:
         self._cluster, self._node = cluster, node
         self._transactional_id = transactional_id
         self._purpose = f"{_PURPOSE} {transactional_id}" if transactional_id else _PURPOSE
-        self._turns: deque[PartitionQueue] = deque()
+        self.turns: deque[PartitionQueue] = deque()
+        """Partitions that are ``listed``: they may have something to send."""
         self._connection: Connection | None = None
         self._opening = self._closed = False
         self._in_flight = 0
@@ -49,12 +50,16 @@ class Leader:
         """It has something to send."""
         if not queue.listed:
             queue.listed = True
-            self._turns.append(queue)
+            self.turns.append(queue)
 
     def pump(self) -> None:
         """Send what may be sent, without waiting."""
-        while self._turns and self._in_flight < IN_FLIGHT:
-            if (connection := self._connected()) is None or not (sent := self._next()):
+        while self.turns and self._in_flight < IN_FLIGHT:
+            connection = self._connection
+            if connection is None or connection.closed_by is not None:
+                self._connect()
+                return
+            if not (sent := self._next()):
                 return
             self._send(connection, sent)
 
@@ -65,29 +70,34 @@ class Leader:
             self._connection.close()
 
     def _next(self) -> Sent:
-        sent: list[tuple[PartitionQueue, Entry]] = []
+        """Take at most one batch of each partition, in turns. This runs for each batch."""
+        sent: list[Entry] = []
         ats: set[TopicPartition] = set()
-        size = 0
-        for _ in range(len(self._turns)):
-            queue = self._turns[0]
+        size, turns = 0, self.turns
+        for _ in range(len(turns)):
+            queue = turns[0]
             entry = queue.next()
             if entry is None:
-                self._turns.popleft().listed = False
+                turns.popleft().listed = False
                 continue
             if sent and size + entry.size > _REQUEST_BYTES:
                 break
             if queue.at not in ats:  # an earlier lane may still have some of this partition
-                queue.sent(entry)
+                entry.state, entry.tried = State.ON_WIRE, True
+                queue.place += 1
+                queue.on_wire += 1
+                queue.again = None
                 size += entry.size
                 ats.add(queue.at)
-                sent.append((queue, entry))
-            self._turns.rotate(-1)
+                sent.append(entry)
+            turns.rotate(-1)
         return sent
 
     def _send(self, connection: Connection, sent: Sent) -> None:
-        batches: dict[str, dict[int, Stamped]] = {}
-        for queue, entry in sent:
-            batches.setdefault(queue.at.topic, {})[queue.at.partition] = entry.stamped
+        batches: dict[str, dict[int, Buffer | tuple[Buffer, Buffer]]] = {}
+        for entry in sent:
+            at = entry.queue.at
+            batches.setdefault(at.topic, {})[at.partition] = entry.parts
         self._in_flight += 1
         call = produce_call(
             batches,
@@ -100,23 +110,41 @@ class Leader:
 
     def _came(self, sent: Sent, reply: Reply[Produced]) -> None:
         self._in_flight -= 1
-        for queue, entry in sent:
-            queue.owner.answered(queue, entry, reply)
+        offsets = reply.result().base_offsets if reply.error is None else None
+        if offsets is None or not self._appended(sent, offsets):
+            for entry in sent:
+                entry.queue.owner.answered(entry.queue, entry, reply)
         self.pump()
 
-    def _connected(self) -> Connection | None:
-        if self._connection is None or self._connection.closed_by is not None:
-            self._connection = None
-            if not self._opening and not self._closed:
-                self._opening = True
-                opening = start(self._cluster.connection(self._node, self._purpose))
-                opening.then(self._opened)
-        return self._connection
+    def _appended(self, sent: Sent, offsets: Mapping[str, Mapping[int, int]]) -> bool:
+        """Hand the batches of a response without errors to their owners.
+
+        Return False if the response lacks one of them.
+        """
+        owners: dict[Owner, list[Entry]] = {}
+        try:
+            for entry in sent:
+                queue = entry.queue
+                entry.base_offset = offsets[queue.at.topic][queue.at.partition]
+                owners.setdefault(queue.owner, []).append(entry)
+        except KeyError:
+            return False
+        for owner, entries in owners.items():
+            owner.appended(entries)
+        return True
+
+    def _connect(self) -> None:
+        self._connection = None
+        if not self._opening and not self._closed:
+            self._opening = True
+            opening = start(self._cluster.connection(self._node, self._purpose))
+            opening.then(self._opened)
 
     def _opened(self, reply: Reply[Connection]) -> None:
         self._opening = False
         if isinstance(reply.error, HeadraceError):
-            queues, self._turns = self._turns, deque()
+            queues = list(self.turns)
+            self.turns.clear()
             for queue in queues:
                 queue.listed = False
                 queue.owner.unreachable(queue, reply.error)

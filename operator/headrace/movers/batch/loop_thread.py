@@ -3,7 +3,7 @@
 import os
 import threading
 
-from headrace.kafka.wire import Buffers, Loop
+from headrace.kafka.wire import Buffers, Loop, Scanner
 from headrace.logs import get_logger
 from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.memory import Memory
@@ -23,6 +23,7 @@ class LoopThread:
         self.buffers = Buffers(_KEPT_BYTES)
         self.memory = Memory()
         self.joiner = Joiner(self.buffers, self.memory, self.loop.now_s)
+        self.scanner = Scanner()
         threading.Thread(target=self._run, name="headrace-batches", daemon=True).start()
 
     def _trim(self) -> None:

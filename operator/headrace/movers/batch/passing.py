@@ -21,6 +21,7 @@ from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.rebuild import rebuilt
+from headrace.movers.batch.span import Span
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import SourceRecord
@@ -40,7 +41,7 @@ class Passing:
         verifier: Verifier,
         joiner: Joiner,
         *,
-        append: Callable[[TopicPartition, Outgoing], None],
+        append: Callable[[TopicPartition, Outgoing | Span], None],
         rewind: Callable[[TopicPartition, int], None],
     ) -> None:
         """``append`` gives to a partition of the target; ``rewind``: what was fetched of one of the
@@ -65,6 +66,11 @@ class Passing:
                 if isinstance(one, Run):
                     self._send(window, one.outgoing)
                     self._state.copied.rebuild(one.batches, one.size, Why.SMALL)
+                elif isinstance(one, Span):
+                    held.use()
+                    self._send(window, one)
+                    self._state.copied.batches_copied += one.row_count
+                    self._state.copied.bytes_copied += one.size
                 else:
                     self._pass(window, one, held, suspects)
                 if self._stopped(window, suspects):
@@ -98,7 +104,7 @@ class Passing:
 
     def _pass_as_one(self, window: BatchWindow, ones: Sequence[Found]) -> bool:
         """Whether it is done: else one of them is damaged, and those before it are not."""
-        batches = [one.batch for one in ones]
+        batches = [one.batch for one in ones if not isinstance(one, Span)]
         try:
             made = rebuilt(
                 batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
@@ -140,7 +146,7 @@ class Passing:
     def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
         self._state.copied.rebuild(len(batches), stored_bytes(batches), why)
 
-    def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
+    def _send(self, window: BatchWindow, outgoing: Outgoing | Span) -> None:
         if not window.in_flight:
             self._state.waiting_since_s[window.at] = self._loop.now_s()
         window.sent(outgoing)

@@ -16,7 +16,6 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.commits import Commits, Committed
-from headrace.movers.batch.gate import Gate
 from headrace.movers.batch.joining import Misjoined, Run
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
@@ -24,10 +23,12 @@ from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing, Sending
-from headrace.movers.batch.partition_data import Found, found_in
+from headrace.movers.batch.partition_data import Found, each_found_in, found_in
 from headrace.movers.batch.passing import Passing
+from headrace.movers.batch.queue import Entry
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.batch.span import Span
 from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
@@ -41,6 +42,9 @@ _IDENTITY_S = 5.0
 
 class Pipeline:
     """One reader, and one appender with a producer id of its own. It is the reader's ``Sink``."""
+
+    _copies_spans = True
+    """Whether runs of batches are sent as spans."""
 
     def __init__(self, resources: LaneResources, state: LaneState, thread: LoopThread) -> None:
         self._resources, self._state = resources, state
@@ -63,7 +67,7 @@ class Pipeline:
         self._commits: Commits | None = None
         """Of a lane that copies in transactions, once it has partitions."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
-        self._joiner = thread.joiner
+        self._joiner, self._scanner = thread.joiner, thread.scanner
         self._passing = Passing(
             state,
             self._loop,
@@ -98,6 +102,7 @@ class Pipeline:
                 self._delivered,
                 self._failed,
                 waiting=self._say_target,
+                rows_acknowledged=self._rows_delivered,
             )
             for at, writes_as in self._identities.items():
                 self._appender.begin(at, writes_as)
@@ -119,6 +124,7 @@ class Pipeline:
                 writer,
                 self._delivered,
                 self._failed,
+                rows_acknowledged=self._rows_delivered,
                 waiting=self._say_target,
                 wake=self.reader.wake,
             )
@@ -232,8 +238,14 @@ class Pipeline:
                 return
             try:
                 each = self._passing.takes_each(suspects)
-                join = None if each else partial(self._join, window)
-                found = found_in(records, Gate(window.position, aborted), join)
+                helped = not each and self._joiner.helper is not None
+                join = partial(self._join, window) if helped else None
+                scanned = self._scanner.scan(records, window.position, aborted)
+                found: Iterable[Found] = (
+                    found_in(records, scanned, join=join, release=held.release)
+                    if self._copies_spans and suspects is None
+                    else each_found_in(records, scanned, join=join)
+                )
                 self._pass(window, found, held, suspects)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
@@ -262,7 +274,7 @@ class Pipeline:
         if self._sending is not None:
             self._sending.flush()
 
-    def _append(self, at: TopicPartition, outgoing: Outgoing) -> None:
+    def _append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
         assert self._appender is not None
         self._appender.append(at, outgoing)
 
@@ -287,6 +299,26 @@ class Pipeline:
                 if suspects is not None and suspects.waiting and state.wanted(window.at):
                     self._passing.send_suspects(window, suspects)
                     self._loop.call_later(0.0, self.taken)
+        self.reader.wake_left_out()
+
+    def _rows_delivered(self, entries: Sequence[Entry]) -> None:
+        state, verifier = self._state, self._verifier
+        with state.lock:
+            BatchWindow.rows_delivered(entries, state.by_target)
+            now_s, due = self._loop.now_s(), verifier.due
+            for entry in entries:
+                if (window := state.by_target.get(entry.queue.at)) is None:
+                    continue
+                if window.lost is not None:
+                    state.problem(window.at, window.lost)
+                elif due:
+                    verifier.delivered(entry.queue.at, entry.outgoing, entry.base_offset)
+                    due = verifier.due
+                if window.in_flight:
+                    state.waiting_since_s[window.at] = now_s
+                else:
+                    state.waiting_since_s.pop(window.at, None)
+            self._epochs.delivered()
         self.reader.wake_left_out()
 
     def _unseen(self) -> dict[TopicPartition, int]:

@@ -1,7 +1,7 @@
 """What is to be appended to one partition of the target, in order. Pure: it sends nothing."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
@@ -9,14 +9,18 @@ from headrace.api import TopicPartition
 from headrace.backoff import Backoff
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
+    HEADER_BYTES,
+    MAX_SEQUENCE,
+    Buffer,
     Produced,
     ProducerIdentity,
     Reply,
-    Stamped,
     sequence_after,
     stamped,
 )
+from headrace.kafka.wire.scan import COLUMNS, PLACE, RECORDS, SIZE
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.span import Span
 
 IN_FLIGHT = 5
 """So many batches of a producer and partition a broker remembers: it answers one that comes again
@@ -34,26 +38,59 @@ class State(Enum):
 
 
 class Entry:
-    """A batch with its sequence; its bytes do not change."""
+    """A batch that was taken from its queue, with its sequence. Its bytes do not change.
 
-    __slots__ = ("base_offset", "outgoing", "sequence", "size", "stamped", "state", "tried")
+    A queue uses the entries of acknowledged batches again.
+    """
 
-    def __init__(self, outgoing: Outgoing, producer: ProducerIdentity, sequence: int) -> None:
-        batch = outgoing.batch
-        self.outgoing, self.sequence = outgoing, sequence
-        self.stamped: Stamped = stamped(batch, producer, sequence)
-        self.size = len(batch.data)
+    __slots__ = (
+        "base_offset",
+        "parts",
+        "queue",
+        "row",
+        "sequence",
+        "size",
+        "source",
+        "state",
+        "tried",
+    )
+
+    def __init__(self, queue: "PartitionQueue") -> None:
+        self.queue = queue
+        self.source: Outgoing | Span
+        """The batch, or the span that has it in ``row``."""
+        self.row = 0
+        self.parts: tuple[Buffer, memoryview]
+        """Header and records, as they are sent."""
+        self.sequence = self.size = 0
         self.state = State.QUEUED
         self.tried = False
         """Whether it was ever sent: the target may have it."""
         self.base_offset = -1
 
+    @property
+    def outgoing(self) -> Outgoing:
+        """The batch by itself."""
+        source = self.source
+        return source.outgoing(self.row) if isinstance(source, Span) else source
+
+    def release(self) -> None:
+        """Release the memory of the batch."""
+        if isinstance(self.source, Span):
+            self.source.release_row()
+        else:
+            self.source.release()
+
 
 class Owner(Protocol):
     """Who has a queue, and receives what becomes of it."""
 
+    def appended(self, entries: Sequence[Entry]) -> None:
+        """The target has appended these batches. Each entry has its ``base_offset``."""
+        ...
+
     def answered(self, queue: "PartitionQueue", entry: Entry, reply: Reply[Produced]) -> None:
-        """The request with this batch has its response, or has failed."""
+        """The request with this batch has a response with errors, or has failed."""
         ...
 
     def unreachable(self, queue: "PartitionQueue", error: HeadraceError) -> None:
@@ -65,31 +102,41 @@ class PartitionQueue:
     """From ``add`` to the acknowledgement. One thread calls it."""
 
     __slots__ = (
-        "_entries",
-        "_next",
+        "_row",
         "_sequence",
+        "_waiting",
         "again",
         "at",
         "backoff",
         "damaged",
+        "entries",
         "failed",
         "failures",
         "held",
         "known_s",
         "leader",
+        "length",
         "listed",
         "on_wire",
         "owner",
+        "place",
+        "producer",
         "resting",
         "to_split",
+        "turns",
         "unreadable",
+        "unused",
     )
 
-    def __init__(self, at: TopicPartition, owner: Owner, sequence: int = 0) -> None:
+    def __init__(
+        self, at: TopicPartition, owner: Owner, producer: ProducerIdentity, sequence: int = 0
+    ) -> None:
         """``sequence``: of the first batch."""
-        self.at, self.owner = at, owner
+        self.at, self.owner, self.producer = at, owner, producer
         self.leader: int | None = None
         """Node that it is sent to; ``None``: not known."""
+        self.turns: deque[PartitionQueue] = deque()
+        """Partitions that are sent to this leader, in turns."""
         self.listed = False
         """Whether it waits for its turn among those of its leader."""
         self.resting = False
@@ -112,50 +159,77 @@ class PartitionQueue:
         it takes any sequence, also that of a batch behind one that it refused."""
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
-        self._entries: deque[Entry] = deque()
-        self._next = 0  # place of the next entry to consider, when one is to be sent
+        self.entries: deque[Entry] = deque()
+        """Batches from the first that is not acknowledged to the last that may be sent."""
+        self.place = 0
+        """Number of the next entry to consider, when one is to be sent."""
+        self.length = 0
+        """Batches that are not acknowledged."""
+        self._waiting: deque[Outgoing | Span] = deque()
+        self._row = 0  # of the first span that waits: the next row to become an entry
+        self.unused: list[Entry] = []
+        """Entries of acknowledged batches, for the next ones."""
         self._sequence = sequence
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self.length
 
-    def add(self, outgoing: Outgoing, producer: ProducerIdentity) -> None:
-        """Append it after all others."""
-        entry = Entry(outgoing, producer, self._sequence)
-        self._sequence = sequence_after(self._sequence, outgoing.batch.record_count)
-        self._entries.append(entry)
+    def add(self, source: Outgoing | Span) -> None:
+        """Append a batch, or all batches of a span, after all others."""
+        self._waiting.append(source)
+        self.length += source.row_count if isinstance(source, Span) else 1
 
     def next(self) -> Entry | None:
-        """What may be sent now."""
+        """Return the batch that may be sent now. This is called for each batch."""
         if self.resting or self.failed or self.held or (self.again is not None and self.on_wire):
             return None
-        entries, place = self._entries, self._next
-        most = min(len(entries), 1 if self.known_s is None else IN_FLIGHT)
-        while place < most and entries[place].state is not State.QUEUED:
+        entries, place = self.entries, self.place
+        while place < len(entries) and entries[place].state is not State.QUEUED:
             place += 1
-        self._next = place
-        return entries[place] if place < most else None
+        self.place = place
+        if place >= (1 if self.known_s is None else IN_FLIGHT):
+            return None
+        if place < len(entries):
+            return entries[place]
+        if not self._waiting:
+            return None
+        source = self._waiting[0]
+        if not isinstance(source, Span):
+            return self._take(source)
+        row = self._row
+        if not row:
+            source.stamp(self.producer, self._sequence)
+        entry = self.unused.pop() if self.unused else Entry(self)
+        rows, at, header_at = source.rows, row * COLUMNS, row * HEADER_BYTES
+        begin, size = rows[at + PLACE], rows[at + SIZE]
+        entry.source, entry.row, entry.sequence, entry.size = source, row, self._sequence, size
+        entry.parts = (
+            source.headers[header_at : header_at + HEADER_BYTES],
+            source.data[begin + HEADER_BYTES : begin + size],
+        )
+        entry.state, entry.tried = State.QUEUED, False
+        self._sequence = self._sequence + rows[at + RECORDS] & MAX_SEQUENCE
+        if row + 1 < source.row_count:
+            self._row = row + 1
+        else:
+            self._row = 0
+            self._waiting.popleft()
+        entries.append(entry)
+        return entry
 
-    def sent(self, entry: Entry) -> None:
-        """It is on the wire: the one that ``next`` gave."""
-        entry.state, entry.tried = State.ON_WIRE, True
-        self._next += 1
-        self.on_wire += 1
-        self.again = None
+    def _take(self, outgoing: Outgoing) -> Entry:
+        self._waiting.popleft()
+        entry = self._entry(outgoing, self._sequence)
+        self._sequence = sequence_after(self._sequence, outgoing.records)
+        self.entries.append(entry)
+        return entry
 
-    def appended(self, entry: Entry, base_offset: int, now_s: float) -> Iterator[Entry]:
-        """The target has it: those that are acknowledged now, which are forgotten."""
-        entry.state, entry.base_offset, self.known_s = State.APPENDED, base_offset, now_s
-        self.on_wire -= 1
-        self.unreadable = 0
-        if self.failures:
-            self.failures = self.damaged = 0
-            self.backoff.reset()
-        entries = self._entries
-        while entries and entries[0].state is State.APPENDED:
-            first = entries.popleft()
-            self._next = max(0, self._next - 1)
-            yield first
+    def _entry(self, outgoing: Outgoing, sequence: int) -> Entry:
+        entry = Entry(self)
+        batch = outgoing.batch
+        entry.source, entry.sequence, entry.size = outgoing, sequence, len(batch.data)
+        entry.parts = stamped(batch, self.producer, sequence)
+        return entry
 
     def came_back(self, entry: Entry, why: HeadraceError) -> None:
         """It has to be sent again, as it is, before those after it."""
@@ -163,38 +237,55 @@ class PartitionQueue:
         self.on_wire -= 1
         if self.again is None:
             self.again = why
-        self._next = 0
+        self.place = 0
 
     def is_first(self, entry: Entry) -> bool:
         """Whether all before it are acknowledged."""
-        return bool(self._entries) and self._entries[0] is entry
+        return bool(self.entries) and self.entries[0] is entry
 
-    def replace(self, parts: Sequence[Outgoing], producer: ProducerIdentity) -> None:
-        """Put ``parts`` in place of the first one, which the target has not: they have its records,
-        so that the sequences of those after them stay."""
-        whole = self._entries.popleft()
+    def replace(self, parts: Sequence[Outgoing]) -> None:
+        """Put ``parts`` in place of the first batch, which the target does not have: they have its
+        records, so that the sequences of those after them stay."""
+        whole = self.entries.popleft()
         sequence = whole.sequence
         entries = []
         for part in parts:
-            entries.append(Entry(part, producer, sequence))
+            entries.append(self._entry(part, sequence))
             sequence = sequence_after(sequence, part.records)
-        self._entries.extendleft(reversed(entries))
-        self._next, self.again = 0, None
+        self.entries.extendleft(reversed(entries))
+        self.length += len(parts) - 1
+        self.place, self.again = 0, None
 
-    def drop_untried(self) -> list[Outgoing]:
-        """Drop all that were never sent; what is added next follows what was."""
-        dropped: list[Outgoing] = []
-        while self._entries and not self._entries[-1].tried:
-            entry = self._entries.pop()
+    def drop_untried(self) -> None:
+        """Drop and release all that were never sent. What is added next follows what was."""
+        while self.entries and not self.entries[-1].tried:
+            entry = self.entries.pop()
             self._sequence = entry.sequence
-            dropped.append(entry.outgoing)
-        self._next = min(self._next, len(self._entries))
-        return dropped
+            self.length -= 1
+            entry.release()
+        self.place = min(self.place, len(self.entries))
+        self._drop_waiting()
 
-    def fail(self) -> list[Outgoing]:
-        """Drop all; those that are not on the wire are given back."""
+    def _drop_waiting(self) -> None:
+        waiting, row = self._waiting, self._row
+        self._waiting, self._row = deque(), 0
+        for source in waiting:
+            if isinstance(source, Span):
+                count = source.row_count - row
+                row = 0
+                source.release(count)
+                self.length -= count
+            else:
+                source.release()
+                self.length -= 1
+
+    def fail(self) -> None:
+        """Drop all, and release those that are not on the wire."""
         self.failed = True
-        dropped = [one.outgoing for one in self._entries if one.state is not State.ON_WIRE]
-        self._entries.clear()
-        self._next = 0
-        return dropped
+        entries, self.entries = self.entries, deque()
+        self.place = 0
+        self.length -= len(entries)
+        for entry in entries:
+            if entry.state is not State.ON_WIRE:
+                entry.release()
+        self._drop_waiting()

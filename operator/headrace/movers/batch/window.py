@@ -1,13 +1,27 @@
 """What of one partition is read, sent and acknowledged, in batches."""
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from headrace.api import TopicPartition
+from headrace.kafka.wire import HEADER_BYTES
+from headrace.kafka.wire.scan import BASE, COLUMNS, LAST, MAX_TIMESTAMP, RECORDS
 from headrace.movers.batch.joining import TOGETHER_BYTES
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.queue import Entry
+from headrace.movers.batch.span import Span
 from headrace.movers.commit_window import CommitWindow, Mark
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
+
+
+class _Sent(NamedTuple):
+    """A batch or a hole that is not acknowledged."""
+
+    first_offset: int
+    next_offset: int
+    timestamp_ms: int | None
 
 
 class BatchWindow(CommitWindow):
@@ -53,27 +67,29 @@ class BatchWindow(CommitWindow):
         self.lost: TargetLoss | None = None
         """The target gave an offset again; nothing is acknowledged from there on."""
         self._floor = start.target_offset
-        self._pending: deque[tuple[int, int, int | None]] = (
-            deque()
-        )  # first, next offset, timestamp ms
+        self._pending: deque[_Sent | Span] = deque()
         self._copied = copied
 
     @property
     def acknowledged(self) -> int:
         """All source offsets below this one are on the target (or hold nothing to copy)."""
-        return self._pending[0][0] if self._pending else self.position
+        return self._pending[0].first_offset if self._pending else self.position
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
         """Of the oldest batch not acknowledged, or not committed; else of the last that was."""
         if self.uncommitted:
             return self._uncommitted_ms
-        return self._pending[0][2] if self._pending else self.last_timestamp_ms
+        return self._pending[0].timestamp_ms if self._pending else self.last_timestamp_ms
 
-    def sent(self, outgoing: Outgoing) -> None:
-        """A batch was handed to the appender."""
+    def sent(self, outgoing: Outgoing | Span) -> None:
+        """Count a batch, or all batches of a span, that the appender has."""
         next_offset = outgoing.next_offset
-        self._pending.append((outgoing.first_offset, next_offset, outgoing.max_timestamp_ms))
+        if isinstance(outgoing, Span):
+            self._pending.append(outgoing)
+        else:
+            newest_ms = outgoing.max_timestamp_ms
+            self._pending.append(_Sent(outgoing.first_offset, next_offset, newest_ms))
         self.position = next_offset
         self.leader_epoch = outgoing.leader_epoch
         self.in_flight += outgoing.records
@@ -86,14 +102,15 @@ class BatchWindow(CommitWindow):
 
     def skipping(self, next_offset: int) -> None:
         """Offsets without a record, up to this one, are to be filled on the target."""
-        timestamp_ms = self._pending[-1][2] if self._pending else self.last_timestamp_ms
-        self._pending.append((self.position, next_offset, timestamp_ms))
+        timestamp_ms = self._pending[-1].timestamp_ms if self._pending else self.last_timestamp_ms
+        self._pending.append(_Sent(self.position, next_offset, timestamp_ms))
         self.in_flight += next_offset - self.position
         self.position = next_offset
 
     def skipped(self, next_offset: int) -> int:
         """They are, so many; as on the source, all before them is acknowledged."""
-        first, last, _ = self._pending.popleft()
+        hole = self._pending.popleft()
+        first, last = hole.first_offset, hole.next_offset
         assert last == next_offset, (first, last, next_offset)
         self.in_flight -= next_offset - first
         self.target_offset = next_offset
@@ -103,8 +120,9 @@ class BatchWindow(CommitWindow):
         """The last so many batches and holes, of as many records as offsets and this size together,
         were not sent: they are read again."""
         for _ in range(count):
-            self.position, next_offset, _ = self._pending.pop()
-            self.in_flight -= next_offset - self.position
+            dropped = self._pending.pop()
+            self.position = dropped.first_offset
+            self.in_flight -= dropped.next_offset - self.position
         self.bytes_in_flight -= size
 
     def delivered(self, outgoing: Outgoing, base_offset: int) -> None:
@@ -128,12 +146,60 @@ class BatchWindow(CommitWindow):
         self._copied.records += records
         self._copied.bytes += size
         pending, done = self._pending, outgoing.next_offset
-        while pending and pending[0][1] <= done:
+        while pending and pending[0].next_offset <= done:
             pending.popleft()
-        if pending and pending[0][0] < done:  # a part of a batch that was split
-            _, next_offset, timestamp_ms = pending[0]
-            pending[0] = done, next_offset, timestamp_ms
+        if pending and pending[0].first_offset < done:  # a part of a batch that was split
+            first = pending[0]
+            if isinstance(first, Span):
+                first.split_until(done)
+            else:
+                pending[0] = first._replace(first_offset=done)
             self.together_bytes = min(self.together_bytes, size)
+
+    @staticmethod
+    def rows_delivered(
+        entries: Sequence[Entry], windows: Mapping[TopicPartition, "BatchWindow"]
+    ) -> None:
+        """Count batches of spans that the target has, each in the window of its target partition.
+
+        It does for each what ``delivered`` does for a batch by itself, without a call.
+        """
+        for entry in entries:
+            window, span = windows.get(entry.queue.at), entry.source
+            if window is None or window.lost is not None or not isinstance(span, Span):
+                continue
+            base_offset, expected = entry.base_offset, window.target_offset
+            lowest = window._floor if expected is None else expected
+            if base_offset < lowest:
+                window.lost = TargetLoss(window.at, base_offset, lowest)
+                continue
+            rows, at = span.rows, entry.row * COLUMNS
+            records, first_offset = rows[at + RECORDS], rows[at + BASE]
+            if expected is not None and base_offset != expected + window._markers:
+                window.unexpected_offsets += 1
+            window._markers = 0
+            timestamp_ms = window.last_timestamp_ms = rows[at + MAX_TIMESTAMP]
+            if window.committed is not None:
+                if not window.uncommitted:
+                    window._uncommitted_ms = timestamp_ms
+                window.uncommitted += records
+            runs = window.runs
+            count = runs.records
+            if first_offset == runs.source + count and base_offset == runs.target + count:
+                runs.records = count + records
+            else:
+                runs.add(first_offset, base_offset, records)
+            size = entry.size - HEADER_BYTES
+            window.target_offset = base_offset + records
+            window.in_flight -= records
+            window.bytes_in_flight -= size
+            window._copied.records += records
+            window._copied.bytes += size
+            span.first_offset = rows[at + LAST] + 1
+            span.acknowledged = entry.row + 1
+            pending = window._pending
+            while pending and pending[0].next_offset <= span.first_offset:
+                pending.popleft()
 
     @property
     def unfinished(self) -> int:

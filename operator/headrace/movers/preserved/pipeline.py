@@ -7,13 +7,14 @@ from headrace.api.offsets import Holes
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import Reply, start
 from headrace.movers.batch.comparison import Comparison
-from headrace.movers.batch.gate import Passage, Why
+from headrace.movers.batch.gate import Judged, Passage, Why
 from headrace.movers.batch.joining import Run
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.pipeline import Pipeline
+from headrace.movers.batch.span import Span
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.preserved.filler import BATCH_RECORDS
 from headrace.movers.preserved.openings import Opening
@@ -32,6 +33,7 @@ rest may be left to another owner."""
 class PreservedPipeline(Pipeline):
     """Of a lane whose partitions have been taken over by one owner."""
 
+    _copies_spans = False
     _writer: Writer | None = None
     _owner: Owner | None = None
 
@@ -125,9 +127,10 @@ class PreservedPipeline(Pipeline):
         assert self._writer is not None
         self._writer.write(window.target, operation)
 
-    def _counted(self, found: Iterable[Found]) -> Iterator[Found]:
+    def _counted(self, found: Iterable[Found]) -> Iterator[Judged | Run]:
         copied = self._state.copied
         for one in found:
+            assert not isinstance(one, Span), "batches are planned one by one"
             if isinstance(one, Run):
                 copied.rebuild(one.batches, one.size, Why.SMALL)
             elif one.passage is Passage.COPY:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from headrace.movers.batch.gate import Passage, Why
+from headrace.movers.batch.gate import Judged, Passage, Why
 from headrace.movers.batch.joining import Run
 from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.batch.partition_data import Found
 from headrace.movers.preserved.runs import copies_before, filled_runs, runs
 
 
@@ -51,7 +50,7 @@ _UNSEEN = {Why.MARKER, Why.ABORTED}
 
 
 def planned(
-    found: Iterable[Found], *, start: int, release: Callable[[], None], copies: bool = False
+    found: Iterable[Judged | Run], *, start: int, release: Callable[[], None], copies: bool = False
 ) -> Iterator[Operation]:
     """For one partition of a response, which was fetched from ``start`` on.
 
@@ -93,7 +92,7 @@ def trailing(start: int, stable_end: int) -> Hole | None:
 
 
 def _appends(
-    one: Found, start: int, written: int, release: Callable[[], None], *, copies: bool
+    one: Judged | Run, start: int, written: int, release: Callable[[], None], *, copies: bool
 ) -> Iterator[Append]:
     batch = one.batch
     if one.passage is Passage.COPY:
