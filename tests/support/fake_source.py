@@ -1,7 +1,7 @@
 """A cluster that batches are fetched from, and a reader of it."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,14 @@ class FakeSource:
         """A batch; who waits for data gets it."""
         with self._changed:
             self.logs[partition].append(*values, **more)
+            self._changed.notify_all()
+
+    def store(self, batches: Sequence[bytes], end: int) -> None:
+        """Append the same batches to each partition, whose log then ends at ``end``."""
+        with self._changed:
+            for log in self.logs.values():
+                log.batches.extend(batches)
+                log.next = end
             self._changed.notify_all()
 
     def _fetch(self, node: int, request: Request) -> Any:
@@ -301,8 +309,9 @@ class Reading:
     def ready(self) -> bool:
         return True
 
-    def readable(self, at: TopicPartition) -> bool:
-        return at.partition not in self.unread and at.partition not in self.problems
+    def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
+        unread = self.unread | self.problems.keys()
+        return {at for at in ats if at.partition not in unread}
 
     def held_back(self, at: TopicPartition) -> bool:
         return False

@@ -2,8 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from headrace.kafka.wire.protocol import (
     FETCH,
     SINCE,
     SPOKEN,
+    Buffer,
     Call,
     Encoded,
     Headers,
@@ -34,13 +34,15 @@ OLDEST_KAFKA = "2.4"
 """Brokers of older releases lack versions that every connection needs."""
 
 
-@dataclass(slots=True)
-class _Request:
-    call: Call[Any]
-    encoded: Encoded[Any]
-    reply: Reply[Any]
+class _Request(Reply[A]):
+    """The reply to a request, with what is needed until it arrives."""
+
+    __slots__ = ("call", "correlation_id", "deadline_s", "encoded")
+
+    call: Call[A]
+    encoded: Encoded[A]
+    correlation_id: int
     deadline_s: float
-    correlation_id: int = -1
 
 
 class Connection:
@@ -70,9 +72,9 @@ class Connection:
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
         self._closed = closed
-        self._waiting: deque[_Request] = deque()
-        self._in_flight: deque[_Request] = deque()
-        self._out: deque[memoryview] = deque()
+        self._waiting: deque[_Request[Any]] = deque()
+        self._in_flight: deque[_Request[Any]] = deque()
+        self._out: deque[Buffer] = deque()
         self._held = False
         self._throttled_until_s = 0.0
         self._correlation_id = 0
@@ -139,24 +141,35 @@ class Connection:
         The reply fails with ``ConnectionLost``, ``Garbled``, the error that ended the connection,
         or ``UnsupportedBroker`` where the broker does not serve the request.
         """
-        reply: Reply[A] = Reply()
+        request: _Request[A] = _Request()
         if self.closed_by is not None:
-            reply.fail(self._lost(str(self.closed_by), call, arrived=False))
-            return reply
+            request.fail(self._lost(str(self.closed_by), call, arrived=False))
+            return request
         try:
-            encoded = self._encoded(call)
+            request.encoded = self._encoded(call)
         except UnsupportedBroker as error:
-            reply.fail(error)
-            return reply
-        timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
-        request = _Request(call, encoded, reply, self._loop.now_s() + timeout_s)
+            request.fail(error)
+            return request
+        now_s = self._loop.now_s()
+        request.call = call
+        request.deadline_s = now_s + (self._request_timeout_s if timeout_s is None else timeout_s)
         if during_login:
             self._begin(request)
         else:
             self._waiting.append(request)
-        self._arm()
-        self._pump()
-        return reply
+        if request.deadline_s < self._armed_for_s:
+            self._arm(request.deadline_s)
+        if (
+            len(self._waiting) == 1
+            and not self._held
+            and len(self._in_flight) < self._max_in_flight
+            and now_s >= self._throttled_until_s
+        ):
+            self._begin(self._waiting.popleft())
+            self._flush()
+        else:
+            self._pump()
+        return request
 
     def hold(self) -> Reply[None]:
         """Begin no further request but those of a login; answered when all begun are answered."""
@@ -166,8 +179,8 @@ class Connection:
         return self._drained
 
     def go_on(self) -> None:
-        """After ``hold``."""
-        self._held = False
+        """Begin requests again, after ``hold``."""
+        self._held, self._drained = False, None
         self._pump()
 
     def throttle(self, delay_ms: int) -> None:
@@ -195,7 +208,7 @@ class Connection:
         self._closed(self)
         for requests, arrived in ((begun, True), (waiting, False)):
             for request in requests:
-                request.reply.fail(self._lost(str(self.closed_by), request.call, arrived=arrived))
+                request.fail(self._lost(str(self.closed_by), request.call, arrived=arrived))
         if self._drained is not None:
             self._drained.fail(self.closed_by)
 
@@ -211,21 +224,25 @@ class Connection:
             # TLS may have to write before it can read, and the other way round: try both.
             if events & READ or self._transport.wants:
                 self._receive()
-            if self.closed_by is None:
-                self._flush()
         except OSError as error:
             self._end(f"broke: {error}")
         except Garbled as error:
             self.close(Garbled(f"{self.server}: {error}"))
+        else:
+            if self.closed_by is None and (
+                self._out or self._transport.wants or self._events != READ
+            ):
+                self._flush()
 
     def _receive(self) -> None:
+        reader, receive = self._reader, self._transport.receive
         for _ in range(_READS_AT_ONCE):
-            if (count := self._transport.receive(self._reader.target)) is None:
+            if (count := receive(reader.target)) is None:
                 return
             if count == 0:
-                self._end("was closed by the broker" + " in mid-response" * self._reader.inside)
+                self._end("was closed by the broker" + " in mid-response" * reader.inside)
                 return
-            if (frame := self._reader.received(count)) is not None:
+            if (frame := reader.received(count)) is not None:
                 if not self._in_flight:
                     frame.release()
                     raise Garbled("a response came to no request")
@@ -234,7 +251,7 @@ class Connection:
                     return
         self._loop.call_from_thread(lambda: self._ready(READ) if self.closed_by is None else None)
 
-    def _answer(self, request: _Request, frame: Any) -> None:
+    def _answer(self, request: _Request[Any], frame: Any) -> None:
         try:
             place = self._headers.response(
                 request.call.api_key, request.encoded.version, frame.view, request.correlation_id
@@ -244,11 +261,14 @@ class Connection:
             raise
         answer = request.encoded.read(frame, place)
         self._in_flight.popleft()
-        self.throttle(throttle_ms(answer))
-        request.reply.succeed(answer)
+        if delay_ms := throttle_ms(answer):
+            self.throttle(delay_ms)
+        request.succeed(answer)
         if self.closed_by is None:
-            self._check_drained()
-            self._pump()
+            if self._drained is not None:
+                self._check_drained()
+            if self._waiting or self._out:
+                self._pump()
 
     def _pump(self) -> None:
         """Begin what may begin now."""
@@ -262,43 +282,44 @@ class Connection:
         ):
             self._begin(self._waiting.popleft())
         if self._out:
-            try:
-                self._flush()
-            except OSError as error:
-                self._end(f"broke: {error}")
+            self._flush()
 
-    def _begin(self, request: _Request) -> None:
+    def _begin(self, request: _Request[Any]) -> None:
         self._correlation_id = request.correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._in_flight.append(request)
         encoded = request.encoded
         header = self._headers.request(request.call.api_key, encoded, request.correlation_id)
-        self._out.append(memoryview(header))
-        self._out.extend(memoryview(part) for part in encoded.body if len(part))
+        self._out.append(header)
+        self._out.extend(filter(len, encoded.body))
 
     def _flush(self) -> None:
-        while self._out:
-            if (sent := self._transport.send(list(islice(self._out, MOST_BUFFERS)))) is None:
+        out = self._out
+        while out:
+            try:
+                sent = self._transport.send(list(islice(out, MOST_BUFFERS)))
+            except OSError as error:
+                self._end(f"broke: {error}")
+                return
+            if sent is None:
                 break
             while sent:
-                part = self._out.popleft()
+                part = out.popleft()
                 if sent < len(part):
-                    self._out.appendleft(part[sent:])
+                    out.appendleft(memoryview(part)[sent:])
                     break
                 sent -= len(part)
-        events = READ | (WRITE if self._out or self._transport.wants == WRITE else 0)
+        events = READ | (WRITE if out or self._transport.wants == WRITE else 0)
         if events != self._events:
             self._events = events
             self._loop.watch(self._transport.sock, events, self._ready)
 
-    def _arm(self) -> None:
-        """One timer, for the request whose time is over first."""
-        soonest_s = min((request.deadline_s for request in self._oldest()), default=math.inf)
-        if soonest_s < self._armed_for_s:
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._armed_for_s = soonest_s
-            delay_s = max(0.0, soonest_s - self._loop.now_s())
-            self._deadline = self._loop.call_later(delay_s, self._overdue)
+    def _arm(self, deadline_s: float) -> None:
+        """Set the one timer, for the request whose time is over first."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._armed_for_s = deadline_s
+        delay_s = max(0.0, deadline_s - self._loop.now_s())
+        self._deadline = self._loop.call_later(delay_s, self._overdue)
 
     def _overdue(self) -> None:
         self._deadline, self._armed_for_s = None, math.inf
@@ -309,11 +330,10 @@ class Connection:
         while self._waiting and self._waiting[0].deadline_s <= now_s:
             late = self._waiting.popleft()
             why = f"the request could not be sent to {self.server} in time"
-            late.reply.fail(self._lost(why, late.call, arrived=False))
-        self._arm()
-
-    def _oldest(self) -> Iterable[_Request]:
-        return [queue[0] for queue in (self._in_flight, self._waiting) if queue]
+            late.fail(self._lost(why, late.call, arrived=False))
+        oldest = [queue[0].deadline_s for queue in (self._in_flight, self._waiting) if queue]
+        if oldest and self.closed_by is None:
+            self._arm(min(oldest))
 
     def _check_drained(self) -> None:
         if self._drained is not None and not self._in_flight:

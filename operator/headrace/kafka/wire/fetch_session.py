@@ -36,12 +36,18 @@ class FetchSession(Generic[K]):
             self._named = any(one.topic_id is None for one in wanted.values())
             return list(wanted.values()), Session(self._id, _OPEN, named=self._named)
         changed = [
-            one for key, one in wanted.items() if (old := known.get(key)) is not one and old != one
+            one
+            for key, one in wanted.items()
+            # Offsets differ most often, and comparing ids of topics takes a call.
+            if (old := known.get(key)) is not one
+            and (old is None or old.offset != one.offset or old != one)
         ]
         self._named = self._named or any(one.topic_id is None for one in changed)
         topics: dict[tuple[UUID | None, str], list[int]] = {}
         for key, old in known.items():
-            if (new := wanted.get(key)) is None or new.topic_id != old.topic_id:
+            if (new := wanted.get(key)) is None or (
+                new.topic_id is not old.topic_id and new.topic_id != old.topic_id
+            ):
                 topics.setdefault((old.topic_id, old.topic), []).append(old.partition)
         forgotten = tuple(Forgotten(*topic, indexes) for topic, indexes in topics.items())
         return changed, Session(self._id, self._epoch, forgotten, self._named)

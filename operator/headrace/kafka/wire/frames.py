@@ -86,7 +86,8 @@ class Frame:
 
     __slots__ = ("_buffer", "_buffers", "view")
 
-    def __init__(self, buffers: Buffers, buffer: bytearray, size: int) -> None:
+    def __init__(self, buffers: Buffers | None, buffer: bytearray, size: int) -> None:
+        """Release ``buffer`` to ``buffers``, if it came from there."""
         self._buffers = buffers
         self._buffer: bytearray | None = buffer
         self.view = memoryview(buffer)[:size]
@@ -96,7 +97,8 @@ class Frame:
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
             self.view = memoryview(b"")
-            self._buffers.give(buffer)
+            if self._buffers is not None:
+                self._buffers.give(buffer)
 
 
 class FrameReader:
@@ -107,25 +109,21 @@ class FrameReader:
         self._limit_bytes = limit_bytes
         self._prefix = bytearray(_SIZE.size)
         self._frame: Frame | None = None
-        self._target = memoryview(self._prefix)
-
-    @property
-    def target(self) -> memoryview:
-        """Never empty."""
-        return self._target
+        self.target = memoryview(self._prefix)
+        """Where the next bytes belong. It is never empty."""
 
     @property
     def inside(self) -> bool:
         """Whether a response has begun and not ended."""
-        return self._frame is not None or len(self._target) < _SIZE.size
+        return self._frame is not None or len(self.target) < _SIZE.size
 
     def received(self, count: int) -> Frame | None:
         """``count`` bytes were written to ``target``; the response that they complete, if any.
 
         Raises ``Garbled`` for a size that no response has: not a byte of memory is taken for it.
         """
-        self._target = self._target[count:]
-        if self._target:
+        self.target = self.target[count:]
+        if self.target:
             return None
         if self._frame is None:
             (size,) = _SIZE.unpack(self._prefix)
@@ -134,11 +132,14 @@ class FrameReader:
                     f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
                     "listener of Kafka, with the same encryption as ours?"
                 )
-            self._frame = Frame(self._buffers, self._buffers.take(size), size)
-            self._target = self._frame.view
+            if size <= _SMALL_BYTES:  # the pool keeps none of these
+                self._frame = Frame(None, bytearray(size), size)
+            else:
+                self._frame = Frame(self._buffers, self._buffers.take(size), size)
+            self.target = self._frame.view
             return None
         frame, self._frame = self._frame, None
-        self._target = memoryview(self._prefix)
+        self.target = memoryview(self._prefix)
         return frame
 
     def discard(self) -> None:
@@ -146,4 +147,4 @@ class FrameReader:
         if self._frame is not None:
             self._frame.release()
             self._frame = None
-        self._target = memoryview(self._prefix)
+        self.target = memoryview(self._prefix)

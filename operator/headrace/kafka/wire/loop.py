@@ -38,7 +38,8 @@ class Loop:
     that runs it."""
 
     def __init__(self, clock: Clock = time) -> None:
-        self._clock = clock
+        self.now_s: Callable[[], float] = clock.monotonic
+        """Read the clock that deadlines are given in."""
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._number = itertools.count()
@@ -49,10 +50,8 @@ class Loop:
             end.setblocking(False)
         self._selector.register(self._waking, READ, self._clear)
         self._threads: ThreadPoolExecutor | None = None
-
-    def now_s(self) -> float:
-        """The clock that deadlines are given in."""
-        return self._clock.monotonic()
+        self._forgotten: set[socket.socket] = set()
+        """Sockets whose events of this round are not handled."""
 
     def watch(self, sock: socket.socket, events: int, ready: Callable[[int], None]) -> None:
         """Call ``ready`` with the events that have come; a second time: changes them."""
@@ -63,6 +62,7 @@ class Loop:
 
     def forget(self, sock: socket.socket) -> None:
         """Watch it no more: before it is closed."""
+        self._forgotten.add(sock)
         if self._watches(sock):
             self._selector.unregister(sock)
 
@@ -127,9 +127,11 @@ class Loop:
             timeout_s = 0
         elif self._timers:
             timeout_s = min(timeout_s, self._timers[0][0] - self.now_s())
+        forgotten = self._forgotten
+        forgotten.clear()
         events = self._selector.select(max(0.0, min(timeout_s, _LONGEST_REST_S)))
         for key, mask in events:
-            if self._watches(key.fileobj):  # else an earlier one has closed it
+            if key.fileobj not in forgotten:  # an earlier event may have closed it
                 key.data(mask)
         done = len(events)
         for _ in range(len(self._calls)):

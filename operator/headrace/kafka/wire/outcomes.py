@@ -137,7 +137,10 @@ def all_appended(
                 size, place = read_uvarint(view, place)
                 topic = str(view[place : place + size - 1], "utf-8")
                 place += size - 1
-            partitions, place = read_uvarint(view, place)
+            if (partitions := view[place]) < 0x80:  # the usual case, without a call
+                place += 1
+            else:
+                partitions, place = read_uvarint(view, place)
             offsets = found.setdefault(topic, {})
             for _ in range(partitions - 1):
                 index, code, base_offset = _PARTITION.unpack_from(view, place)

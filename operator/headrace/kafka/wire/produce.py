@@ -10,6 +10,7 @@ requests in a transaction stay at version 11.
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from uuid import UUID
 
 from kio.schema.produce.v8 import ProduceResponse as ProduceResponseV8
@@ -120,6 +121,7 @@ def _version_8(
     return [*parts, text]
 
 
+@lru_cache(1024)  # the same topics are sent again and again
 def _compact(text: str | None) -> bytes:
     if text is None:
         return b"\0"

@@ -283,6 +283,8 @@ class Headers:
         self._client_id = client_id
         self._requests: dict[tuple[int, int], bytes] = {}
         self._responses: dict[tuple[int, int], type] = {}
+        self._tagged: set[tuple[int, int]] = set()
+        """Kinds of responses whose header may have tags."""
 
     def request(self, api_key: int, encoded: Encoded[Any], correlation_id: int) -> bytes:
         """Return the size and the header of a request, which are sent before its body."""
@@ -295,9 +297,15 @@ class Headers:
     def response(self, api_key: int, version: int, view: memoryview, correlation_id: int) -> int:
         """Return where the body begins; raise ``Garbled`` if it does not answer that request."""
         kind, name = (api_key, version), api_name(api_key)
+        if len(view) > _CORRELATION.size and view[4] == 0 and kind in self._tagged:
+            (found,) = _CORRELATION.unpack_from(view)
+            if found == correlation_id:  # the hot path: a header without tags
+                return _CORRELATION.size + 1
         if (schema := self._responses.get(kind)) is None:
             answer = load_response_schema(*map(i16, kind))
             schema = self._responses[kind] = cast(type, answer.__header_schema__)
+            if answer.__header_schema__.__version__ == 1:
+                self._tagged.add(kind)
         try:
             header, place = read_message(schema, view, 0)
         except ValueError as error:

@@ -5,7 +5,7 @@ copier). Coroutines are for what takes several requests; a hot path uses ``Reply
 """
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from headrace.errors import GaveUp
 
@@ -16,49 +16,47 @@ _PENDING = object()
 class Reply(Generic[T]):
     """A result or an error that arrives once. Used by the loop's thread alone."""
 
-    __slots__ = ("_error", "_result", "_then")
+    __slots__ = ("_result", "_then", "error")
 
     def __init__(self) -> None:
         self._result: object = _PENDING
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """What ``result`` would raise; ``None`` before the outcome, too."""
         self._then: list[Callable[[Reply[T]], None]] = []
 
     @property
     def done(self) -> bool:
         """Whether it has arrived."""
-        return self._result is not _PENDING or self._error is not None
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ``result`` would raise; ``None`` before the outcome, too."""
-        return self._error
+        return self._result is not _PENDING or self.error is not None
 
     def result(self) -> T:
         """The result; raises the error, or ``GaveUp`` when nothing has arrived."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if self._result is _PENDING:
             raise GaveUp("no answer has arrived yet")
-        return cast(T, self._result)
+        return self._result  # type: ignore[return-value]
 
     def succeed(self, result: T) -> None:
         """It arrived. Only the first outcome counts."""
-        if not self.done:
+        if self._result is _PENDING and self.error is None:
             self._result = result
-            self._tell()
+            waiting, self._then = self._then, []
+            for callback in waiting:
+                callback(self)
 
     def fail(self, error: BaseException) -> None:
         """It will never arrive. Only the first outcome counts."""
         if not self.done:
-            self._error = error
+            self.error = error
             self._tell()
 
     def then(self, callback: "Callable[[Reply[T]], None]") -> None:
         """Call it once the outcome is there: now, if it is."""
-        if self.done:
-            callback(self)
-        else:
+        if self._result is _PENDING and self.error is None:
             self._then.append(callback)
+        else:
+            callback(self)
 
     def __await__(self) -> "Generator[Reply[Any], None, T]":
         if not self.done:

@@ -144,6 +144,7 @@ class Scanner:
         self._native = helper or native()
         self._rows, self._runs = array("q"), array("q")
         self._found = array("q", bytes(3 * 8))
+        self._addresses: tuple[int, ...] = ()
         self._most = 0
         self._grow(_ROWS)
 
@@ -164,8 +165,7 @@ class Scanner:
                 address_of(data), len(data), start,
                 address_of(pairs) if pairs else None, address_of(aborting) if pairs else None,
                 len(aborted),
-                address_of(self._rows), address_of(self._runs), self._most,
-                address_of(self._found),
+                *self._addresses,
             )  # fmt: skip
             if stop != Stop.FULL:
                 break
@@ -177,6 +177,8 @@ class Scanner:
         self._most = most
         self._rows = array("q", bytes(8 * COLUMNS * most))
         self._runs = array("q", bytes(8 * RUN_COLUMNS * most))
+        arrays = address_of(self._rows), address_of(self._runs), most, address_of(self._found)
+        self._addresses = arrays  # arguments of the function in C
 
     def _in_python(
         self, data: memoryview, start: int, aborted: Sequence[tuple[int, int]]

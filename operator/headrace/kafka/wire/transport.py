@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.kafka.wire.loop import READ, WRITE
+from headrace.kafka.wire.protocol import Buffer
 
 MOST_BUFFERS = 512
 """Of one ``send``; the kernel takes 1,024."""
@@ -33,7 +34,7 @@ class Transport(Protocol):
         """How many bytes came; 0: the other side has closed."""
         ...
 
-    def send(self, buffers: Sequence[memoryview]) -> int | None:
+    def send(self, buffers: Sequence[Buffer]) -> int | None:
         """How many bytes of them were taken, from the first on."""
         ...
 
@@ -56,7 +57,7 @@ class Plain:
         except BlockingIOError:
             return None
 
-    def send(self, buffers: Sequence[memoryview]) -> int | None:
+    def send(self, buffers: Sequence[Buffer]) -> int | None:
         """As ``Transport`` says: several buffers in one call."""
         try:
             return self.sock.sendmsg(buffers)
@@ -102,15 +103,16 @@ class Encrypted:
         self.wants = 0
         return count
 
-    def send(self, buffers: Sequence[memoryview]) -> int | None:
+    def send(self, buffers: Sequence[Buffer]) -> int | None:
         """As ``Transport`` says: what fills one record of TLS, which copies anyway."""
-        record: bytearray | memoryview = buffers[0]
+        record: Buffer = buffers[0]
         if len(record) < _TLS_RECORD_BYTES:
-            record = bytearray()
+            joined = bytearray()
             for buffer in buffers:
-                record += buffer[: _TLS_RECORD_BYTES - len(record)]
-                if len(record) == _TLS_RECORD_BYTES:
+                joined += buffer[: _TLS_RECORD_BYTES - len(joined)]
+                if len(joined) == _TLS_RECORD_BYTES:
                     break
+            record = joined
         try:
             return self.sock.send(record)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -4,6 +4,7 @@ Guarded by ``lock``; nothing waits while it is held.
 """
 
 import threading
+from collections.abc import Iterable
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
@@ -114,15 +115,22 @@ class LaneState:
             and at not in self.problems
         )
 
-    def has_room(self, at: TopicPartition) -> bool:
-        """Whether more of it may be sent; as ``wanted``."""
-        window, suspects = self.windows.get(at), self.suspects.get(at)
-        if window is None or (suspects is not None and suspects.waiting):
-            return False
-        if window.bytes_in_flight < LEAST_BYTES:
-            return True
+    def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return those that are ``wanted`` and have room for more. Without the lock."""
+        if self.ended:
+            return set()
         share = LANE_BYTES // max(1, len(self.waiting_since_s))
-        return window.bytes_in_flight < min(MOST_BYTES, share)
+        room = max(LEAST_BYTES, min(MOST_BYTES, share))
+        windows, suspects = self.windows, self.suspects
+        out = self.leaving | self.paused | self.problems.keys()
+        out |= {at for at, one in suspects.items() if one.waiting}
+        return {
+            at
+            for at in ats
+            if at not in out
+            and (window := windows.get(at)) is not None
+            and window.bytes_in_flight < room
+        }
 
     def is_stuck(self, at: TopicPartition, now_s: float) -> bool:
         """Whether the target has taken nothing of it for a while; as ``wanted``."""

@@ -76,7 +76,19 @@ class Leader:
         size, turns = 0, self.turns
         for _ in range(len(turns)):
             queue = turns[0]
-            entry = queue.next()
+            place, entries = queue.place, queue.entries
+            entry: Entry | None
+            if (
+                place < IN_FLIGHT
+                and place < len(entries)
+                and entries[place].state is State.QUEUED
+                and queue.known_s is not None
+                and queue.again is None
+                and not (queue.resting or queue.failed or queue.held)
+            ):
+                entry = entries[place]  # as ``next`` finds it, without a call
+            else:
+                entry = queue.next()
             if entry is None:
                 turns.popleft().listed = False
                 continue

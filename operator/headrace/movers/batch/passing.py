@@ -57,10 +57,14 @@ class Passing:
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        *,
+        singly: bool,
     ) -> None:
-        """What was fetched of a partition. Raises ``CorruptBatch`` and ``UnreadableBatch``, behind
-        what comes before such a batch."""
-        for ones in self._together(found, suspects):
+        """Pass what was fetched of a partition. With ``singly``, Python joins no batches.
+
+        Raises ``CorruptBatch`` and ``UnreadableBatch``, behind what comes before such a batch.
+        """
+        for ones in map(_alone, found) if singly else self._together(found):
             as_one = len(ones) > 1 and self._pass_as_one(window, ones)
             for one in () if as_one else ones:
                 if isinstance(one, Run):
@@ -83,14 +87,8 @@ class Passing:
         """Whether batches are not joined: they are searched, or read back as they were fetched."""
         return suspects is not None or self._verifier.compares_all
 
-    def _together(
-        self, found: Iterable[Found], suspects: OneAtATime | None
-    ) -> Iterator[Sequence[Found]]:
-        """What Python makes one. What the helper in C leaves is copied as it is."""
-        if self.takes_each(suspects) or self._joiner.helper is not None:
-            for one in found:
-                yield [one]
-            return
+    def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
+        """What Python makes one."""
         for ones in coalesced(found):
             # What is rebuilt is not compared.
             alone = int(self._verifier.due)
@@ -160,6 +158,10 @@ class Passing:
                 self.alone[window.at] = _source_record(outgoing)
             self._send(window, outgoing)
             self._rewind(window.at, window.position)
+
+
+def _alone(one: Found) -> Sequence[Found]:
+    return (one,)
 
 
 def _source_record(outgoing: Outgoing) -> SourceRecord:

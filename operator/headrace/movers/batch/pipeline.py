@@ -1,7 +1,7 @@
 """From the reader to the appender and back: what a lane does in the loop's thread."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 
 from headrace.api import TopicPartition
@@ -190,9 +190,9 @@ class Pipeline:
             return False
         return not self._state.rests(self._loop.now_s())
 
-    def readable(self, at: TopicPartition) -> bool:
+    def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
         """See ``Sink.readable``."""
-        return self._state.wanted(at) and self._state.has_room(at)
+        return self._state.readable(ats)
 
     def held_back(self, at: TopicPartition) -> bool:
         """See ``Sink.held_back``."""
@@ -246,7 +246,7 @@ class Pipeline:
                     if self._copies_spans and suspects is None
                     else each_found_in(records, scanned, join=join)
                 )
-                self._pass(window, found, held, suspects)
+                self._pass(window, found, held, suspects, singly=each or helped)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
@@ -266,8 +266,10 @@ class Pipeline:
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        *,
+        singly: bool,
     ) -> None:
-        self._passing.take(window, found, held, suspects)
+        self._passing.take(window, found, held, suspects, singly=singly)
 
     def taken(self) -> None:
         """See ``Sink.taken``."""

@@ -26,6 +26,9 @@ IN_FLIGHT = 5
 """So many batches of a producer and partition a broker remembers: it answers one that comes again
 with its offset. From the first that is not acknowledged on, no more are sent."""
 
+_DRAWN = 16
+"""Batches of a span that become entries together. Five of them are on the wire."""
+
 
 class State(Enum):
     """Of a batch."""
@@ -180,7 +183,7 @@ class PartitionQueue:
         self.length += source.row_count if isinstance(source, Span) else 1
 
     def next(self) -> Entry | None:
-        """Return the batch that may be sent now. This is called for each batch."""
+        """Return the batch that may be sent now."""
         if self.resting or self.failed or self.held or (self.again is not None and self.on_wire):
             return None
         entries, place = self.entries, self.place
@@ -196,26 +199,33 @@ class PartitionQueue:
         source = self._waiting[0]
         if not isinstance(source, Span):
             return self._take(source)
-        row = self._row
-        if not row:
-            source.stamp(self.producer, self._sequence)
-        entry = self.unused.pop() if self.unused else Entry(self)
-        rows, at, header_at = source.rows, row * COLUMNS, row * HEADER_BYTES
-        begin, size = rows[at + PLACE], rows[at + SIZE]
-        entry.source, entry.row, entry.sequence, entry.size = source, row, self._sequence, size
-        entry.parts = (
-            source.headers[header_at : header_at + HEADER_BYTES],
-            source.data[begin + HEADER_BYTES : begin + size],
-        )
-        entry.state, entry.tried = State.QUEUED, False
-        self._sequence = self._sequence + rows[at + RECORDS] & MAX_SEQUENCE
-        if row + 1 < source.row_count:
-            self._row = row + 1
+        self._draw(source)
+        return entries[place]
+
+    def _draw(self, span: Span) -> None:
+        """Make entries of the next rows, so that most batches take no call of ``next``."""
+        first = self._row
+        if not first:
+            span.stamp(self.producer, self._sequence)
+        end = min(first + _DRAWN, span.row_count)
+        rows, data, headers, unused = span.rows, span.data, span.headers, self.unused
+        for row in range(first, end):
+            entry = unused.pop() if unused else Entry(self)
+            at, header_at = row * COLUMNS, row * HEADER_BYTES
+            begin, size = rows[at + PLACE], rows[at + SIZE]
+            entry.source, entry.row, entry.sequence, entry.size = span, row, self._sequence, size
+            entry.parts = (
+                headers[header_at : header_at + HEADER_BYTES],
+                data[begin + HEADER_BYTES : begin + size],
+            )
+            entry.state, entry.tried = State.QUEUED, False
+            self._sequence = self._sequence + rows[at + RECORDS] & MAX_SEQUENCE
+            self.entries.append(entry)
+        if end < span.row_count:
+            self._row = end
         else:
             self._row = 0
             self._waiting.popleft()
-        entries.append(entry)
-        return entry
 
     def _take(self, outgoing: Outgoing) -> Entry:
         self._waiting.popleft()

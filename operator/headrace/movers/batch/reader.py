@@ -6,7 +6,7 @@ request goes out while the target is sent the last one.
 
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from typing import Protocol
 
@@ -55,8 +55,8 @@ class Sink(Protocol):
         """Whether anything is to be read now."""
         ...
 
-    def readable(self, at: TopicPartition) -> bool:
-        """Whether this partition is, while it is ``ready``."""
+    def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that may be read now, while it is ``ready``."""
         ...
 
     def held_back(self, at: TopicPartition) -> bool:
@@ -189,11 +189,16 @@ class Reader:
         idle: dict[int, list[SourcePartition]] = {}
         waiting: set[int] = set()
         busy = {node for node, broker in self._brokers.items() if broker.busy}
-        for at, source in self._partitions.items():
-            node = source.node
-            if node is None or source.resting or node in busy:
-                continue
-            if sink.readable(at):
+        free = [
+            source
+            for source in self._partitions.values()
+            if source.node is not None and not source.resting and source.node not in busy
+        ]
+        readable = sink.readable([source.at for source in free]) if free else set()
+        for source in free:
+            at, node = source.at, source.node
+            assert node is not None
+            if at in readable:
                 idle.setdefault(node, []).append(source)
                 continue
             self._left_out = True
@@ -244,7 +249,7 @@ class Reader:
                 return
             for source in sources:  # from here on it is that leader's log that is read
                 source.compared_at_epoch = source.epoch
-        broker.asked = {source.at: source.want() for source in sources}
+        broker.asked = {source.at: source.wanted or source.want() for source in sources}
         much = _RESPONSE_BYTES if broker.behind else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)

@@ -1,6 +1,6 @@
 """What a lane with equal offsets does in its loop: it plans what it reads, and writes that."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from headrace.api import TopicPartition
 from headrace.api.offsets import Holes
@@ -78,12 +78,15 @@ class PreservedPipeline(Pipeline):
             window.unsent(len(dropped), sum(sizes))
             self.reader.rewind(at, window.position)
 
-    def readable(self, at: TopicPartition) -> bool:
+    def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
         """See ``Sink.readable``."""
-        if not super().readable(at):
-            return False
-        window = self._state.windows.get(at)
-        return window is not None and self._waits(window.target) < _MOST_WAITING
+        windows = self._state.windows
+        return {
+            at
+            for at in super().readable(ats)
+            if (window := windows.get(at)) is not None
+            and self._waits(window.target) < _MOST_WAITING
+        }
 
     def _waits(self, at: TopicPartition) -> int:
         return 0 if self._writer is None else self._writer.waits(at)
@@ -94,6 +97,8 @@ class PreservedPipeline(Pipeline):
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        *,
+        singly: bool,
     ) -> None:
         operations = planned(
             self._counted(found),
