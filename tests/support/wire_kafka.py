@@ -29,6 +29,7 @@ from headrace.replication import Writer
 from headrace.replication.reconcile import Dropped, Marker, Record, Stored, reconcile
 
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, EPOCH_ENDS = 0, 1, 3, 22, 23
+_DELETE_HORIZON = 0x40
 _BATCH_RECORDS = 2
 
 
@@ -120,7 +121,10 @@ class WireCluster:
                 values.append(record.value or b"")
                 offset += 1
             if values:
-                content += record_batch(values, base_offset=offset - len(values))
+                # Batches with a flag, here the delete horizon, are copied as spans; others are not.
+                first = offset - len(values)
+                flags = _DELETE_HORIZON * (first // _BATCH_RECORDS % 2)
+                content += record_batch(values, base_offset=first, attributes=flags)
             else:
                 offset += 1
         return fetch.PartitionData(
