@@ -80,17 +80,15 @@ def test_a_flow_copies_each_record_once_and_a_killed_driver_loses_nothing(  # no
 
     with FlowRun(tmp_path, [flow]) as run:
         with Load(spec(east), loaded, 4, per_second=1_000) as load:
-            wait_until(lambda: count(spec(west), f"east.{loaded}") > 1_000, within_s=60)
-            wait_until(run.ready, within_s=30)
+            wait_until(lambda: count(spec(west), f"east.{loaded}") > 1_000)
+            wait_until(run.ready)
             assert {unit["mover"] for unit in run.units()} == {"Batch"}
             (driver,) = run.drivers()
             os.kill(driver.pid, signal.SIGKILL)
             copied = count(spec(west), f"east.{loaded}")
-            wait_until(lambda: count(spec(west), f"east.{loaded}") > copied + 2_000, within_s=60)
+            wait_until(lambda: count(spec(west), f"east.{loaded}") > copied + 2_000)
         wait_until(
-            lambda: count(spec(west), f"east.{loaded}"),
-            until=lambda copied: copied >= load.sent,
-            within_s=60,
+            lambda: count(spec(west), f"east.{loaded}"), until=lambda copied: copied >= load.sent
         )
         assert run.stop(30) == 0, run.output
 

@@ -147,7 +147,11 @@ class FakeBroker:
     """Serves until it is closed; ``seen`` grows with each request but those for its versions."""
 
     def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
-        self.script = {18: lambda _: served(), **script}
+        self.script = {
+            18: lambda _: served(),
+            3: lambda _: metadata_of({1: self.port}, {}),
+            **script,
+        }
         self.seen: list[Request] = []
         self.connections = 0
         self.came = threading.Condition()
@@ -235,6 +239,8 @@ def metadata_of(
     topic_id: UUID = TOPIC_ID,
     topic: str = "orders",
     code: ErrorCode = ErrorCode.none,
+    *,
+    cluster_id: str = "east-id",
 ) -> metadata.MetadataResponse:
     return metadata.MetadataResponse(
         throttle_time=NOT_THROTTLED,
@@ -244,7 +250,7 @@ def metadata_of(
             )
             for node, port in brokers.items()
         ),
-        cluster_id="east-id",
+        cluster_id=cluster_id,
         topics=(
             metadata.MetadataResponseTopic(
                 error_code=code,

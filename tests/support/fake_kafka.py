@@ -187,6 +187,8 @@ class FakeCluster:
         self.acls: list[dict[str, str]] = []
         """Of topics."""
         self.too_old = False
+        self.foreign_broker = False
+        """Whether a broker of another cluster answers at one of its addresses."""
         self.unmakeable: Fatal | None = None
         """Why it makes no topic, beside rights."""
         self.in_sync = 1
@@ -318,6 +320,14 @@ class FakeCluster:
 
     def may_use_transactional_id(self, name: str) -> bool:
         return Operation.WRITE in self._allowed(name)
+
+    def expect(self, cluster_id: str) -> None:
+        assert cluster_id == self.cluster_id()
+
+    def check_brokers(self) -> None:
+        self._answer()
+        if self.foreign_broker:
+            raise Retriable(f"a broker of another cluster answers for {self.name}")
 
     def check_version(self) -> None:
         if self.too_old:

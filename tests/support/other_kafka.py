@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from support.patience import WITHIN_S
 from support.records import unique
 
 from headrace.api import ClusterAccess, ClusterSpec
@@ -16,7 +17,6 @@ from headrace.sandbox.properties import broker_properties
 from headrace.toolchain import find_java
 from headrace.toolchain.jars import fetched, read_pins
 
-WITHIN_S = 90
 _PINS = Path(__file__).with_name("kafka_jars.toml")
 _KRAFT_ALONE = ("process.roles", "node.id", "controller.")
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -55,14 +55,14 @@ class OtherKafka:
             self._launch(
                 "org.apache.zookeeper.server.ZooKeeperServerMain", str(self._second_port), data
             )
-            wait_until(lambda: _answers(self._second_port), within_s=WITHIN_S)
+            wait_until(lambda: _answers(self._second_port))
         else:
             formatting = self._jvm(
                 "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)
             )
             assert formatting.wait(WITHIN_S) == 0, self.log
         self._launch("kafka.Kafka", str(properties))
-        wait_until(lambda: _answers(self._port), within_s=WITHIN_S)
+        wait_until(lambda: _answers(self._port))
 
     def stop(self) -> None:
         """End it."""

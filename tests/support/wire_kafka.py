@@ -61,7 +61,11 @@ class WireCluster:
         self._broker: FakeBroker = serve(
             {
                 METADATA: lambda _: metadata_of(
-                    {1: self._broker.port}, self._led, self._topic_id, topic
+                    {1: self._broker.port},
+                    self._led,
+                    self._topic_id,
+                    topic,
+                    cluster_id=f"id-of-{cluster.name}",
                 ),
                 FETCH: self._fetch,
                 PRODUCE: self._produce,

@@ -16,6 +16,8 @@ class ClusterAccess:
     """Where ``spec`` is written in its manifest, for sentences: ``spec.source``."""
     secrets: Path | None = None
     """Folder of Secrets as Kubernetes mounts them, ``<name>/<key>``; None: there is none."""
+    cluster_id: str | None = None
+    """Id of the cluster where it is known: a broker that reports another one is not believed."""
 
     @property
     def alias(self) -> str:

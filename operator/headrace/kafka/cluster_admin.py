@@ -1,6 +1,7 @@
 """A cluster as an admin client knows it at once: its id, and which topics there are."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess
@@ -29,6 +30,14 @@ class ClusterAdmin:
             tried, lambda: client.describe_cluster(request_timeout=self._timeout_s)
         )
         return str(self._requests.result(tried, future).cluster_id)
+
+    def expect(self, cluster_id: str) -> None:
+        """Take no answer of the wire client from a broker of another cluster."""
+        self._access = replace(self._access, cluster_id=cluster_id)
+
+    def check_brokers(self) -> None:
+        """Raise ``Retriable`` while a broker of another cluster answers at a known address."""
+        self._on_wire(lambda cluster: cluster.check_brokers())
 
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, of every topic, in one metadata request."""

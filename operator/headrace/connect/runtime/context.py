@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -107,7 +108,9 @@ class FlowContext:
             return self._mover
 
     def _make_mover(self) -> Mover:
-        source, target, name = self.source_access, self.target_access, self.policy.target_topic
+        source = replace(self.source_access, cluster_id=self.source_cluster_id)
+        target = replace(self.target_access, cluster_id=self.target_cluster_id)
+        name = self.policy.target_topic
         self.choice = choose(self.spec, source, target, self.clients.check_clusters)
         log.info(
             "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
@@ -179,12 +182,26 @@ class FlowContext:
     @cached_property
     def source_cluster_id(self) -> str:
         """Raises ``Retriable`` while no broker answers."""
-        return self.source.cluster_id()
+        found = self.source.cluster_id()
+        self.source.expect(found)
+        return found
 
     @cached_property
     def target_cluster_id(self) -> str:
         """Raises ``Retriable`` while no broker answers."""
-        return self.target.cluster_id()
+        found = self.target.cluster_id()
+        self.target.expect(found)
+        return found
+
+    def check_brokers(self) -> None:
+        """Raise ``Retriable`` while a broker of another cluster answers for one of both.
+
+        Call it before a loss is believed: clients of librdkafka do not compare cluster ids.
+        """
+        self.source.expect(self.source_cluster_id)
+        self.target.expect(self.target_cluster_id)
+        self.source.check_brokers()
+        self.target.check_brokers()
 
     @property
     def checkpoints_topic(self) -> str:

@@ -89,11 +89,17 @@ class TopicCheck:
             self._next_of_all_s = now_s + self._context.spec.discovery.topics_seconds
         self._asked = {at: start for at, start in starts.items() if at.topic in topics}
         ids_of = known_topic_ids if of_all else source_topic_ids
-        self._describing.start(partial(self._measured, partial(ids_of, self._context, topics)))
+        describe = partial(ids_of, self._context, topics)
+        self._describing.start(partial(self._measured, describe, dict(self._asked)))
 
-    def _measured(self, describe: Callable[[], Ids]) -> tuple[Ids, float]:
+    def _measured(self, describe: Callable[[], Ids], asked: Starts) -> tuple[Ids, float]:
+        """Describe topics, again if one was replaced: a foreign broker may have answered."""
         began_s = self._clock.monotonic()
-        return describe(), self._clock.monotonic() - began_s
+        ids = describe()
+        if any(self._compare(start, ids[at.topic]) for at, start in asked.items()):
+            self._context.check_brokers()
+            ids = describe()
+        return ids, self._clock.monotonic() - began_s
 
     def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
         """An absent topic is none that was created again: discovery deals with it."""

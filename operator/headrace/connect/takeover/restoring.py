@@ -88,6 +88,13 @@ def restore(
     put_off |= of_another_kind(context, stored)
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
+    if _lost(context, stored, offsets, ids):
+        context.check_brokers()  # a foreign broker may have answered before: look again
+        ids, _ = describe_topics(context, reachable)
+        offsets = find_offsets(context, reachable, target_epochs(stored))
+        put_off |= offsets.failed
+        reachable -= offsets.failed.keys()
+        stored = {at: progress for at, progress in stored.items() if at in reachable}
     starts = _starts(context, reachable, stored, offsets, ids)
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
     owner = ownership.signature
@@ -106,6 +113,30 @@ def restore(
     return Restored(restored.starts, {**put_off, **restored.put_off})
 
 
+def _lost(
+    context: FlowContext,
+    stored: Mapping[TopicPartition, Progress],
+    offsets: KnownOffsets,
+    ids: TopicIds,
+) -> bool:
+    """Return True if a partition has a loss that is not stored yet."""
+    return any(
+        progress.loss is None
+        and find_loss(progress, _found(at, offsets, ids), context.now_ms) is not None
+        for at, progress in stored.items()
+    )
+
+
+def _found(at: TopicPartition, offsets: KnownOffsets, ids: TopicIds) -> Found:
+    return Found(
+        *ids[at.topic],
+        offsets.starts[at],
+        offsets.ends[at],
+        offsets.target_ends[at],
+        offsets.target_epoch_ends.get(at),
+    )
+
+
 def _starts(
     context: FlowContext,
     partitions: Set[TopicPartition],
@@ -122,14 +153,7 @@ def _starts(
         progress = stored[at]
         if at in since_ms:
             progress = replace(progress, tombstones_since_ms=since_ms[at])
-        found = Found(
-            *ids[at.topic],
-            offsets.starts[at],
-            offsets.ends[at],
-            offsets.target_ends[at],
-            offsets.target_epoch_ends.get(at),
-        )
-        resolved = _without_loss(context, at, progress, found)
+        resolved = _without_loss(context, at, progress, _found(at, offsets, ids))
         starts[at] = _start(resolved, offsets.stable_ends[at])
     for at, position in first_positions(context, partitions - stored.keys() | again).items():
         end = offsets.stable_ends[at]

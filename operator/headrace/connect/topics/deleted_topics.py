@@ -49,7 +49,7 @@ class DeletedTopics:
         stored = self._stored()
         absent = {at.topic for at in stored}.difference(there)
         if absent:
-            absent -= described(self._context.source, absent)
+            absent -= described(self._context, absent)
             self._context.progress.read_to_end()
             stored = self._stored()
         known = {at.topic for at, one in stored.items() if one.loss and _is_deletion(one.loss)}
@@ -107,14 +107,25 @@ class DeletedTopics:
         return replace(progress, loss=loss, source_end=end)
 
 
-def described(source: Admin, topics: Set[str]) -> Set[str]:
-    """Those that are there, or that the flow may not ask for (any more)."""
+def described(context: FlowContext, topics: Set[str]) -> Set[str]:
+    """Return the topics that the source has, or that the flow has no permission to describe.
+
+    A topic is only absent if no foreign broker answers at the source's addresses.
+    """
+    present = set(_described(context.source, topics))
+    if absent := set(topics) - present:
+        context.check_brokers()
+        present |= _described(context.source, absent)
+    return present
+
+
+def _described(source: Admin, topics: Set[str]) -> Set[str]:
     try:
         return source.describe(topics).keys()
     except Fatal:
         if len(topics) == 1:
             return topics
-    return {topic for one in topics for topic in described(source, {one})}
+    return {topic for one in topics for topic in _described(source, {one})}
 
 
 def _is_deletion(loss: Loss) -> bool:

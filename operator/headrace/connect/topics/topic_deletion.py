@@ -98,7 +98,7 @@ class TopicDeletion:
         }
         if absent:
             sources = {one.source for one in absent.values()}
-            known = described(context.source, sources)
+            known = described(context, sources)
             absent = self._as_made({n: one for n, one in absent.items() if one.source not in known})
         since = self._absent_since
         self._absent_since = {name: since.get(name, now_s) for name in absent}

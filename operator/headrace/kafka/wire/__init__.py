@@ -22,6 +22,7 @@ from headrace.kafka.wire.deletion import delete_records
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
+    ForeignBroker,
     Garbled,
     NoShareGroups,
     Refused,
@@ -121,6 +122,7 @@ __all__ = [
     "FetchResponse",
     "FetchSession",
     "Fetched",
+    "ForeignBroker",
     "Garbled",
     "Gate",
     "Helper",

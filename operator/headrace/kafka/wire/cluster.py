@@ -13,11 +13,11 @@ from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Unreachable
 from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.errors import UnsupportedBroker
+from headrace.kafka.wire.errors import ForeignBroker, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.opening import Opener, Server, Settings
-from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.protocol import Call, call
 from headrace.kafka.wire.replies import Reply, start
 from headrace.kafka.wire.security import Security
 from headrace.kafka.wire.view import View, updated
@@ -53,6 +53,10 @@ class Cluster:
         """What is known; ``refresh`` replaces it."""
         self.name = access.name
         """For messages."""
+        self.cluster_id = access.cluster_id
+        """Brokers that report another id are not used. The first broker counts where none is
+        expected."""
+        self._settings = settings
         self._opener = Opener(loop, Security(access), buffers or Buffers(), settings)
         self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
         self._connections: dict[_Key, Reply[Connection]] = {}
@@ -92,21 +96,26 @@ class Cluster:
 
     async def _refresh(self, topics: Set[str] | None) -> View:
         asked = None if topics is None else sorted(topics)
-        wanted = (
-            None
-            if asked is None
-            else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(one)) for one in asked)
-        )
-        request = MetadataRequest(
-            topics=wanted,
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
         connection = await self.any_connection()
-        response = await connection.send(call(request, MetadataResponse))
+        response = await connection.send(_metadata(asked))
         self.view = updated(self.view, response, asked)
         self._drop_unused()
         return self.view
+
+    async def check_brokers(self) -> None:
+        """Raise ``ForeignBroker`` if a broker of another cluster answers at a known address.
+
+        Brokers that do not answer are no obstacle.
+        """
+        view = await self.refresh()
+        servers = {broker.server for broker in view.brokers.values()} | set(self._bootstrap)
+        for reply in [start(self._connect(server, "")) for server in servers]:
+            try:
+                await reply
+            except ForeignBroker:
+                raise
+            except HeadraceError:
+                continue
 
     async def connection(self, node: int, purpose: str = "") -> Connection:
         """To a broker of the view. ``purpose``: a Fetch that waits for data holds up what is sent
@@ -173,6 +182,7 @@ class Cluster:
             raise Unreachable(f"the client of {self.name} is closed")
         try:
             connection = await self._opener.open(server, closed=lambda _: self._forget(key))
+            await self._check_identity(connection, server)
         except HeadraceError:
             self._resting[server] = backoff, self.loop.now_s() + backoff.next_s()
             raise
@@ -180,6 +190,24 @@ class Cluster:
         if self._closed:
             connection.close()
         return connection
+
+    async def _check_identity(self, connection: Connection, server: Server) -> None:
+        """Compare the cluster id of a new connection, before anything else is sent on it.
+
+        Addresses of brokers are used again: those of pods, for instance (KIP-1242).
+        """
+        timeout_s = self._settings.connect_timeout_s
+        response = await connection.send(_metadata(()), timeout_s=timeout_s)
+        if self.cluster_id is None:
+            self.cluster_id = response.cluster_id
+        if response.cluster_id != self.cluster_id:
+            error = ForeignBroker(
+                f"{server} belongs to another cluster than {self.name}: its cluster id is "
+                f"{response.cluster_id}, and {self.cluster_id} is expected. Nothing is read from "
+                "it or written to it"
+            )
+            connection.close(error)
+            raise error
 
     def _forget(self, key: _Key, reply: Reply[Connection] | None = None) -> None:
         if reply is None or self._connections.get(key) is reply:
@@ -191,6 +219,19 @@ class Cluster:
         for (server, _), reply in list(self._connections.items()):
             if server not in live and reply.done and not reply.error:
                 reply.result().close()
+
+
+def _metadata(topics: Sequence[str] | None) -> Call[MetadataResponse]:
+    """Return a request for the brokers and these topics; ``None``: all topics. It creates none."""
+    wanted = None
+    if topics is not None:
+        wanted = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(one)) for one in topics)
+    request = MetadataRequest(
+        topics=wanted,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    return call(request, MetadataResponse)
 
 
 def _server(written: str) -> Server:

@@ -16,6 +16,10 @@ class ConnectionLost(Unreachable):
         """False: no byte of the request was sent. True: the broker may have carried it out."""
 
 
+class ForeignBroker(Unreachable):
+    """A broker of another cluster answers at an address of this one (KIP-1242)."""
+
+
 class Garbled(ConnectionLost):
     """A response that breaks the protocol; its connection is closed."""
 

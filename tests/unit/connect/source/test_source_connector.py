@@ -198,6 +198,7 @@ class Scene:
             source=self.source,
             target=self.target,
             source_cluster_id="E",
+            check_brokers=lambda: None,
             target_cluster_id="W",
             clients=SimpleNamespace(rights=self._no_rights),
             source_access=None,

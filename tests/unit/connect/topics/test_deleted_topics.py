@@ -11,7 +11,7 @@ from support.source_tasks import P0, P1, TOPIC, Scene
 from headrace.api import LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.topics.deleted_topics import DeletedTopics
 from headrace.connect.topics.loss_report import sentence
-from headrace.errors import Fatal
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import Topic
 from headrace.replication import Loss
 
@@ -112,6 +112,19 @@ def test_a_topic_that_a_list_lacks_for_a_moment_is_not_deleted(scene: Scene) -> 
     deleted.saw({P0: 3})
     for _ in range(3):
         deleted.find((), set())  # the broker describes it all the same
+    assert not deleted.losses
+    assert scene.position() == 2
+
+
+def test_a_topic_that_a_foreign_broker_lacks_is_not_deleted(scene: Scene) -> None:
+    two_copied_of_three(scene)
+    scene.source.delete_topic(TOPIC)
+    scene.source.foreign_broker = True
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 3})
+    for _ in range(3):
+        with pytest.raises(Retriable, match="a broker of another cluster answers"):
+            deleted.find((), set())
     assert not deleted.losses
     assert scene.position() == 2
 

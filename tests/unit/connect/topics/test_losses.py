@@ -211,6 +211,27 @@ def test_a_topic_that_was_made_again_is_found_at_the_next_restore(
     assert "created again" in following.error
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_no_loss_is_believed_while_a_foreign_broker_answers(
+    scene: Scene, scenes: Callable[..., Scene], side: str
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    cluster, topic = {"source": (scene.source, "orders"), "target": (scene.target, COPY)}[side]
+    cluster.recreate_topic(topic)
+    cluster.foreign_broker = True
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    scene.check_topics()
+    for one in (scene, following):
+        assert not one.stops(P0)
+        assert not one.lost_data
+    assert "a broker of another cluster answers" in following.error
+
+
 def test_copies_that_are_gone_from_the_target_are_lost_data(
     scene: Scene, scenes: Callable[..., Scene]
 ) -> None:

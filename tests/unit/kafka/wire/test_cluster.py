@@ -32,7 +32,13 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable, Unreachable
 from headrace.kafka.wire import cluster as cluster_of_wire
 from headrace.kafka.wire.cluster import Cluster
-from headrace.kafka.wire.errors import ConnectionLost, Refused, RefusedForGood, UnsupportedBroker
+from headrace.kafka.wire.errors import (
+    ConnectionLost,
+    ForeignBroker,
+    Refused,
+    RefusedForGood,
+    UnsupportedBroker,
+)
 from headrace.kafka.wire.groups import protocol_types
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
@@ -102,6 +108,59 @@ def run(cluster: Cluster, coroutine: Any) -> Any:
     return cluster.loop.wait(start(coroutine), WITHIN_S)
 
 
+def foreign(serve: Serve) -> FakeBroker:
+    """Serve a broker of another cluster, which has the same topic."""
+    broker = serve({})
+    broker.script[METADATA] = lambda _: metadata_of(
+        {1: broker.port, 2: broker.port}, {0: (2, 9)}, UUID(int=9), cluster_id="west-id"
+    )
+    return broker
+
+
+def test_a_broker_of_another_cluster_is_unreachable_until_it_is_gone(
+    serve: Serve, two: Two, client: Client
+) -> None:
+    stranger = foreign(serve)
+    cluster = client(two.first)
+    run(cluster, cluster.refresh(["orders"]))
+    two.live[2] = stranger.port
+    two.led[0] = (2, 5)
+    run(cluster, cluster.refresh(["orders"]))
+
+    with pytest.raises(
+        ForeignBroker,
+        match=rf"127.0.0.1:{stranger.port} belongs to another cluster than east \(.*\): its "
+        "cluster id is west-id, and east-id is expected",
+    ):
+        run(cluster, cluster.connection(2))
+    with pytest.raises(ForeignBroker):
+        run(cluster, cluster.check_brokers())
+    assert {request.api_key for request in stranger.seen} == {METADATA}
+
+    stranger.script[METADATA] = lambda _: metadata_of(two.live, two.led)
+    run(cluster, cluster.check_brokers())
+    assert run(cluster, cluster.connection(2)).closed_by is None
+
+
+def test_nothing_that_a_foreign_bootstrap_server_says_is_believed(
+    serve: Serve, two: Two, loop: Loop
+) -> None:
+    stranger = foreign(serve)
+    servers = f"127.0.0.1:{stranger.port},127.0.0.1:{two.second.port}"
+    spec = ClusterSpec(alias="east", bootstrap_servers=servers)
+    for _ in range(8):  # servers are queried in random order
+        cluster = Cluster(loop, ClusterAccess(spec, cluster_id="east-id"))
+        view = run(cluster, cluster.refresh(["orders"]))
+        assert (view.cluster_id, view.topics["orders"].id) == ("east-id", TOPIC_ID)
+        cluster.close()
+    alone = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{stranger.port}")
+    cluster = Cluster(loop, ClusterAccess(alone, cluster_id="east-id"))
+    with pytest.raises(Unreachable, match="belongs to another cluster"):
+        run(cluster, cluster.refresh(["orders"]))
+    assert cluster.view.topics == {}
+    cluster.close()
+
+
 def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: Client) -> None:
     two.first.close()
 
@@ -110,7 +169,8 @@ def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: 
     assert view.cluster_id == "east-id"
     assert view.brokers[2].server == Server("127.0.0.1", two.second.port)
     assert view.topics["orders"].id == TOPIC_ID
-    (asked,) = two.second.requests(METADATA)
+    identity, asked = two.second.requests(METADATA)
+    assert identity.topics == ()
     assert [topic.name for topic in asked.topics] == ["orders"]
     assert not asked.allow_auto_topic_creation
 
@@ -157,7 +217,7 @@ def test_refreshes_at_the_same_time_share_a_request(two: Two, client: Client) ->
     views = [cluster.loop.wait(one, WITHIN_S) for one in asked]
 
     assert views[1] is views[2] is views[3] is not views[0]
-    first, second = two.first.requests(METADATA)
+    _, first, second = two.first.requests(METADATA)
     assert [topic.name for topic in first.topics] == ["orders"]
     assert [topic.name for topic in second.topics] == ["orders", "parts", "users"]
 
