@@ -28,7 +28,7 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Cluster, Loop, split_batches
+from headrace.kafka.wire import Cluster, Loop, Settings, split_batches
 from headrace.kafka.wire.protocol import converted
 from headrace.movers import Bandwidth
 from headrace.movers.batch.memory import HeldResponse, Memory
@@ -111,9 +111,9 @@ class FakeSource:
             )
             self.live[node] = self.brokers[node].port
 
-    def cluster(self, loop: Loop) -> Cluster:
-        """A client of it."""
-        return Cluster(loop, self.access)
+    def cluster(self, loop: Loop, settings: Settings | None = None) -> Cluster:
+        """Return a client of it."""
+        return Cluster(loop, self.access, settings)
 
     @property
     def access(self) -> ClusterAccess:
@@ -272,7 +272,9 @@ class FakeSource:
 class Reading:
     """A reader of it, and what it brought."""
 
-    def __init__(self, loop: Loop, source: FakeSource, rack: str = "") -> None:
+    def __init__(
+        self, loop: Loop, source: FakeSource, rack: str = "", settings: Settings | None = None
+    ) -> None:
         self.loop, self.source = loop, source
         self.batches: dict[int, list[tuple[int, int]]] = {}
         """First and last offset of each batch taken, by partition."""
@@ -285,7 +287,7 @@ class Reading:
         self.memory = Memory()
         self.held: list[HeldResponse] | None = None
         """Responses that are not let go of, if they are to be kept."""
-        self.cluster = source.cluster(loop)
+        self.cluster = source.cluster(loop, settings)
         self.reader = Reader(self.cluster, self.memory, self, Bandwidth(), rack)
 
     def open(self, partition: int = 0, offset: int = 0, leader_epoch: int = -1) -> None:

@@ -1,7 +1,9 @@
-"""Kafka client settings that headrace decides, because the guarantees hang on them."""
+"""Kafka client settings: those that headrace decides, and those that mover Batch supports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from headrace.api.extensions import Rule
 
@@ -89,3 +91,125 @@ def _rules() -> Iterator[Rule]:
 
 OWNED_RULES = tuple(_rules())
 """:func:`owner_of` for the API server, about a cluster's ``config``."""
+
+
+class Supported(NamedTuple):
+    """A client setting that mover Batch supports."""
+
+    names: tuple[str, ...]
+    """Its name in Kafka's Java client, then those of librdkafka."""
+    effect: str
+    default: str = ""
+    least: int | None = None
+    """The lowest value of a number; None: the setting is text."""
+    most: int = 2**31 - 1
+    choices: tuple[str, ...] = ()
+
+    def problem(self, value: str) -> str | None:
+        """Return why a value is refused, or None."""
+        if self.choices and value not in self.choices:
+            return f"must be {' or '.join(self.choices)}"
+        if self.least is not None and not (
+            value.isascii() and value.isdigit() and self.least <= int(value) <= self.most
+        ):
+            return f"must be a whole number from {self.least} to {self.most}"
+        return None
+
+
+SUPPORTED = (
+    Supported(("client.id",), "Name of the client in the brokers' logs and quotas.", "headrace"),
+    Supported(
+        ("client.rack",),
+        "Rack of the drivers: a replica of the source in the same rack is read.",
+        "the rack of the driver",
+    ),
+    Supported(
+        ("request.timeout.ms", "socket.timeout.ms"),
+        "Time for an answer. A connection without an answer is closed.",
+        "30000",
+        1_000,
+        600_000,
+    ),
+    Supported(
+        ("socket.connection.setup.timeout.ms",),
+        "Time for TCP, TLS and login of a connection.",
+        "10000",
+        1_000,
+        600_000,
+    ),
+    Supported(
+        ("send.buffer.bytes", "socket.send.buffer.bytes"),
+        "Size of the send buffer of a socket. 0: the operating system decides.",
+        "0",
+        0,
+        100_000_000,
+    ),
+    Supported(
+        ("receive.buffer.bytes", "socket.receive.buffer.bytes"),
+        "Size of the receive buffer of a socket. 0: the operating system decides.",
+        "0",
+        0,
+        100_000_000,
+    ),
+    Supported(
+        ("broker.address.family",),
+        "Addresses of brokers that are used: of IPv4, of IPv6 or both.",
+        "any",
+        choices=("any", "v4", "v6"),
+    ),
+    Supported(
+        ("fetch.max.wait.ms", "fetch.wait.max.ms"),
+        "Time that a broker waits for fetch.min.bytes.",
+        "500",
+        0,
+        300_000,
+    ),
+    Supported(
+        ("fetch.min.bytes",), "Bytes that a broker collects before it answers.", "1", 1, 100_000_000
+    ),
+    Supported(
+        ("fetch.max.bytes",),
+        "Largest response to a fetch. A single larger batch is fetched whole.",
+        "4194304",
+        1_024,
+        104_857_600,
+    ),
+    Supported(
+        ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+        "Largest part of a response that one partition gets. A larger batch is fetched whole.",
+        "1048576",
+        1_024,
+        104_857_600,
+    ),
+)
+"""Settings of a cluster's ``config`` that mover Batch supports."""
+_BY_NAME = {name: one for one in SUPPORTED for name in one.names}
+
+
+def supported(setting: str) -> Supported | None:
+    """Return the setting of that name if mover Batch supports it."""
+    return _BY_NAME.get(setting)
+
+
+def nearest(setting: str) -> str | None:
+    """Return the supported setting whose name is most like ``setting``, or None."""
+    return next(iter(get_close_matches(setting, _BY_NAME, n=1, cutoff=0.6)), None)
+
+
+def text_of(config: Mapping[str, str], name: str) -> str:
+    """Return a supported setting's value, or its default; ``name`` is that of Kafka's client."""
+    one = _BY_NAME[name]
+    return next((config[alias] for alias in one.names if alias in config), one.default)
+
+
+_ONLY_JAVA = {
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+"""Names that librdkafka lacks, and its own names of the same settings."""
+
+
+def for_librdkafka(config: Mapping[str, str]) -> dict[str, str]:
+    """Return a cluster's settings in the names of librdkafka."""
+    return {_ONLY_JAVA.get(name, name): value for name, value in config.items()}

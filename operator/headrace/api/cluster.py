@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.authentication import Authentication
-from headrace.api.client_settings import OWNED_RULES, owner_of
+from headrace.api.client_settings import OWNED_RULES, owner_of, supported
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
 from headrace.api.secret_key import SecretKey, SecretKeyRef, SecretUse
@@ -74,9 +74,11 @@ class ClusterSpec(Model):
             yield from self.authentication.uses()
 
     def _breaches(self) -> Iterator[Breach]:
-        for setting in self.config:
+        for setting, value in self.config.items():
             if owner := owner_of(setting):
                 yield Breach(("config", setting), f"cannot be set here: {owner}")
+            elif (known := supported(setting)) and (problem := known.problem(value)):
+                yield Breach(("config", setting), problem)
 
 
 class TargetClusterSpec(ClusterSpec):

@@ -362,10 +362,10 @@ class ReplicationFlowSpec(Model):
     mover: Mover = Mover.AUTO
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
-    client.id and the source's client.rack of the clusters' config. Record: record by record. Auto:
+    the client settings that this reference lists. Record: record by record. Auto:
     Batch, unless recordFilter is set, a broker is older than Kafka 2.4, the target has no
-    transactions, or a cluster's config sets compression.type, compression.codec, compression.level,
-    broker.address.family or client.dns.lookup; the condition BatchNotPossible says so then."""
+    transactions, or a cluster's config sets compression.type, compression.codec, compression.level
+    or client.dns.lookup; the condition BatchNotPossible says so then."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """Which of the batches that are copied whole, or joined of small ones, are read back from the
     target, and compared with what the source gave: Sampled, one a second of each task, and one a

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from headrace.api.client_settings import OWNED, OWNED_FAMILIES
+from headrace.api.client_settings import OWNED, OWNED_FAMILIES, SUPPORTED
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec
 from headrace.api.fields import FieldAt, Schema, fields_of
 from headrace.api.flow import ReplicationFlow
@@ -42,6 +42,15 @@ Regular expressions are Python's, and are applied to whole names.
 KUBERNETES_ONLY = "Kubernetes only."
 """What the description of such a field ends with; the fields in it are so marked in the table."""
 
+SUPPORTED_SETTINGS = """\
+## Settings that mover Batch supports
+
+The `config` of a cluster takes the names of Kafka's Java client, or those of librdkafka.
+Other settings have no effect on mover Batch.
+
+| Name | Other names | Default | Effect |
+|---|---|---|---|
+"""
 SETTINGS = """\
 ## Settings that headrace owns
 
@@ -54,7 +63,16 @@ def reference() -> str:
     sections = [INTRODUCTION]
     for kind in (*KINDS, *SHARED):
         sections += [f"## {kind.__name__}\n\n{kind.__doc__}\n", _fields(kind)]
-    sections += [SETTINGS, _list(f"`{name}`: {why}" for name, why in _settings())]
+    rows = [
+        f"| `{one.names[0]}` | {', '.join(f'`{name}`' for name in one.names[1:])} "
+        f"| {one.default} | {one.effect} |\n"
+        for one in SUPPORTED
+    ]
+    sections += [
+        SUPPORTED_SETTINGS + "".join(rows),
+        SETTINGS,
+        _list(f"`{name}`: {why}" for name, why in _settings()),
+    ]
     return "\n".join(sections)
 
 

@@ -8,7 +8,6 @@ from headrace.kafka.wire import UnsupportedBroker
 from headrace.movers.batch.requirements import NoTransactions
 
 FOR_RECORDS = (
-    "broker.address.family",
     "client.dns.lookup",
     "compression.codec",
     "compression.level",

@@ -5,7 +5,7 @@ import threading
 
 from headrace.api import ClusterAccess
 from headrace.clock import Clock
-from headrace.kafka.wire import Settings, Transactions
+from headrace.kafka.wire import Transactions
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
@@ -30,8 +30,7 @@ class ProducerFencing(MarkerFencing):
         copies: Copies | None = None,
     ) -> None:
         """``copies``: see ``MarkerFencing``."""
-        settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
-        super().__init__(source, target, settings, copies)
+        super().__init__(source, target, copies)
         self._clients_of_kafka, self._clock = clients, clock
         self._lock = threading.Lock()
         self._prepared: dict[str, RecordTransactions] = {}

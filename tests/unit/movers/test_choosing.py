@@ -44,6 +44,11 @@ def test_a_setting_that_changes_what_is_copied_is_for_records(setting: str, side
     assert found.why.startswith(f"spec.{side}.config sets {setting}, ")
 
 
+def test_a_setting_that_both_movers_have_changes_nothing() -> None:
+    config = {"broker.address.family": "v4", "client.id": "me"}
+    assert choice(None, source=config, target=config) == Choice(Mover.BATCH)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -43,11 +43,15 @@ class Cluster:
         self,
         loop: Loop,
         access: ClusterAccess,
-        settings: Settings = Settings(),  # noqa: B008  # it is frozen
+        settings: Settings | None = None,
         *,
         buffers: Buffers | None = None,
     ) -> None:
-        """``buffers`` may be shared by all clusters of a loop."""
+        """Make a client without connections.
+
+        ``settings`` are by default those of ``access``. ``buffers`` may be shared by all clusters
+        of a loop.
+        """
         self.loop = loop
         self.view = View()
         """What is known; ``refresh`` replaces it."""
@@ -56,7 +60,7 @@ class Cluster:
         self.cluster_id = access.cluster_id
         """Brokers that report another id are not used. The first broker counts where none is
         expected."""
-        self._settings = settings
+        self.settings = settings = settings or Settings.of(access)
         self._opener = Opener(loop, Security(access), buffers or Buffers(), settings)
         self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
         self._connections: dict[_Key, Reply[Connection]] = {}
@@ -196,7 +200,7 @@ class Cluster:
 
         Addresses of brokers are used again: those of pods, for instance (KIP-1242).
         """
-        timeout_s = self._settings.connect_timeout_s
+        timeout_s = self.settings.connect_timeout_s
         response = await connection.send(_metadata(()), timeout_s=timeout_s)
         if self.cluster_id is None:
             self.cluster_id = response.cluster_id

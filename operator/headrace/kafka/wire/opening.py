@@ -7,8 +7,11 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from headrace.api import ClusterAccess
+from headrace.api.client_settings import text_of
 from headrace.errors import GaveUp, HeadraceError, Unreachable
 from headrace.kafka.errors import TlsFailed
 from headrace.kafka.wire.connection import Connection
@@ -20,10 +23,12 @@ from headrace.kafka.wire.security import Security
 from headrace.kafka.wire.session import begin_session
 from headrace.kafka.wire.transport import Encrypted, Plain, Transport
 
+_FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of all connections of a client."""
+    """Settings of a client: those of its connections, and those of its fetches."""
 
     client_id: str = "headrace"
     connect_timeout_s: float = 10.0
@@ -32,6 +37,32 @@ class Settings:
     """Kafka's ``request.timeout.ms``."""
     max_in_flight: int = 5
     """Requests without an answer, a connection; the most with which sequences are safe."""
+    send_buffer_bytes: int = 0
+    """0: the operating system decides."""
+    receive_buffer_bytes: int = 0
+    """0: the operating system decides."""
+    address_family: int = socket.AF_UNSPEC
+    fetch_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 4 << 20
+    partition_bytes: int = 1 << 20
+
+    @classmethod
+    def of(cls, cluster: ClusterAccess) -> "Settings":
+        """Read the settings of a cluster's ``config`` (``api.client_settings.SUPPORTED``)."""
+        text = partial(text_of, cluster.spec.config)
+        return cls(
+            client_id=text("client.id"),
+            connect_timeout_s=int(text("socket.connection.setup.timeout.ms")) / 1000,
+            request_timeout_s=int(text("request.timeout.ms")) / 1000,
+            send_buffer_bytes=int(text("send.buffer.bytes")),
+            receive_buffer_bytes=int(text("receive.buffer.bytes")),
+            address_family=_FAMILIES[text("broker.address.family")],
+            fetch_wait_ms=int(text("fetch.max.wait.ms")),
+            fetch_min_bytes=int(text("fetch.min.bytes")),
+            fetch_max_bytes=int(text("fetch.max.bytes")),
+            partition_bytes=int(text("max.partition.fetch.bytes")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +134,12 @@ class Opener:
             return [(family, (server.host, server.port))]
         try:
             found = await self._loop.in_thread(
-                lambda: socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+                lambda: socket.getaddrinfo(
+                    server.host,
+                    server.port,
+                    family=self._settings.address_family,
+                    type=socket.SOCK_STREAM,
+                )
             )
         except OSError as error:
             raise Unreachable(f"the name {server.host} cannot be resolved: {error}") from error
@@ -120,6 +156,12 @@ class Opener:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in (
+            (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
+        ):
+            if size:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
         try:
             with suppress(BlockingIOError):
                 sock.connect(address)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.kafka.wire import Cluster, Loop, Settings, aborts
+from headrace.kafka.wire import Cluster, Loop, aborts
 from headrace.movers.batch.tail import Tail
 from headrace.replication.transactions import Decided, Ended, Written, decided
 
@@ -19,7 +19,7 @@ def transactions_decided(
     Raises ``Retriable`` while no leader answers, ``Fatal`` without the right to read.
     """
     loop = Loop()
-    client = Cluster(loop, cluster, Settings())
+    client = Cluster(loop, cluster)
     try:
         tail = Tail(client, at, offsets.start, patience_s=_PATIENCE_S)
         return list(decided(_entries(tail, offsets.stop)))

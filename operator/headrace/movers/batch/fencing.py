@@ -11,7 +11,7 @@ from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, Settings, epoch_ends
+from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, epoch_ends
 from headrace.logs import get_logger
 from headrace.movers.batch.leftovers import commit_leftovers
 from headrace.movers.batch.marking import (
@@ -41,15 +41,14 @@ class MarkerFencing:
         self,
         source: ClusterAccess,
         target: ClusterAccess,
-        settings: Settings,
         copies: Copies | None = None,
     ) -> None:
         """``copies``: see ``record_filter``."""
-        self._source, self._target, self._settings = source, target, settings
+        self._source, self._target = source, target
         self._copies = copies
 
     def _clients(self) -> "FenceClients":
-        return FenceClients(self._source, self._target, self._settings)
+        return FenceClients(self._source, self._target)
 
     def identify(self, transactional_id: str) -> Writer:
         """See ``Fencing.identify``."""
@@ -140,10 +139,10 @@ def _closed_by_markers(
 class FenceClients:
     """A loop, and clients of both clusters, for as long as a call takes."""
 
-    def __init__(self, source: ClusterAccess, target: ClusterAccess, settings: Settings) -> None:
+    def __init__(self, source: ClusterAccess, target: ClusterAccess) -> None:
         self._loop = Loop()
-        self._source = Cluster(self._loop, source, settings)
-        self._target = Cluster(self._loop, target, settings)
+        self._source = Cluster(self._loop, source)
+        self._target = Cluster(self._loop, target)
 
     def __enter__(self) -> tuple[Loop, Cluster, Cluster]:
         return self._loop, self._source, self._target

@@ -7,7 +7,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.api.offsets import Holes
 from headrace.errors import Fatal
-from headrace.kafka.wire import ProducerIdentity, Settings
+from headrace.kafka.wire import ProducerIdentity
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.outlet import Outlet
@@ -36,7 +36,6 @@ class LaneResources:
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
         self.exactly_once, self.holes = exactly_once, holes
-        self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}
         """Source offsets of batches that came damaged once."""
@@ -57,7 +56,7 @@ class LaneResources:
         to be released."""
         with self._lock:
             if self._outlet is None or self._outlet.outdated:
-                self._outlet = Outlet(thread, self.target, self.settings)
+                self._outlet = Outlet(thread, self.target)
             self._outlet.users += 1
             return self._outlet
 

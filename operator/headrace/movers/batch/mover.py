@@ -43,7 +43,7 @@ class BatchMover:
             exactly_once=exactly_once,
             holes=holes,
         )
-        self.fencing = MarkerFencing(source, target, self._resources.settings)
+        self.fencing = MarkerFencing(source, target)
         """See ``Mover.fencing``."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:

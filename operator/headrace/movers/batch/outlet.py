@@ -2,7 +2,7 @@
 
 from headrace.api import ClusterAccess
 from headrace.kafka import Renewal
-from headrace.kafka.wire import Cluster, Settings
+from headrace.kafka.wire import Cluster
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.loop_thread import LoopThread
 
@@ -11,10 +11,10 @@ class Outlet:
     """Ended by the last lane that has it. Lanes that are made after a change of secrets get another
     one."""
 
-    def __init__(self, thread: LoopThread, target: ClusterAccess, settings: Settings) -> None:
+    def __init__(self, thread: LoopThread, target: ClusterAccess) -> None:
         self.users = 0
         self._renewal = Renewal(target)
-        self.cluster = Cluster(thread.loop, target, settings, buffers=thread.buffers)
+        self.cluster = Cluster(thread.loop, target, buffers=thread.buffers)
         self.leaders = Leaders(self.cluster)
 
     @property

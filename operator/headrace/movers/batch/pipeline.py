@@ -49,8 +49,8 @@ class Pipeline:
     def __init__(self, resources: LaneResources, state: LaneState, thread: LoopThread) -> None:
         self._resources, self._state = resources, state
         self._loop = thread.loop
-        settings, buffers = resources.settings, thread.buffers
-        self._source = Cluster(thread.loop, resources.source, settings, buffers=buffers)
+        buffers = thread.buffers
+        self._source = Cluster(thread.loop, resources.source, buffers=buffers)
         self._outlet = resources.outlet(thread)
         self._target = self._outlet.cluster
         self._closed = False

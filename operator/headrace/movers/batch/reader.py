@@ -37,11 +37,8 @@ from headrace.movers.batch.source_partition import SourcePartition
 
 log = get_logger(__name__)
 
-_WAIT_MS = 500
-"""How long a broker waits for data: Kafka's ``fetch.max.wait.ms``."""
 _SHORT_WAIT_MS = 10
 """While a partition is left out until the target has taken more: it waits for this request."""
-_RESPONSE_BYTES = 4 << 20
 _LARGEST_BYTES = 104_857_600  # socket.request.max.bytes: no batch is larger
 _BATCH_START = struct.Struct(">qi")  # base offset, and how many bytes follow
 _CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
@@ -147,7 +144,9 @@ class Reader:
 
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
         """Fetch it from there on."""
-        self._partitions[at] = SourcePartition(at, position, leader_epoch)
+        self._partitions[at] = SourcePartition(
+            at, position, leader_epoch, self._cluster.settings.partition_bytes
+        )
         self._locator.search()
 
     def close_partition(self, at: TopicPartition) -> None:
@@ -250,13 +249,15 @@ class Reader:
             for source in sources:  # from here on it is that leader's log that is read
                 source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
-        much = _RESPONSE_BYTES if broker.behind else LEAST_BYTES
+        settings = self._cluster.settings
+        much = settings.fetch_max_bytes if broker.behind else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)
         wanted, session = broker.session.begin(broker.asked)
         request = fetch_call(
             wanted,
-            max_wait_ms=_SHORT_WAIT_MS if short else _WAIT_MS,
+            max_wait_ms=_SHORT_WAIT_MS if short else settings.fetch_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
             max_bytes=broker.most_bytes,
             session=session,
             rack=self._rack,

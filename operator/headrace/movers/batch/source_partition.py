@@ -37,7 +37,13 @@ class SourcePartition:
         "wanted",
     )
 
-    def __init__(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
+    def __init__(
+        self,
+        at: TopicPartition,
+        position: int,
+        leader_epoch: int,
+        max_bytes: int = PARTITION_BYTES,
+    ) -> None:
         """``leader_epoch``: of the record before ``position``; -1: unknown."""
         self.at = at
         self.position = position
@@ -54,7 +60,7 @@ class SourcePartition:
         self.node: int | None = None
         """That it is fetched from; ``None``: a leader has to be found."""
         self.follower: Follower | None = None
-        self.max_bytes = PARTITION_BYTES
+        self.max_bytes = max_bytes
         self.resting = False
         """Whether it is not fetched until something else is known."""
         self.corrupt = 0

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Reply, Settings, start
+from headrace.kafka.wire import Cluster, Reply, start
 from headrace.logs import get_logger
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, new_epoch, wait_for
@@ -34,10 +34,8 @@ _TRIED = "raise the epochs of earlier owners on the target"
 class PreservedFencing(MarkerFencing):
     """See ``Fencing``."""
 
-    def __init__(
-        self, source: ClusterAccess, target: ClusterAccess, settings: Settings, openings: Openings
-    ) -> None:
-        super().__init__(source, target, settings)
+    def __init__(self, source: ClusterAccess, target: ClusterAccess, openings: Openings) -> None:
+        super().__init__(source, target)
         self._openings = openings
 
     def identify(self, transactional_id: str) -> Writer:

@@ -11,7 +11,7 @@ from support.fake_source import FETCH, FakeSource, Reading
 from support.patience import WITHIN_S
 
 from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import Loop
+from headrace.kafka.wire import Loop, Settings
 from headrace.movers import Bandwidth, OffsetGone
 from headrace.movers.batch.memory import LEAST_BYTES
 from headrace.movers.batch.reader import Reader
@@ -359,14 +359,15 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
 
 
 def test_what_requests_under_way_may_bring_is_not_asked_for_again(
-    reading: Reading, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 5 << 20)
-    monkeypatch.setattr("headrace.movers.batch.reader._WAIT_MS", 1000 * int(WITHIN_S))
+    patient = Settings(fetch_wait_ms=1000 * int(WITHIN_S))
+    reading = Reading(loop, source, settings=patient)
     reading.open()
     reading.until(lambda: source.fetches)
     assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
-    other = Reading(reading.loop, source)
+    other = Reading(loop, source, settings=patient)
     other.reader = Reader(other.cluster, reading.memory, other, Bandwidth())
     other.open()
     other.until(lambda: len(source.fetches) == 2)
@@ -374,6 +375,21 @@ def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     for one in (reading, other):
         one.close()
     reading.until(lambda: not reading.memory.asked_bytes)
+
+
+def test_fetches_have_the_sizes_and_waits_that_are_set(loop: Loop, source: FakeSource) -> None:
+    settings = Settings(
+        fetch_wait_ms=70, fetch_min_bytes=10, fetch_max_bytes=200_000, partition_bytes=5_000
+    )
+    reading = Reading(loop, source, settings=settings)
+    reading.open()
+    reading.until(lambda: source.fetches)
+
+    (_, asked), *_ = source.fetches
+    assert (asked.max_wait.total_seconds(), asked.min_bytes) == (0.07, 10)
+    assert asked.max_bytes == 200_000
+    assert asked.topics[0].partitions[0].partition_max_bytes == 5_000
+    reading.close()
 
 
 def test_nothing_more_is_fetched_than_memory_is_for(
