@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess
-from headrace.errors import HeadraceError
+from headrace.errors import GaveUp, HeadraceError, Retriable
 from headrace.kafka.admin_requests import Requests
 from headrace.kafka.wire import Cluster, Loop, start
 
@@ -37,7 +37,10 @@ class ClusterAdmin:
 
     def check_brokers(self) -> None:
         """Raise ``Retriable`` while a broker of another cluster answers at a known address."""
-        self._on_wire(lambda cluster: cluster.check_brokers())
+        try:
+            self._on_wire(lambda cluster: cluster.check_brokers())
+        except GaveUp as error:
+            raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
 
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, of every topic, in one metadata request."""
