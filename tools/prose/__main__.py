@@ -20,7 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--new-edition", action="store_true", help="count all findings again, after a new rule"
     )
+    parser.add_argument(
+        "--message", type=Path, metavar="FILE", help="file of a commit message to check"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.message:
+        return _check_message(chosen.message.read_text())
     if chosen.files:
         return _list([str(Path(file).resolve().relative_to(ROOT)) for file in chosen.files])
     if chosen.lower or chosen.new_edition:
@@ -68,6 +73,14 @@ def _list(chosen: list[str]) -> int:
 
 def _print(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _check_message(text: str) -> int:
+    """Check the message of a commit that is about to be made, as a hook of git passes it."""
+    message = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    faults = list(commits.faults(message))
+    _print(f"commit subject {fault}" for fault in faults)
+    return 1 if faults else 0
 
 
 def _rewrite(*, new_edition: bool) -> int:
