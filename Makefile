@@ -83,7 +83,7 @@ bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same broker
 	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 
 # A quarter of an hour; parts of it: PART=cpu, transactions, padding, compacted; of the last two: OFFSETS=100000000
-bench-preserved: $(INSTALLED)  ## offsets: Preserved: CPU beside Translated, transactions a second, filled starts, compacted topics
+bench-preserved: $(INSTALLED)  ## offsets.mode: Preserved: CPU beside Translated, transactions a second, filled starts, compacted topics
 	@$(IN_TESTS) bench.preserved $(if $(PART),--part $(PART)) $(if $(OFFSETS),--offsets $(OFFSETS))
 
 # The figures of 100,000,000 need 40 GB of disk: make bench-verify MESSAGES=100000000

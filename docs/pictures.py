@@ -65,7 +65,7 @@ def _task(flow: str, number: int, lag: int = 0, error: str = "") -> ReplicationT
         status=ReplicationTaskStatus(
             phase=TaskPhase.FAILED if error else TaskPhase.RUNNING,
             driver_name=f"driver-{number % 2 + 1}",
-            lag_records=lag,
+            lag=Lag(records=lag),
             bytes_per_second=lag * 900,
             last_error=failure,
         ),
@@ -80,7 +80,7 @@ def _flow(name: str, tasks: Sequence[ReplicationTask], wrong: str = "") -> FlowV
         message=wrong or "all tasks run",
         last_transition_time=_NOW,
     )
-    lag = sum(task.status.lag_records or 0 for task in tasks)
+    lag = sum(task.status.lag.records for task in tasks if task.status.lag)
     running = sum(task.status.phase is TaskPhase.RUNNING for task in tasks)
     status = ReplicationFlowStatus(
         conditions=(ready,),

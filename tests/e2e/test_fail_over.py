@@ -69,7 +69,7 @@ def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
     topic = f"preserved-{namespace}"
     document = flow_between_brokers(topic, replicas=1)
     document["spec"] |= {
-        "offsets": "Preserved",
+        "offsets": {"mode": "Preserved"},
         "groups": {"include": [f"{topic}-.*"]},
         "heartbeats": {"enabled": False},
     }

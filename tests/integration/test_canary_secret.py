@@ -89,7 +89,7 @@ def flow(name: str, source: dict[str, Any], target: dict[str, Any]) -> dict[str,
     clusters = {"source": source, "target": target}
     debugging = {at: {**fields, "config": {"debug": "all"}} for at, fields in clusters.items()}
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {**debugging, "topics": {"include": [name]}, "drivers": {"replicas": 1}},
@@ -103,7 +103,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
     produce(spec(source), name, numbered(500, 2))
     values = [CANARY, *scene.make_secrets({"east-user": {"password": CANARY}})]
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {"flowName": name, "load": {"messages": 1000}},
@@ -202,7 +202,7 @@ def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
     for name in ("east-ca", "west-ca", "west-client"):
         (tmp_path / "secrets" / name).symlink_to(locked.secrets / name)
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": "canary"},
         "spec": {

@@ -145,7 +145,7 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
         resources.kubectl("create", "rolebinding", name, f"--role={name}", user)
     resources.apply(
         {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "ReplicationTask",
             "metadata": {"name": "unit"},
             "spec": {"flowName": "orders", "type": "SourceTask"},

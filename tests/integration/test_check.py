@@ -75,7 +75,7 @@ class Checked:
         self.granted: list[tuple[str, AclBinding]] = []
         self._capsys, self._wait_until = capsys, wait_until
         self.flow: Document = {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "ReplicationFlow",
             "metadata": {"name": "checked"},
             "spec": {
@@ -403,7 +403,7 @@ def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
     kept = {("User:own", "Read", "Allow")}
     wanted = {(f"User:{who}", "Read", "Allow") for who in ("ann", "carol", "*")}
     wanted |= {("User:bob", "Read", "Deny"), *kept}
-    flow = manifest("ruled", source, target, topic, acls={"sync": True, "intervalSeconds": 1})
+    flow = manifest("ruled", source, target, topic, acls={"enabled": True, "intervalSeconds": 1})
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(there, until=partial(eq, wanted))
         wait_until(run.ready)
@@ -427,7 +427,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
     copy = f"east.{topic}"
     fields = checked.flow["spec"]
     fields["topics"]["include"] = [topic]
-    fields |= {"acls": {"sync": True, "intervalSeconds": 1}, "checkpoints": {"enabled": False}}
+    fields |= {"acls": {"enabled": True, "intervalSeconds": 1}, "checkpoints": {"enabled": False}}
     needed = checked.grant_all()
     rights = {(one["cluster"], one["check"]): one["acl"] for one in needed}
     assert ("source", "Describe") in rights, list(rights)

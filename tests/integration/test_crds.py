@@ -120,8 +120,8 @@ BAD = [
     ),
     *(
         Bad(
-            flow(onRecordError="DeadLetter", deadLetterTopic=topic),
-            "spec.deadLetterTopic",
+            flow(onRecordError={"action": "DeadLetter", "deadLetterTopic": topic}),
+            "spec.onRecordError.deadLetterTopic",
             NEEDS_TOPIC,
         )
         for topic in ("", ".", "..", "a b", "ö", "a/b")
@@ -140,13 +140,13 @@ BAD = [
         )
     ),
     Bad(
-        flow(policy={"type": "a b"}),
-        "spec.policy.type",
+        flow(replicationPolicy={"type": "a b"}),
+        "spec.replicationPolicy.type",
         "must be Default, Identity, RenameMap or a plug-in's name",
     ),
     Bad(
-        flow(policy={"separator": "/"}),
-        "spec.policy.separator",
+        flow(replicationPolicy={"separator": "/"}),
+        "spec.replicationPolicy.separator",
         "must be legal in a topic's name: letters, digits, '.', '_', '-'",
     ),
     Bad(
@@ -186,34 +186,34 @@ BAD = [
         OTHER_BROKERS,
     ),
     Bad(
-        flow(startFrom="Timestamp"),
-        "spec.startTimestamp",
-        "is required with startFrom: Timestamp",
+        flow(startFrom={"mode": "Timestamp"}),
+        "spec.startFrom.timestamp",
+        "is required with mode: Timestamp",
     ),
     Bad(
-        flow(startTimestamp="2026-01-31T12:00:00Z"),
-        "spec.startTimestamp",
-        "goes with startFrom: Timestamp only",
+        flow(startFrom={"timestamp": "2026-01-31T12:00:00Z"}),
+        "spec.startFrom.timestamp",
+        "goes with mode: Timestamp only",
     ),
     Bad(
-        flow(policy={"type": "RenameMap"}),
-        "spec.policy.renames",
+        flow(replicationPolicy={"type": "RenameMap"}),
+        "spec.replicationPolicy.renames",
         "is required with type: RenameMap",
     ),
     Bad(
-        flow(policy={"renames": {"orders": "sales"}}),
-        "spec.policy.renames",
+        flow(replicationPolicy={"renames": {"orders": "sales"}}),
+        "spec.replicationPolicy.renames",
         "goes with type: RenameMap only",
     ),
     Bad(
-        flow(onRecordError="DeadLetter"),
-        "spec.deadLetterTopic",
-        "is required with onRecordError: DeadLetter",
+        flow(onRecordError={"action": "DeadLetter"}),
+        "spec.onRecordError.deadLetterTopic",
+        "is required with action: DeadLetter",
     ),
     Bad(
-        flow(onRecordError="Skip", deadLetterTopic="dead"),
-        "spec.deadLetterTopic",
-        "goes with onRecordError: DeadLetter only",
+        flow(onRecordError={"action": "Skip", "deadLetterTopic": "dead"}),
+        "spec.onRecordError.deadLetterTopic",
+        "goes with action: DeadLetter only",
     ),
     *(
         Bad(
@@ -464,8 +464,8 @@ BAD = [
         ours="must name each topic once",
     ),
     Bad(
-        flow(delivery="Once"),
-        "spec.delivery",
+        flow(delivery={"mode": "Once"}),
+        "spec.delivery.mode",
         'supported values: "AtLeastOnce", "ExactlyOnce"',
         ours="must be AtLeastOnce or ExactlyOnce",
     ),
@@ -500,9 +500,9 @@ BAD = [
     ),
     *(
         Bad(
-            flow(offsets="Preserved", **{field: value}),
+            flow(offsets={"mode": "Preserved"}, **{field: value}),
             f"spec.{field}",
-            f"must not be {words} with offsets: Preserved: {why}",
+            f"must not be {words} with offsets.mode: Preserved: {why}",
         )
         for field, value, words, why in [
             (
@@ -529,9 +529,11 @@ BAD = [
         ]
     ),
     Bad(
-        flow(offsets="Preserved", recordFilter={"headers": {"exclude": [{"name": "test"}]}}),
+        flow(
+            offsets={"mode": "Preserved"}, recordFilter={"headers": {"exclude": [{"name": "test"}]}}
+        ),
         "spec.recordFilter",
-        f"does not go with offsets: Preserved: {LEFT_OUT}",
+        f"does not go with offsets.mode: Preserved: {LEFT_OUT}",
     ),
     Bad(
         flow(batchVerification=False),  # YAML takes Off for it
@@ -562,8 +564,8 @@ BAD = [
     ),
     *(
         Bad(
-            flow(startFrom="Timestamp", startTimestamp=moment),
-            "spec.startTimestamp",
+            flow(startFrom={"mode": "Timestamp", "timestamp": moment}),
+            "spec.startFrom.timestamp",
             "must be of type date-time",
             ours="must be a moment in RFC 3339, like 2026-01-31T12:00:00Z",
         )
@@ -653,11 +655,11 @@ GOOD = [
     flow(source=EAST | {"bootstrapServers": "[::1]:9092, a_b.c-d:65535"}),
     flow(source=EAST | {"tls": {}}, target=WEST | {"replicationFactor": 3, "tls": {}}),
     flow(source=EAST | {"config": {"linger.ms": 5, "client.id": "x"}}),
-    flow(onRecordError="DeadLetter", deadLetterTopic="..."),
+    flow(onRecordError={"action": "DeadLetter", "deadLetterTopic": "..."}),
     flow(tasks={"movementBudget": 0}, pausedPartitions=[{"topic": "a", "partitions": "0-3, 7"}]),
     flow(state="Stopped", pausedPartitions=[{"topic": "orders"}]),
-    flow(state=None, policy={"type": "Identity", "separator": None}),
-    flow(startFrom="Timestamp", startTimestamp="2026-01-31T12:00:00.25+01:00"),
+    flow(state=None, replicationPolicy={"type": "Identity", "separator": None}),
+    flow(startFrom={"mode": "Timestamp", "timestamp": "2026-01-31T12:00:00.25+01:00"}),
     flow(
         drivers={
             "replicas": 0,

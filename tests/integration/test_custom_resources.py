@@ -55,10 +55,10 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
 
 def test_the_kind_of_offsets_stays(create: Change, change: Change) -> None:
     made = create(flow())
-    change(made, {"spec": {"offsets": "Translated"}})  # which it has by default
+    change(made, {"spec": {"offsets": {"mode": "Translated"}}})  # which it has by default
     with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of the"):
-        change(made, {"spec": {"offsets": "Preserved"}})
-    preserved = create(flow("billing", offsets="Preserved"))
+        change(made, {"spec": {"offsets": {"mode": "Preserved"}}})
+    preserved = create(flow("billing", offsets={"mode": "Preserved"}))
     change(preserved, {"spec": {"tasks": {"max": 2}}})
     for other in ("Translated", None):
         with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of"):
@@ -142,10 +142,13 @@ def test_a_status_that_is_no_claim_is_refused(
 
 def test_a_unit_is_held_released_and_claimed_again(create: Change, change: Change) -> None:
     made = create(task(), RUNNING)
-    change(made, {"status": {"lagRecords": 7}}, "/status")
+    change(made, {"status": {"lag": {"records": 7}}}, "/status")
     change(made, {"status": {"epoch": 4, "driverIncarnation": "a2"}}, "/status")
     released = {"driverName": None, "driverIncarnation": None, "phase": None}
-    assert change(made, {"status": released}, "/status")["status"] == {"epoch": 4, "lagRecords": 7}
+    assert change(made, {"status": released}, "/status")["status"] == {
+        "epoch": 4,
+        "lag": {"records": 7},
+    }
     claim = {"driverName": "a", "driverIncarnation": "a2"}
     with pytest.raises(ApiError, match=NAME_CHANGED):
         change(made, {"status": claim}, "/status")
@@ -237,7 +240,7 @@ def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: C
     error = {"reason": "RecordTooLarge", "message": "m", "time": "2026-01-31T12:00:00Z"}
     create(
         task(driverName="b"),
-        RUNNING | {"lagRecords": 40, "lagSeconds": 5, "restarts": 1, "lastError": error},
+        RUNNING | {"lag": {"records": 40, "seconds": 5}, "restarts": 1, "lastError": error},
     )
     here = ("-n", namespace)
     assert table(api_server, *here, "rflow") == [

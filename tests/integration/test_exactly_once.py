@@ -1,4 +1,4 @@
-"""``delivery: ExactlyOnce``: what a reader of committed records finds on the target."""
+"""``delivery.mode: ExactlyOnce``: what a reader of committed records finds on the target."""
 
 import json
 import time
@@ -56,8 +56,7 @@ def flow_of(
         west,
         f"{topic}.*",
         mover=mover,
-        delivery="ExactlyOnce",
-        commitIntervalMs=200,
+        delivery={"mode": "ExactlyOnce", "commitIntervalMs": 200},
         tasks={"max": 2},
         discovery={"topicsSeconds": 1},
     )
@@ -274,7 +273,7 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
             until=lambda said: "transaction.max.timeout.ms" in said,
         )
     assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error
-    assert "spec.delivery ExactlyOnce takes a transactional id" in error
+    assert "spec.delivery.mode: ExactlyOnce takes a transactional id" in error
 
 
 @pytest.mark.long
@@ -312,7 +311,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
     gone, name = start_cluster("gone"), unique("gone")
     topic = make_topic(spec(gone), name, 1)
     there = TopicPartition(topic, 0)
-    flow = rehearsed_flow(name, gone, west, topic, delivery="ExactlyOnce")
+    flow = rehearsed_flow(name, gone, west, topic, delivery={"mode": "ExactlyOnce"})
     groups = {f"{name}-{number}": 100 * number for number in range(5)}
 
     def end(of: Position) -> int:
@@ -393,7 +392,7 @@ def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
     """Killed drivers, and one that is frozen past its Lease: the whole of ``headrace verify``."""
     name = unique("judged")
     flow = flow_of(name, east, west, name)
-    flow["spec"]["commitIntervalMs"] = 1_000
+    flow["spec"]["delivery"]["commitIntervalMs"] = 1_000
     actions = ("KillDriver", "FreezeDriver", "KillDriver", "KillDriver")
     test = mirror_test(
         name,

@@ -58,7 +58,7 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
     in_transactions(east, topic, [(5, True), (7, False)])
     log = positions(east, topic)
     groups = commit_everywhere(east, name, topic, log)
-    with FlowRun(tmp_path, [flow(name, east, west, topic, delivery=delivery)]) as run:
+    with FlowRun(tmp_path, [flow(name, east, west, topic, delivery={"mode": delivery})]) as run:
         wait_until(lambda: arrived(spec(west), topic), until=lambda n: n == len(log))
         wait_until(run.ready)
         dry = fail_over(run, "--dry-run", "--quiet-seconds", "1")
@@ -175,7 +175,7 @@ def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
     for group, at in groups.items():
         commit(east, group, topic, {0: at})
     there = flow(name, east, west, topic)
-    del there["spec"]["policy"]
+    del there["spec"]["replicationPolicy"]
     copy = f"east.{topic}"
     with FlowRun(tmp_path, [there]) as run:
         wait_until(lambda: len(positions(west, copy)), until=lambda n: n == len(log))

@@ -103,7 +103,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
 def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """As with ``delivery: ExactlyOnce``."""
+    """As with ``delivery.mode: ExactlyOnce``."""
     east, west, topic = east_and_west(sandbox, 0)
     records = numbered(1_000, 2)
     produce(spec(east), topic, records)

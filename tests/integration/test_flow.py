@@ -79,7 +79,7 @@ def test_the_next_run_goes_on_where_the_last_stopped(
     east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     topic = make_topic(spec(east), unique("resume"), 4)
-    flow = manifest("resume", east, west, topic, policy={"type": "Identity"})
+    flow = manifest("resume", east, west, topic, replicationPolicy={"type": "Identity"})
     for first in (0, 1_000):
         produce(spec(east), topic, numbered(1_000, 4, first))
         with FlowRun(tmp_path, [flow], "--until-caught-up", "--drivers", "1") as run:

@@ -75,7 +75,7 @@ def test_two_flows_of_a_run_cannot_copy_a_topic_round_and_round(
     """Their patterns do not show it, and their addresses are not the same."""
     name = unique("round")
     make_topic(spec(east), f"{name}-eu", 1)
-    more = {"policy": {"type": "Identity"}, "heartbeats": {"enabled": False}}
+    more = {"replicationPolicy": {"type": "Identity"}, "heartbeats": {"enabled": False}}
     there = manifest("there", east, west, f"{name}-.*", **more)
     back = manifest("back", west, east, f"{name}.*-eu", **more)
     for cluster, side in ((west, "source"), (east, "target")):

@@ -22,7 +22,7 @@ MANIFESTS: dict[str, Object] = {
     one["kind"]: one for block in BLOCKS for one in yaml.safe_load_all(block)
 }
 HOOK = "helm.sh/hook"
-OURS = "headrace.dev/v1alpha1"
+OURS = "headrace.dev/v1beta1"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 

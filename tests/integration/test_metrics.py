@@ -131,7 +131,7 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
     *, api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": "once"},
         "spec": {

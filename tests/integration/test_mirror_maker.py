@@ -28,7 +28,7 @@ def test_mirror_maker_2_is_killed_and_judged(
         started = subprocess.run(mirror, capture_output=True, text=True, check=True).stdout
         (pid,) = re.findall(r"process (\d+)", started)
         test = {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "MirrorTest",
             "metadata": {"name": name},
             "spec": {

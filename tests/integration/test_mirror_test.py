@@ -51,7 +51,7 @@ def mirror_test(
     name: str, source: Cluster, target: Cluster, settle_s: int = 5, **load: Any
 ) -> dict[str, Any]:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {

@@ -18,7 +18,7 @@ Wait = Callable[..., Any]
 MOMENT = "2026-11-21T12:00:00Z"
 
 TEST: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "MirrorTest",
     "metadata": {"name": "nightly"},
     "spec": {

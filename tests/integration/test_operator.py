@@ -16,7 +16,7 @@ from support.operators import ROOT, Operator, Resources, give_rights, running_op
 Wait = Callable[..., Any]
 
 FLOW: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "ReplicationFlow",
     "metadata": {"name": "orders"},
     "spec": {
@@ -292,7 +292,7 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
             source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]
             resources.apply(
                 {
-                    "apiVersion": "headrace.dev/v1alpha1",
+                    "apiVersion": "headrace.dev/v1beta1",
                     "kind": "MirrorTest",
                     "metadata": {"name": "late"},
                     "spec": {"source": source, "target": target, "load": {"messages": 1}},
@@ -348,7 +348,7 @@ def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
     ):
         resources.apply(
             {
-                "apiVersion": "headrace.dev/v1alpha1",
+                "apiVersion": "headrace.dev/v1beta1",
                 "kind": "ReplicationTask",
                 "metadata": {"name": name, "ownerReferences": [owner]},
                 "spec": {
@@ -372,7 +372,7 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
         wait_until(lambda name=name: ready(resources, name)[1], until=partial(eq, "NoDrivers"))
         resources.apply(
             {
-                "apiVersion": "headrace.dev/v1alpha1",
+                "apiVersion": "headrace.dev/v1beta1",
                 "kind": "ReplicationTask",
                 "metadata": {
                     "name": f"{name}-source-task-0",
@@ -396,10 +396,10 @@ def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
     """By the topics of their units: the patterns alone do not show it. It starts when the other one
     is stopped, or gone."""
     here, there = ({"alias": f"k{n}", "bootstrapServers": f"127.0.0.1:{n}"} for n in (1, 2))
-    policy = {"type": "Identity"}
+    named = {"replicationPolicy": {"type": "Identity"}}
     away_and_back = {
-        "away": flow(source=here, target=there, policy=policy, topics={"include": ["orders-.*"]}),
-        "back": flow(source=there, target=here, policy=policy, topics={"include": [".*-eu"]}),
+        "away": flow(source=here, target=there, **named, topics={"include": ["orders-.*"]}),
+        "back": flow(source=there, target=here, **named, topics={"include": [".*-eu"]}),
     }
     ids = {"away": ("abc", "def"), "back": ("def", "abc")}
 
@@ -415,7 +415,7 @@ def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
         labels = {"headrace.dev/source-cluster": source, "headrace.dev/target-cluster": target}
         resources.apply(
             {
-                "apiVersion": "headrace.dev/v1alpha1",
+                "apiVersion": "headrace.dev/v1beta1",
                 "kind": "ReplicationTask",
                 "metadata": {
                     "name": f"{name}-source-task-0",

@@ -93,15 +93,15 @@ def test_a_spec_of_a_newer_version_is_named_and_other_flows_go_on(
     def newer(kind: str, schema: Document) -> None:
         schema["spec"]["properties"]["colour"] = {"type": "string"}
         if kind == "ReplicationFlow":
-            modes = schema["spec"]["properties"]["delivery"]["enum"]
+            modes = schema["spec"]["properties"]["delivery"]["properties"]["mode"]["enum"]
             modes.append("AtMostOnce")
-            remove_rules(schema, ".delivery")
+            remove_rules(schema, ".delivery.mode")
 
     change_crds(newer)
     coloured = flow("coloured", colour="red")
     wait_until(accepted(lambda: resources.apply(coloured)))
-    resources.apply(flow("other", delivery="AtMostOnce"), flow("orders"))
-    for name, field in (("coloured", "spec.colour"), ("other", "spec.delivery")):
+    resources.apply(flow("other", delivery={"mode": "AtMostOnce"}), flow("orders"))
+    for name, field in (("coloured", "spec.colour"), ("other", "spec.delivery.mode")):
         wait_until(
             lambda name=name: ready(resources, name), until=partial(eq, ("False", "InvalidSpec"))
         )

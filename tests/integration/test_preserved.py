@@ -184,7 +184,8 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
         delete_records(spec(east), cut, {0: bounds(spec(east), cut)[2] // 2})
         flow = manifest(
             unique("preserved"), east, west, mixed, cut,
-            offsets="Preserved", checkpoints={"applyToGroups": True, "intervalSeconds": 5},
+            offsets={"mode": "Preserved"},
+            checkpoints={"applyToGroups": True, "intervalSeconds": 5},
         )  # fmt: skip
         with FlowRun(tmp_path, [flow]) as run:
             ended: set[int] = set()
@@ -251,7 +252,7 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
 def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Result:
     """The result of a mirror test whose load goes to these topics."""
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": run.name},
         "spec": {
@@ -329,7 +330,9 @@ def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
     with (
         wire_client(spec(east)) as client,
         wire_client(spec(west)) as target,
-        FlowRun(tmp_path, [manifest(name, east, west, topic, offsets="Preserved")]) as run,
+        FlowRun(
+            tmp_path, [manifest(name, east, west, topic, offsets={"mode": "Preserved"})]
+        ) as run,
     ):
 
         def known() -> Any:

@@ -41,7 +41,7 @@ def test_after_each_fault_every_offset_is_equal_or_reported(
         topics = [mixed, compacted, unclean]
         flow = manifest(
             unique("torture"), east, west, *topics,
-            offsets="Preserved", drivers={"leaseSeconds": 3}, tasks={"max": 1},
+            offsets={"mode": "Preserved"}, drivers={"leaseSeconds": 3}, tasks={"max": 1},
         )  # fmt: skip
         run = stack.enter_context(FlowRun(tmp_path, [flow], drivers=2))
         scene = Scene(run, east, west, topics, unclean=unclean, wait_until=wait_until)

@@ -60,7 +60,11 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
         paused = {scene.tasks()[0], scene.tasks()[1]}
 
         def behind() -> set[str]:
-            return {unit["name"] for unit in scene.run.units() if unit.get("lagRecords", 0) > 500}
+            return {
+                unit["name"]
+                for unit in scene.run.units()
+                if unit.get("lag", {}).get("records", 0) > 500
+            }
 
         assert main(["flow", "pause", name, f"{name}/0-1"]) == 0
         wait_until(behind, until=lambda lag: lag == paused)

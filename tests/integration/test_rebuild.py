@@ -40,7 +40,7 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
     written, late = (make_topic(spec(east), unique(word), 2, **KEPT) for word in ("w", "late"))
     name, group = unique("rebuilt"), unique("group")
     flow = manifest(
-        name, east, west, written, late, offsets="Preserved", tasks={"max": 1},
+        name, east, west, written, late, offsets={"mode": "Preserved"}, tasks={"max": 1},
         checkpoints={"applyToGroups": True, "intervalSeconds": 5},
     )  # fmt: skip
     there = Admin(spec(west))
@@ -127,7 +127,9 @@ def test_a_flow_of_a_cluster_has_its_copy_made_again(
     topic, name = make_topic(spec(east), unique("pods"), 2, **KEPT), unique("rebuilt")
     produce(spec(east), topic, numbered(100, 2))
     drivers = {"replicas": 1, "leaseSeconds": 60}  # which is not lost on a busy machine
-    resources.apply(manifest(name, east, west, topic, offsets="Preserved", drivers=drivers))
+    resources.apply(
+        manifest(name, east, west, topic, offsets={"mode": "Preserved"}, drivers=drivers)
+    )
 
     def differ() -> list[Any]:
         both = [

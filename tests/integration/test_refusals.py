@@ -29,7 +29,7 @@ from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
-KEPT = {"topicConfigs": {"sync": False}}
+KEPT = {"topicConfigs": {"enabled": False}}
 """The target's limits stay below the source's."""
 
 
@@ -84,18 +84,16 @@ def with_refused_records() -> list[Record]:
 @pytest.mark.parametrize(
     "policy",
     [
-        {"onRecordError": "Skip"},
-        {"onRecordError": "DeadLetter", "deadLetterTopic": "dead"},
+        {"onRecordError": {"action": "Skip"}},
+        {"onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead"}},
         {
-            "onRecordError": "DeadLetter",
-            "deadLetterTopic": "dead-once",
-            "delivery": "ExactlyOnce",
+            "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-once"},
+            "delivery": {"mode": "ExactlyOnce"},
         },
         pytest.param(
             {
-                "onRecordError": "DeadLetter",
-                "deadLetterTopic": "dead-record",
-                "delivery": "ExactlyOnce",
+                "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-record"},
+                "delivery": {"mode": "ExactlyOnce"},
                 "mover": "Record",
             },
             marks=pytest.mark.long,
@@ -108,9 +106,9 @@ def test_refused_records_and_no_others_are_left_out(
     west: Cluster,
     tmp_path: Path,
     wait_until: WaitUntil,
-    policy: dict[str, str],
+    policy: dict[str, Any],
 ) -> None:
-    dead = policy.get("deadLetterTopic")
+    dead = policy["onRecordError"].get("deadLetterTopic")
     said = "0 skipped, 2 written" if dead else "2 skipped, 0 written"
     topic = make_topic(spec(east), unique("left-out"), 1, **{"max.message.bytes": "10000000"})
     copy = f"east.{topic}"
@@ -173,7 +171,7 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
     records = numbered(20_000, 1)
     records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
     produce(spec(east), topic, records)
-    asked = {**ONE_TASK, **KEPT, "onRecordError": "Skip", "mover": "Batch"}
+    asked = {**ONE_TASK, **KEPT, "onRecordError": {"action": "Skip"}, "mover": "Batch"}
     flow = manifest("left-out-killed", east, west, topic, **asked)
     with FlowRun(tmp_path, [flow]) as run:
         copied = partial(arrived, spec(west), copy)
@@ -197,7 +195,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
     records = numbered(20, 1)
     records[10] = records[10]._replace(value=b"x" * 60_000)
     produce(spec(east), topic, records)
-    asked = {**ONE_TASK, **KEPT, "onRecordError": "DeadLetter", "deadLetterTopic": dead}
+    asked = {**ONE_TASK, **KEPT, "onRecordError": {"action": "DeadLetter", "deadLetterTopic": dead}}
 
     with FlowRun(tmp_path, [manifest("both", east, west, topic, **asked)]) as run:
 
@@ -206,7 +204,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
             return str(task.get("lastError", {}).get("message"))
 
         said = wait_until(failure, until=lambda said: f"dead-letter topic {dead}" in said)
-        assert "or leave the record out with spec.onRecordError: Skip" in said
+        assert "or leave the record out with spec.onRecordError.action: Skip" in said
         copies = partial(read, spec(west), copy)
         wait_until(copies, until=lambda found: found.get(0) == records[:10])
         set_topic(spec(west), dead, "max.message.bytes", "1000000")
@@ -236,7 +234,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     with FlowRun(tmp_path, [flow]) as run:
 
         def lag() -> list[tuple[Any, Any]]:
-            return [(task.get("phase"), task.get("lagRecords")) for task in run.units()]
+            return [(task.get("phase"), task.get("lag", {}).get("records")) for task in run.units()]
 
         wait_until(run.ready)
         west.broker(2).kill()

@@ -23,7 +23,7 @@ class Scale:
     def __init__(self, api_server: ApiServer, resources: Resources, kubelet: Kubelet) -> None:
         self.resources = resources
         self._api_server, self._kubelet = api_server, kubelet
-        group = f"/apis/headrace.dev/v1alpha1/namespaces/{resources.namespace}"
+        group = f"/apis/headrace.dev/v1beta1/namespaces/{resources.namespace}"
         self.path = f"{group}/replicationflows/orders/scale"
 
     def read(self) -> dict[str, Any]:

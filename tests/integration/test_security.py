@@ -77,7 +77,7 @@ def mounted(locked: Sandbox, tmp_path: Path) -> Mounted:
 
 def flow(name: str, from_: dict[str, Any], to: dict[str, Any], topic: str) -> dict[str, Any]:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {"source": from_, "target": to, "topics": {"include": [topic]}},
@@ -249,7 +249,7 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
         grant(cluster, "headrace", "Describe", on="group")
     document = flow(name, by_password(source), by_certificate(target), f"{name}-.*")
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {

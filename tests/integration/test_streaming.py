@@ -64,7 +64,12 @@ def test_a_job_with_its_own_checkpoint_goes_on_at_the_target(
     """The source is stopped. Its log has transactions, and begins behind 0."""
     topic = make_topic(spec(east), unique("orders"), 1, **{"retention.ms": "-1"})
     flow = manifest(
-        unique("preserved"), east, west, topic, offsets="Preserved", policy={"type": "Identity"}
+        unique("preserved"),
+        east,
+        west,
+        topic,
+        offsets={"mode": "Preserved"},
+        replicationPolicy={"type": "Identity"},
     )
 
     def differ() -> Any:

@@ -64,7 +64,7 @@ def mounted(locked: Sandbox, issuer: TokenEndpoint, tmp_path: Path) -> Iterator[
 def flow(name: str, issuer: TokenEndpoint, locked: Sandbox, **more: Any) -> dict[str, Any]:
     source, target = (by_token(cluster, issuer) for cluster in locked.clusters)
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {"source": source, "target": target, "topics": {"include": [f"{name}.*"]}, **more},
@@ -175,7 +175,7 @@ def test_a_mirror_test_gets_a_verdict(
 ) -> None:
     name = unique("judged")
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {

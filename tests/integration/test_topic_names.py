@@ -33,7 +33,7 @@ def test_topics_are_copied_under_the_names_of_the_map(
         west,
         *topics,
         mover=mover,
-        policy={"type": "RenameMap", "renames": {a: copies[a], b: copies[b]}},
+        replicationPolicy={"type": "RenameMap", "renames": {a: copies[a], b: copies[b]}},
         groups={"include": [f"{name}-.*"]},
         discovery={"groupsSeconds": 1},
         checkpoints={"intervalSeconds": 2, "applyToGroups": True},
@@ -69,10 +69,14 @@ def test_a_plug_in_names_topics(
     name = unique("plugged")
     topic = make_topic(spec(east), name, 1)
     produce(spec(east), topic, numbered(100, 1))
-    with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "suffix"})]) as run:
+    with FlowRun(
+        tmp_path, [manifest(name, east, west, topic, replicationPolicy={"type": "suffix"})]
+    ) as run:
         wait_until(lambda: len(read(spec(west), f"{topic}.east").get(0, [])) == 100)
         wait_until(run.ready)
-    with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "raises"})]) as run:
+    with FlowRun(
+        tmp_path, [manifest(name, east, west, topic, replicationPolicy={"type": "raises"})]
+    ) as run:
         wait_until(lambda: errors(run), until=lambda found: SAID in found)
 
 

@@ -12,7 +12,7 @@ from support.operators import Resources
 from headrace.cli.main import main
 
 FLOW = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "ReplicationFlow",
     "metadata": {"name": "orders"},
     "spec": {
@@ -31,7 +31,7 @@ def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     resources = Resources(api_server, namespace)
     task = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationTask",
         "metadata": {"name": TASK, "labels": {"headrace.dev/flow": "orders"}},
         "spec": {
@@ -46,7 +46,7 @@ def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyP
     resources.kubectl(
         "patch", f"rtask/{TASK}", "--subresource=status", "--type=merge",
         "-p", '{"status": {"driverName": "driver-1", "driverIncarnation": "a", "epoch": 1,'
-        ' "phase": "Running", "lagRecords": 12}}',
+        ' "phase": "Running", "lag": {"records": 12}}}',
     )  # fmt: skip
     return resources
 
@@ -205,7 +205,7 @@ def test_groups_are_asked_for_at_the_brokers_of_the_flow(say: Say) -> None:
 
 def test_what_is_rebuilt_has_preserved_offsets(say: Say, resources: Resources) -> None:
     before = resources.flow("orders")
-    assert "has offsets: Translated" in say(
+    assert "has offsets.mode: Translated" in say(
         "flow", "rebuild", "orders", "orders/1", "--yes", code=3
     )
     assert "of orders it copies 0-3" in say("flow", "rebuild", "orders", "orders/4", code=3)

@@ -11,8 +11,8 @@ of the target's data counts as far as it is committed; a fence closes data and p
 an abort's marker, a fence's too, a leftover below the stored position is committed, and so it is in
 front of the next transaction; a commit without an answer is sent again, and never guessed.
 
-This is the protocol of ``delivery: ExactlyOnce``. The product takes over again, where the model's
-owner commits what its own last commit left open.
+This is the protocol of ``delivery.mode: ExactlyOnce``. The product takes over again, where the
+model's owner commits what its own last commit left open.
 """
 
 from collections.abc import Iterator, Mapping

@@ -53,7 +53,7 @@ class Schedule:
         scene = Scene(kafka=kafka)
         scene.change_spec(onDataLoss=self._on_data_loss, checkpoints={"enabled": False})
         if self._poisonous:
-            scene.change_spec(onRecordError="DeadLetter", deadLetterTopic=DEAD.topic)
+            scene.change_spec(onRecordError={"action": "DeadLetter", "deadLetterTopic": DEAD.topic})
         return scene
 
     def run(self) -> None:

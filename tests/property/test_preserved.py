@@ -1,5 +1,5 @@
-"""What ``offsets: Preserved`` writes, and how it compares, against an oracle that goes offset by
-offset."""
+"""What ``offsets.mode: Preserved`` writes, and how it compares, against an oracle that goes offset
+by offset."""
 
 import time
 from collections.abc import Iterator, Sequence

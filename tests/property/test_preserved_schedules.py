@@ -1,5 +1,6 @@
-"""Random schedules of a source task with ``offsets: Preserved``: each offset of the target holds
-what the source holds there, whoever is killed, replaced or cut off, and though answers are lost."""
+"""Random schedules of a source task with ``offsets.mode: Preserved``: each offset of the target
+holds what the source holds there, whoever is killed, replaced or cut off, and though answers are
+lost."""
 
 import random
 import time

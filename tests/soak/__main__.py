@@ -167,7 +167,7 @@ def _come_to_rest(stage: Stage, say: Say) -> tuple[list[str], AtRest | None]:
             moved_at, copied = time.monotonic(), now
     if calm < _CALM_LOOKS:
         units = [
-            f"{unit['name']} {unit.get('phase')}, lag {unit.get('lagRecords')}"
+            f"{unit['name']} {unit.get('phase')}, lag {unit.get('lag')}"
             for unit in stage.run.units()
         ]
         problems.append(
@@ -185,7 +185,8 @@ def _come_to_rest(stage: Stage, say: Say) -> tuple[list[str], AtRest | None]:
 def _caught_up(stage: Stage) -> bool:
     units = stage.run.units()
     return stage.run.ready() and all(
-        unit.get("phase") == "Running" and unit.get("lagRecords", 0) == 0 for unit in units
+        unit.get("phase") == "Running" and unit.get("lag", {}).get("records", 0) == 0
+        for unit in units
     )
 
 

@@ -79,7 +79,7 @@ def staged(folder: Path, say: Callable[[str], None]) -> Iterator[Stage]:
 
 def _manifest(source: Cluster, target: Cluster) -> dict[str, Any]:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": FLOW},
         "spec": {

@@ -32,7 +32,7 @@ def manifest(
     """A ReplicationFlow; ``more`` are further fields of the spec."""
     cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers, "config": LINGER}
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {

@@ -45,13 +45,13 @@ def task(flow: str = "orders", index: int = 0, **spec: Any) -> Document:
 
 def document(kind: str, name: str, spec: Document) -> Document:
     """An object as one would write it."""
-    head = {"apiVersion": "headrace.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    head = {"apiVersion": "headrace.dev/v1beta1", "kind": kind, "metadata": {"name": name}}
     return head | {"spec": spec}
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
     """Where the API server has the objects of a kind, or one of them."""
-    here = f"/apis/headrace.dev/v1alpha1/namespaces/{namespace}/{kind.lower()}s"
+    here = f"/apis/headrace.dev/v1beta1/namespaces/{namespace}/{kind.lower()}s"
     return f"{here}/{name}" if name else here
 
 
@@ -66,17 +66,17 @@ def flows(draw: st.DrawFn) -> Document:
     source, target = draw(st.lists(LABEL, min_size=2, max_size=2, unique=True))
     spec = draw(
         some_of(
-            delivery=st.just("AtLeastOnce"),
+            delivery=st.just({"mode": "AtLeastOnce"}),
             state=st.sampled_from(["Running", "Paused", "Stopped"]),
             tasks=some_of(max=COUNT, movementBudget=st.floats(0, 1)),
-            policy=some_of(separator=st.sampled_from([".", "_", "-", "0"])),
+            replicationPolicy=some_of(separator=st.sampled_from([".", "_", "-", "0"])),
             checkpoints=some_of(enabled=st.booleans(), intervalSeconds=COUNT),
             pausedPartitions=st.just([{"topic": "7", "partitions": "0"}]),
         )
     )
     timestamp = draw(st.none() | st.just("2026-01-31T12:00:00.25+01:00"))
     if timestamp:
-        spec |= {"startFrom": "Timestamp", "startTimestamp": timestamp}
+        spec |= {"startFrom": {"mode": "Timestamp", "timestamp": timestamp}}
     spec |= {
         "source": {"alias": source, "bootstrapServers": "a:1", "config": draw(SETTINGS)},
         "target": {"alias": target, "bootstrapServers": "b:2"},

@@ -205,7 +205,7 @@ class Resources:
         """The ownerReference of what belongs to a flow."""
         uid = self.flow(flow)["metadata"]["uid"]
         return {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "ReplicationFlow",
             "name": flow,
             "uid": uid,

@@ -88,7 +88,7 @@ class Scene:
         self.server, self.namespace = server, namespace
         self.name: str = flow["metadata"]["name"]
         self.drivers: dict[str, Driver] = {}
-        self._path = f"/apis/{GROUP}/v1alpha1/namespaces/{namespace}/replicationtasks"
+        self._path = f"/apis/{GROUP}/v1beta1/namespaces/{namespace}/replicationtasks"
         rbac = "rbac.authorization.k8s.io"
         named = {"apiVersion": f"{rbac}/v1", "metadata": {"name": "driver"}}
         account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
@@ -103,7 +103,7 @@ class Scene:
             dict(flow),
             namespace=namespace,
         )
-        flows = f"/apis/{GROUP}/v1alpha1/namespaces/{namespace}/replicationflows"
+        flows = f"/apis/{GROUP}/v1beta1/namespaces/{namespace}/replicationflows"
         self._uid = server.rest.get(f"{flows}/{self.name}")["metadata"]["uid"]
         self.kubeconfig = server.kubeconfig_of(namespace, "default")
         for type in ("SourceConnector", "HeartbeatConnector"):
@@ -115,7 +115,7 @@ class Scene:
             "labels": {"headrace.dev/flow": self.name, "headrace.dev/type": type},
             "ownerReferences": [
                 {
-                    "apiVersion": f"{GROUP}/v1alpha1",
+                    "apiVersion": f"{GROUP}/v1beta1",
                     "kind": "ReplicationFlow",
                     "name": self.name,
                     "uid": self._uid,
@@ -123,7 +123,7 @@ class Scene:
             ],
         }
         return {
-            "apiVersion": f"{GROUP}/v1alpha1",
+            "apiVersion": f"{GROUP}/v1beta1",
             "kind": "ReplicationTask",
             "metadata": metadata,
             "spec": {"flowName": self.name, "type": type, "index": 0},

@@ -1,5 +1,5 @@
-"""A source task with ``offsets: Preserved`` on clusters in memory; mover and fence are those of the
-product."""
+"""A source task with ``offsets.mode: Preserved`` on clusters in memory; mover and fence are
+those of the product."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ PRESERVED = ReplicationFlow.model_validate(
         "spec": {
             **FLOW.spec.model_dump(by_alias=True, exclude_none=True, mode="json"),
             "mover": "Batch",
-            "offsets": "Preserved",
+            "offsets": {"mode": "Preserved"},
         },
     }
 )

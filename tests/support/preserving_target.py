@@ -1,4 +1,4 @@
-"""A target in memory with a coordinator: what ``offsets: Preserved`` asks of brokers, by their
+"""A target in memory with a coordinator: what ``offsets.mode: Preserved`` asks of brokers, by their
 rules."""
 
 from collections.abc import Callable

@@ -31,7 +31,7 @@ def flow(name: str, source: Cluster, target: Cluster, topic: str, **more: Any) -
         source,
         target,
         topic,
-        policy={"type": "Identity"},
+        replicationPolicy={"type": "Identity"},
         mover="Batch",
         groups={"include": [f"{name}-.*"]},
         discovery={"groupsSeconds": 1},

@@ -11,17 +11,18 @@ from headrace.api.chaos import ChaosAction, ChaosStep, Side
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
-    READ_AT_START,
     Delivery,
+    DeliveryMode,
     FlowState,
     Mover,
     OnDataLoss,
     OnRecordError,
     Policy,
+    RecordErrorAction,
     ReplicationFlow,
     ReplicationFlowSpec,
-    StartFrom,
     Topics,
+    read_at_start,
 )
 from headrace.api.flow_status import Lag, LastValid, ReplicationFlowStatus, TaskCounts
 from headrace.api.labels import (
@@ -83,6 +84,7 @@ from headrace.api.record_filter import RecordFilter, RecordHeader
 from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
 from headrace.api.secret_key import SecretUse
+from headrace.api.start_from import StartFrom, StartMode, StartOffset
 from headrace.api.task import (
     RackPartitions,
     ReplicationTask,
@@ -115,7 +117,6 @@ __all__ = [
     "OPERATOR_MANAGER",
     "PAUSED_BY_ANNOTATION",
     "PAUSE_ANNOTATION",
-    "READ_AT_START",
     "RESET_ANNOTATION",
     "RESTART_ANNOTATION",
     "SOURCE_LABEL",
@@ -133,6 +134,7 @@ __all__ = [
     "ConditionStatus",
     "ConditionType",
     "Delivery",
+    "DeliveryMode",
     "FlowState",
     "InvalidManifest",
     "Lag",
@@ -163,6 +165,7 @@ __all__ = [
     "RackPartitions",
     "Readiness",
     "Reason",
+    "RecordErrorAction",
     "RecordFilter",
     "RecordHeader",
     "Rehearsal",
@@ -177,6 +180,8 @@ __all__ = [
     "SecretUse",
     "Side",
     "StartFrom",
+    "StartMode",
+    "StartOffset",
     "TargetClusterSpec",
     "TaskCounts",
     "TaskError",
@@ -199,6 +204,7 @@ __all__ = [
     "load_work",
     "parse_ranges",
     "partitions_text",
+    "read_at_start",
     "standby_label",
     "time_text",
 ]

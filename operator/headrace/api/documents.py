@@ -47,14 +47,24 @@ def _standard_input() -> str:
 
 def read(file: Path) -> tuple[list[Document], list[Mistake]]:
     """The documents of ``file`` and what is wrong with it as YAML; empty documents are left out."""
-    documents: list[Document] = []
-    mistakes: list[Mistake] = []
     try:
         text = _standard_input() if file == STANDARD_INPUT else file.read_text(encoding="utf-8")
     except OSError as error:
         return [], [Mistake(file, None, (), f"cannot be read: {error.strerror}")]
     except UnicodeDecodeError:
         return [], [Mistake(file, None, (), "cannot be read: it is not UTF-8 text")]
+    return read_text(file, text)
+
+
+def read_text(file: Path, text: str) -> tuple[list[Document], list[Mistake]]:
+    """Return the documents of a text, and its mistakes as YAML. Empty documents are left out.
+
+    Args:
+        file: The name of the text in sentences.
+        text: The YAML.
+    """
+    documents: list[Document] = []
+    mistakes: list[Mistake] = []
     try:
         for node in yaml.compose_all(text, _Loader):
             builder = _Builder(file)

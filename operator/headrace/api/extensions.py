@@ -62,6 +62,10 @@ BY_NAME: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 )
 """The same of items with names."""
+BY_PARTITION: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]}
+)
+"""The same of items that name a partition: the API server refuses one that is named twice."""
 REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
 """The API server refuses an object without it. It is optional in memory, where whoever writes the
 object fills it in last; and what an earlier version wrote without it can be read."""

@@ -1,12 +1,13 @@
 """ReplicationFlow: topics of one cluster, copied to another for as long as the object exists."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
+from pydantic.main import IncEx
 
+from headrace.api.choices import OnlyWith
 from headrace.api.cluster import (
     BETWEEN_CLUSTERS,
     ClusterSpec,
@@ -27,13 +28,13 @@ from headrace.api.model import (
     Model,
     Regex,
     Share,
-    Timestamp,
     Topic,
 )
-from headrace.api.offsets import OFFSETS_RULES, Holes, Offsets, offsets_breaches
+from headrace.api.offsets import OFFSETS_RULES, Offsets, offsets_breaches
 from headrace.api.pauses import PausedPartitions
 from headrace.api.record_filter import RecordFilter
 from headrace.api.renames import copy_breaches, name_breaches
+from headrace.api.start_from import StartFrom
 from headrace.api.topics import HEARTBEATS
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
@@ -52,8 +53,8 @@ Separator = Annotated[
 ]
 
 
-class Delivery(StrEnum):
-    """What is promised about repetitions; both read committed records only."""
+class DeliveryMode(StrEnum):
+    """The guarantee about repetitions. Both modes read committed records only."""
 
     AT_LEAST_ONCE = "AtLeastOnce"
     EXACTLY_ONCE = "ExactlyOnce"
@@ -73,14 +74,6 @@ class BatchVerification(StrEnum):
     DISABLED = "Disabled"
     SAMPLED = "Sampled"
     FULL = "Full"
-
-
-class StartFrom(StrEnum):
-    """Where a partition without progress begins."""
-
-    EARLIEST = "Earliest"
-    LATEST = "Latest"
-    TIMESTAMP = "Timestamp"
 
 
 class Location(StrEnum):
@@ -107,8 +100,8 @@ class TopicDeletionMode(StrEnum):
     ENABLED = "Enabled"
 
 
-class OnRecordError(StrEnum):
-    """What to do with a record that the target refuses for good."""
+class RecordErrorAction(StrEnum):
+    """The action for a record that the target refuses permanently."""
 
     FAIL = "Fail"
     DEAD_LETTER = "DeadLetter"
@@ -165,11 +158,11 @@ class Bandwidth(Model):
 class Tasks(Model):
     """How the work is split and assigned."""
 
-    max: AtLeastOne = 8
+    max: Annotated[AtLeastOne, FILLED_IN_BY_SERVER] = 8
     """At most so many source tasks, and so many checkpoint tasks."""
-    standbys: Count = 0
+    standbys: Annotated[Count, FILLED_IN_BY_SERVER] = 0
     """Other drivers that keep a task restored, ready to take over."""
-    assignor: AssignorName = "sticky"
+    assignor: Annotated[AssignorName, FILLED_IN_BY_SERVER] = "sticky"
     """The assignor: sticky, round-robin, cooperative, or a plug-in's name (entry point
     headrace.assignors)."""
     movement_budget: Share = 0.1
@@ -189,7 +182,7 @@ class Discovery(Model):
 class TopicConfigs(Model):
     """Settings of topics, copied from source to target."""
 
-    sync: Flag = True
+    enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = True
     """Keep the settings of target topics like those that are set on their sources: what differs is
     written again. A broker's defaults are not copied, and what is set on the target only stays."""
     interval_seconds: AtLeastOne = 60
@@ -210,7 +203,7 @@ class TopicConfigs(Model):
 class TopicDeletion(Model):
     """Copies whose sources were deleted."""
 
-    mode: TopicDeletionMode = TopicDeletionMode.DISABLED
+    mode: Annotated[TopicDeletionMode, FILLED_IN_BY_SERVER] = TopicDeletionMode.DISABLED
     """DryRun: the condition TopicDeletion names copies that Enabled would delete. Either remembers
     from then on which copies the flow has made; others are never deleted, nor one that was failed
     over, that a consumer group reads, or while the source does not answer."""
@@ -223,7 +216,7 @@ class TopicDeletion(Model):
 class Acls(Model):
     """ACLs of topics, copied from source to target."""
 
-    sync: Flag = False
+    enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = False
     """Keep read rights on target topics like those on their sources: what ACLs that name a topic
     allow, All as Read, and what any ACL denies. It removes only what it has added."""
     interval_seconds: AtLeastOne = 600
@@ -233,11 +226,11 @@ class Acls(Model):
 class Checkpoints(Model):
     """Positions of consumer groups, translated to the target."""
 
-    enabled: Flag = True
+    enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = True
     """Write checkpoints, in MirrorMaker 2's format."""
     interval_seconds: AtLeastOne = 60
     """Seconds between two checkpoints of a group."""
-    apply_to_groups: Flag = False
+    apply_to_groups: Annotated[Flag, FILLED_IN_BY_SERVER] = False
     """Also set the offsets of the same group on the target: only while it has no members there,
     only forward, and only if no consumer there has committed. Of a share group: its start offset,
     before its first use there."""
@@ -246,11 +239,11 @@ class Checkpoints(Model):
 class Heartbeats(Model):
     """Heartbeats, in MirrorMaker 2's format."""
 
-    enabled: Flag = True
+    enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = True
     """Write heartbeats."""
     interval_seconds: AtLeastOne = 1
     """Seconds between two heartbeats."""
-    on_source: Flag = True
+    on_source: Annotated[Flag, FILLED_IN_BY_SERVER] = True
     """Write them on the source too, where MirrorClient's upstreamClusters() reads them; false
     for a read-only source."""
 
@@ -258,54 +251,51 @@ class Heartbeats(Model):
 class OffsetSyncs(Model):
     """Pairs of source and target offset, from which group positions are translated."""
 
-    location: Location = Location.TARGET
+    location: Annotated[Location, FILLED_IN_BY_SERVER] = Location.TARGET
     """Where they are kept. Source is MirrorMaker 2's default, and needs write access there."""
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """A field that stands beside one choice of another, and beside no other."""
-
-    field: str
-    of: str
-    choice: str
-
-    @property
-    def _required(self) -> str:
-        return f"is required with {self.of}: {self.choice}"
-
-    @property
-    def _only(self) -> str:
-        return f"goes with {self.of}: {self.choice} only"
-
-    def breaches(self, value: object, chosen: str) -> Iterator[Breach]:
-        if chosen == self.choice and value is None:
-            yield Breach((self.field,), self._required)
-        if chosen != self.choice and value is not None:
-            yield Breach((self.field,), self._only)
-
-    @property
-    def rules(self) -> tuple[Rule, Rule]:
-        """The same for the API server."""
-        chosen = f"has(self.{self.of}) && self.{self.of} == '{self.choice}'"
-        given = f"has(self.{self.field})"
-        return (
-            Rule(f"!({chosen}) || {given}", self._required, self.field, "FieldValueRequired"),
-            Rule(f"!{given} || {chosen}", self._only, self.field, "FieldValueForbidden"),
-        )
-
-
-_START_TIMESTAMP = _Beside("startTimestamp", "startFrom", StartFrom.TIMESTAMP)
-_DEAD_LETTER_TOPIC = _Beside("deadLetterTopic", "onRecordError", OnRecordError.DEAD_LETTER)
-_RENAMES = _Beside("renames", "type", "RenameMap")
+_DEAD_LETTER_TOPIC = OnlyWith("deadLetterTopic", "action", RecordErrorAction.DEAD_LETTER)
+_RENAMES = OnlyWith("renames", "type", "RenameMap")
 _NO_BATCHES = "copies batches as they are: with recordFilter it must be Record or Auto"
 _SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
+
+
+class Delivery(Model):
+    """The guarantee about repetitions."""
+
+    mode: Annotated[DeliveryMode, FILLED_IN_BY_SERVER] = DeliveryMode.AT_LEAST_ONCE
+    """ExactlyOnce copies in transactions of the target, which contain data and progress: a consumer
+    of committed records gets each record once. With AtLeastOnce a failure may repeat some records,
+    and no consumer waits for a commit. Both read committed records only (MirrorMaker 2 copies
+    aborted ones by default)."""
+    commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
+    """With mode: ExactlyOnce: how long a task copies before it commits, which is when consumers of
+    committed records get the records. A task commits earlier after 64 MiB, and when the source has
+    no more records."""
+
+
+class OnRecordError(Model):
+    """What happens to a record that the target refuses permanently."""
+
+    action: Annotated[RecordErrorAction, FILLED_IN_BY_SERVER] = RecordErrorAction.FAIL
+    """When the target refuses a record for its content (its size, its timestamp, a rule of the
+    broker): Fail stops the partition, DeadLetter writes the record to deadLetterTopic, Skip skips
+    it. Both are counted."""
+    dead_letter_topic: Topic | None = None
+    """With action: DeadLetter: the target topic for refused records, with Kafka Connect's headers.
+    It is created with one partition if it is absent."""
+
+    rules = _DEAD_LETTER_TOPIC.rules
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.action)
 
 
 class Policy(Model):
     """How target topics are named."""
 
-    type: PolicyType = "Default"
+    type: Annotated[PolicyType, FILLED_IN_BY_SERVER] = "Default"
     """Default puts the source's alias before the name, Identity keeps the name, RenameMap gives the
     names of renames; or the name of a plug-in (entry point headrace.policies)."""
     separator: Separator = "."
@@ -336,29 +326,12 @@ class ReplicationFlowSpec(Model):
     was copied. A change counts for what is copied from then on."""
     groups: Groups = Groups()
     """Which consumer groups are followed by checkpoints."""
-    policy: Policy = Policy()
+    replication_policy: Annotated[Policy, FILLED_IN_BY_SERVER] = Policy()
     """How target topics are named."""
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    """ExactlyOnce copies in transactions of the target, of data and progress together: a consumer
-    of committed records gets each record once. With AtLeastOnce a failure may repeat some, and no
-    consumer waits for a commit. Both read committed records only (MirrorMaker 2 copies aborted ones
-    by default)."""
-    offsets: Offsets = Offsets.TRANSLATED
-    """Preserved gives each committed record on the target the offset that it has on the source, by
-    mover Batch, in topics that nobody else writes to: groups' offsets are copied as they are, and
-    what is stored elsewhere stays right. A partition where that is not possible stops, and says
-    from which offset on. With Translated a record's offset on the target is another one, to which
-    groups' offsets are translated."""
-    holes: Holes = Holes.MARKERS
-    """With offsets: Preserved: what the target has at offsets where the source has no committed
-    record. Markers: those of empty transactions, which no consumer sees, some hundreds a second.
-    AbortedFillers: empty records that are aborted, a transaction for each hole, which consumers of
-    uncommitted records see. Copies: where compaction removed a record, the next one, again, which
-    all consumers see until the target has compacted, as fast as records are copied; all else is
-    markers. A change counts for what is copied from then on."""
-    commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
-    """With ExactlyOnce: how long a task copies before it commits, which is when consumers of
-    committed records get them. It commits earlier after 64 MiB, and when the source is silent."""
+    delivery: Annotated[Delivery, FILLED_IN_BY_SERVER] = Delivery()
+    """The guarantee about repetitions."""
+    offsets: Annotated[Offsets, FILLED_IN_BY_SERVER] = Offsets()
+    """The offsets of the copies."""
     mover: Mover = Mover.AUTO
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
@@ -366,51 +339,42 @@ class ReplicationFlowSpec(Model):
     Batch, unless recordFilter is set, a broker is older than Kafka 2.4, the target has no
     transactions, or a cluster's config sets compression.type, compression.codec, compression.level
     or client.dns.lookup; the condition BatchNotPossible says so then."""
-    batch_verification: BatchVerification = BatchVerification.SAMPLED
+    batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
+        BatchVerification.SAMPLED
+    )
     """Which of the batches that are copied whole, or joined of small ones, are read back from the
     target, and compared with what the source gave: Sampled, one a second of each task, and one a
     second of each driver after joining; Full, every one, none is joined, and a task copies no
     faster than that. A difference stops the partition. It takes the right to read the copies."""
-    start_from: StartFrom = StartFrom.EARLIEST
-    """Where a partition without progress begins. Latest: at the first record that is not older than
-    the flow (in headrace run: than that run), by the record's timestamp, else at the end. So a
-    topic that is made later is copied whole, unless it has records with older timestamps, as
-    restored and mirrored topics do: these are skipped. To have them copied, change to Earliest when
-    all present partitions have progress, which they keep."""
-    start_timestamp: Timestamp | None = None
-    """With startFrom Timestamp: the first record not older than this moment, in RFC 3339."""
+    start_from: Annotated[StartFrom, FILLED_IN_BY_SERVER] = StartFrom()
+    """The first offset of a partition without progress."""
     bandwidth: Bandwidth | None = None
     """A limit, so that copying leaves a network to others. Without it, as fast as can be."""
-    tasks: Tasks = Tasks()
+    tasks: Annotated[Tasks, FILLED_IN_BY_SERVER] = Tasks()
     """How the work is split and assigned."""
     discovery: Discovery = Discovery()
     """How often the source is polled."""
-    topic_configs: TopicConfigs = TopicConfigs()
+    topic_configs: Annotated[TopicConfigs, FILLED_IN_BY_SERVER] = TopicConfigs()
     """Settings of topics, copied from source to target."""
-    topic_deletion: TopicDeletion = TopicDeletion()
+    topic_deletion: Annotated[TopicDeletion, FILLED_IN_BY_SERVER] = TopicDeletion()
     """Copies whose sources were deleted."""
-    acls: Acls = Acls()
+    acls: Annotated[Acls, FILLED_IN_BY_SERVER] = Acls()
     """ACLs of topics, copied from source to target."""
-    checkpoints: Checkpoints = Checkpoints()
+    checkpoints: Annotated[Checkpoints, FILLED_IN_BY_SERVER] = Checkpoints()
     """Positions of consumer groups, translated to the target."""
-    heartbeats: Heartbeats = Heartbeats()
+    heartbeats: Annotated[Heartbeats, FILLED_IN_BY_SERVER] = Heartbeats()
     """Heartbeats, in MirrorMaker 2's format."""
-    offset_syncs: OffsetSyncs = OffsetSyncs()
+    offset_syncs: Annotated[OffsetSyncs, FILLED_IN_BY_SERVER] = OffsetSyncs()
     """Pairs of source and target offset, from which group positions are translated."""
-    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    on_data_loss: Annotated[OnDataLoss, FILLED_IN_BY_SERVER] = OnDataLoss.FAIL
     """When records are gone, from the source before they were copied or from the target: Fail stops
     the partition, Restart copies it again from the earliest offset, Continue goes on behind what is
     lost."""
-    on_record_error: OnRecordError = OnRecordError.FAIL
-    """When the target refuses a record for what it is (too large, its timestamp, a rule of the
-    broker): Fail stops the partition, DeadLetter writes it to deadLetterTopic, Skip skips it; both
-    are counted."""
-    dead_letter_topic: Topic | None = None
-    """With onRecordError DeadLetter: the target topic for refused records, with Kafka Connect's
-    headers. Made with one partition if it is absent."""
+    on_record_error: Annotated[OnRecordError, FILLED_IN_BY_SERVER] = OnRecordError()
+    """What happens to a record that the target refuses permanently."""
     drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
     """The processes that copy the data."""
-    state: FlowState = FlowState.RUNNING
+    state: Annotated[FlowState, FILLED_IN_BY_SERVER] = FlowState.RUNNING
     """Running; Paused keeps the tasks and their connections; Stopped ends them."""
     paused_partitions: Annotated[tuple[PausedPartitions, ...], Field(max_length=1000)] = ()
     """Topics and partitions of the source that are not copied for now; they keep their positions.
@@ -421,8 +385,6 @@ class ReplicationFlowSpec(Model):
         Rule("self.target.alias == oldSelf.target.alias", _SAME_ALIAS, at="target.alias"),
         *BETWEEN_CLUSTERS,
         *OFFSETS_RULES,
-        *_START_TIMESTAMP.rules,
-        *_DEAD_LETTER_TOPIC.rules,
         Rule(
             "!has(self.recordFilter) || !has(self.mover) || self.mover != 'Batch'",
             _NO_BATCHES,
@@ -433,33 +395,49 @@ class ReplicationFlowSpec(Model):
     def _breaches(self) -> Iterator[Breach]:
         yield from breaches_between(self.source, self.target)
         yield from offsets_breaches(self)
-        yield from _START_TIMESTAMP.breaches(self.start_timestamp, self.start_from)
-        yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.on_record_error)
         if self.record_filter is not None and self.mover is Mover.BATCH:
             yield Breach(("mover",), _NO_BATCHES)
         yield from copy_breaches(
-            self.policy.renames or {}, self.topics.include, self.topics.exclude, self._taken()
+            self.replication_policy.renames or {},
+            self.topics.include,
+            self.topics.exclude,
+            self._taken(),
         )
 
     def _taken(self) -> dict[str, str]:
         """Names on the target that no renamed topic may have."""
-        heartbeats = f"{self.source.alias}{self.policy.separator}{HEARTBEATS}"
+        heartbeats = f"{self.source.alias}{self.replication_policy.separator}{HEARTBEATS}"
         found = {heartbeats: "the copy of the source's heartbeats", HEARTBEATS: "headrace's own"}
+        dead_letters = self.on_record_error.dead_letter_topic
         return found | (
-            {self.dead_letter_topic: "spec.deadLetterTopic"} if self.dead_letter_topic else {}
+            {dead_letters: "spec.onRecordError.deadLetterTopic"} if dead_letters else {}
         )
 
 
-READ_AT_START = frozenset(
-    {"source", "target", "policy", "delivery", "offsets", "holes", "mover", "record_filter"}
-)
-"""Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
+_READ_AT_START: Final[Mapping[str, IncEx | bool]] = {
+    "source": True,
+    "target": True,
+    "replication_policy": True,
+    "delivery": {"mode"},
+    "offsets": True,
+    "mover": True,
+    "record_filter": True,
+}
+
+
+def read_at_start(spec: ReplicationFlowSpec) -> dict[str, Any]:
+    """Return the fields that a driver reads only at its start, without defaults.
+
+    A change of one of them replaces the drivers. Defaults are left out because the API server
+    writes some of them into the object.
+    """
+    return spec.model_dump(mode="json", include=dict(_READ_AT_START), exclude_defaults=True)
 
 
 class ReplicationFlow(Model):
     """Copies topics of one Kafka cluster to another for as long as it exists."""
 
-    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""
     kind: Literal["ReplicationFlow"] = "ReplicationFlow"
     """Kind of the object."""

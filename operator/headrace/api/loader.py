@@ -23,6 +23,9 @@ KINDS: dict[str, tuple[str, type[Object]]] = {
 }
 """What a file may hold: kind -> (apiVersion, type)."""
 
+_REPLACED = "headrace.dev/v1alpha1"
+"""The version that `headrace convert` reads."""
+
 SUFFIXES = (".yaml", ".yml")
 """Files of a folder that are read."""
 
@@ -124,7 +127,9 @@ def _object(document: Document) -> Object | list[Mistake]:
     version, kind = KINDS[name]
     given = document.data.get("apiVersion")
     if given != version:
-        return [_mistake(document, ("apiVersion",), one_of([version]), given)]
+        replaced = f"was replaced by {API_VERSION}: run `headrace convert {document.file}`"
+        what = replaced if (given, version) == (_REPLACED, API_VERSION) else one_of([version])
+        return [_mistake(document, ("apiVersion",), what, given)]
     try:
         return kind.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:

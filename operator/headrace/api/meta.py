@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 from headrace.api.extensions import BY_TYPE, REQUIRED_BY_SERVER
 from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
 
-API_VERSION: Final = "headrace.dev/v1alpha1"
+API_VERSION: Final = "headrace.dev/v1beta1"
 LONGEST_NAME: Final = 52
 """Of what a user names: with ``-producer`` or the like behind it, it has to be a label's value and
 a Job's name, and those have 63 characters. CronJob has the same limit."""

@@ -369,7 +369,7 @@ _UNCHANGED = " && ".join(
 class MirrorTest(Model):
     """Judges a mirror: sends a load, injects faults, compares the clusters."""
 
-    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""
     kind: Literal["MirrorTest"] = "MirrorTest"
     """Kind of the object."""

@@ -42,7 +42,7 @@ def copy_breaches(
         return inside and not any(re.fullmatch(pattern, topic) for pattern in exclude)
 
     for topic, renamed in renames.items():
-        at = ("policy", "renames", topic)
+        at = ("replicationPolicy", "renames", topic)
         if not copied(topic):
             yield Breach(at, f"is not copied: spec.topics does not match {topic}")
         elif renamed in taken:

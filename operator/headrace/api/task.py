@@ -8,6 +8,7 @@ from pydantic import Field
 
 from headrace.api.extensions import Rule
 from headrace.api.flow import Mover
+from headrace.api.flow_status import Lag
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.model import Count, Model, Name, Text, Timestamp, dump
@@ -166,11 +167,9 @@ class ReplicationTaskStatus(Model):
     racks: Annotated[tuple[RackPartitions, ...], Field(max_length=64)] = ()
     """Of a source connector: where the flow's partitions can be read without leaving a rack.
     Empty where its driver, or the brokers, know no racks."""
-    lag_records: Count | None = None
-    """Records on the source that the target has not acknowledged. On Kubernetes this and the next
-    two are written when they leave their power of two."""
-    lag_seconds: Count | None = None
-    """Age of the oldest of them."""
+    lag: Lag | None = None
+    """How far the target is behind. On Kubernetes this and the next field are written when they
+    leave their power of two."""
     bytes_per_second: Count | None = None
     """Bytes of keys and values copied a second; with mover Batch as they are sent, compressed."""
     mover: Mover | None = None
@@ -200,7 +199,7 @@ _OLD_EPOCH: Final = "oldSelf.?status.epoch.orValue(0)"
 class ReplicationTask(Model):
     """A connector or a task of a flow: what it does, which driver runs it, how far behind it is."""
 
-    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    api_version: Literal["headrace.dev/v1beta1"] = API_VERSION
     """Version of the API."""
     kind: Literal["ReplicationTask"] = "ReplicationTask"
     """Kind of the object."""

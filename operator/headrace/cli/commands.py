@@ -115,6 +115,7 @@ _TEST = Noun(
 COMMANDS: Mapping[str, Command | Noun] = {
     "demo": Command("Run two Kafka clusters, a flow and a mirror test.", "demo:command"),
     "validate": Command("Check manifests and list every mistake.", "validate:command"),
+    "convert": Command("Convert other configurations to manifests.", "convert:command"),
     "check": Command("Check that the clusters have what the flows need.", "flow.check:command"),
     "run": Command("Run flows on this machine.", "run:command"),
     "status": Command("Show the status of flows.", "flow.status:command", True),

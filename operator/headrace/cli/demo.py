@@ -87,7 +87,7 @@ def _manifest(sandbox: Sandbox, messages: int) -> str:
     """What a user would write; the same file runs with `headrace run` and `headrace verify`."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     flow = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": _NAME},
         "spec": {
@@ -98,7 +98,7 @@ def _manifest(sandbox: Sandbox, messages: int) -> str:
         },
     }
     test = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": _NAME},
         "spec": {

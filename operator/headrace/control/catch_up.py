@@ -23,7 +23,7 @@ def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
 
 def progress_of(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
     """What changes while a flow progresses."""
-    return [(t.metadata.name, t.status.phase, t.status.lag_records) for t in tasks]
+    return [(t.metadata.name, t.status.phase, t.status.lag and t.status.lag.records) for t in tasks]
 
 
 def why_behind(tasks: Sequence[ReplicationTask]) -> str:

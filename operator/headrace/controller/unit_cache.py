@@ -96,7 +96,7 @@ class UnitCache:
 
 def _acted_on(task: ReplicationTask) -> object:
     """What the operator acts on."""
-    figures = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
+    figures = {"lag": None, "bytes_per_second": None}
     return (
         task.spec.model_copy(update={"connector_epoch": 0}),
         task.status.model_copy(update={**figures, "observed_generation": None}),

@@ -59,15 +59,15 @@ BANDWIDTH_WAIT_S = Described(
 SKIPPED = Described(
     "headrace_task_records_skipped_total",
     "counter",
-    "Records that the target refused and that were skipped (`spec.onRecordError: Skip`), since the "
-    "task began on this driver.",
+    "Records that the target refused and that were skipped (`spec.onRecordError.action: Skip`), "
+    "since the task began on this driver.",
     TASK,
 )
 DEAD_LETTERED = Described(
     "headrace_task_records_dead_lettered_total",
     "counter",
-    "Records that the target refused and that were written to `spec.deadLetterTopic`, since the "
-    "task began on this driver.",
+    "Records that the target refused and that were written to "
+    "`spec.onRecordError.deadLetterTopic`, since the task began on this driver.",
     TASK,
 )
 BATCHES = Described(
@@ -102,7 +102,7 @@ FILLED = Described(
     "headrace_task_filled_offsets_total",
     "counter",
     "Offsets at which the source has no record for consumers of committed ones, and that were "
-    "filled on the target (`spec.offsets: Preserved`), since the task began on this driver.",
+    "filled on the target (`spec.offsets.mode: Preserved`), since the task began on this driver.",
     TASK,
 )
 VERIFIED = Described(
@@ -150,10 +150,9 @@ COPYING_METRICS: Sequence[Described] = (
 
 def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
     """Of a source task; the labels are those that ``COPYING_METRICS`` name beyond ``TASK``."""
-    if unit.status.lag_records is not None:  # else nothing was fetched yet
-        yield LAG_RECORDS, (), unit.status.lag_records
-    if unit.status.lag_seconds is not None:
-        yield LAG_S, (), unit.status.lag_seconds
+    if (lag := unit.status.lag) is not None:  # else nothing was fetched yet
+        yield LAG_RECORDS, (), lag.records
+        yield LAG_S, (), lag.seconds
     if unit.bandwidth_waited_s is not None:
         yield BANDWIDTH_WAIT_S, (), unit.bandwidth_waited_s
     if unit.copied is not None:

@@ -45,7 +45,8 @@ def _state(status: ReplicationTaskStatus) -> tuple[object, ...]:
 
 
 def _detail(status: ReplicationTaskStatus) -> tuple[object, ...]:
-    measured = (status.lag_records, status.lag_seconds, status.bytes_per_second)
+    lag = (status.lag.records, status.lag.seconds) if status.lag else (None, None)
+    measured = (*lag, status.bytes_per_second)
     return (
         [None if number is None else number.bit_length() for number in measured],
         status.last_error and status.last_error.message,

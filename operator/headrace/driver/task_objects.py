@@ -84,7 +84,7 @@ class TaskBuilder:
 
     def _target_topics(self, work: Iterable[Work]) -> list[str]:
         spec = self.flow.spec
-        policy = policy_for(spec.policy, spec.source.alias)
+        policy = policy_for(spec.replication_policy, spec.source.alias)
         packed = [one for one in work if isinstance(one, TopicPartitions)]
         return sorted({policy.target_topic(one.topic) for one in packed})
 

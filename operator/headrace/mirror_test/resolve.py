@@ -4,12 +4,12 @@ from headrace.api import (
     COMMIT_INTERVAL_ANNOTATION,
     FLOW_LABEL,
     ClusterSpec,
-    Delivery,
+    DeliveryMode,
     MirrorTest,
     Partitioning,
     ReplicationFlow,
 )
-from headrace.api.offsets import Offsets
+from headrace.api.offsets import OffsetsMode
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.load_topics import load_topics
 from headrace.replication import policy_for
@@ -26,21 +26,21 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     spec = test.spec
     budgets = spec.budgets
     annotations = {**test.metadata.annotations, FLOW_LABEL: flow.metadata.name}
-    if flow.spec.delivery is Delivery.EXACTLY_ONCE:
-        annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.commit_interval_ms)
+    if flow.spec.delivery.mode is DeliveryMode.EXACTLY_ONCE:
+        annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.delivery.commit_interval_ms)
         if budgets.duplicated is None:
             budgets = budgets.model_copy(update={"duplicated": 0})
     if (
-        flow.spec.offsets is Offsets.PRESERVED
+        flow.spec.offsets.mode is OffsetsMode.PRESERVED
         and spec.partitioning is Partitioning.PRESERVED
         and budgets.unequal_offsets is None
     ):
         budgets = budgets.model_copy(update={"unequal_offsets": 0})
-    if spec.rehearsal and flow.spec.offsets is Offsets.PRESERVED:
+    if spec.rehearsal and flow.spec.offsets.mode is OffsetsMode.PRESERVED:
         raise InvalidSpec(
             f"{test.metadata.name}: spec.rehearsal does not go with flow {flow.metadata.name}, "
-            "which has offsets: Preserved: its fail-over ends the copies with a marker, so that it "
-            "cannot be undone"
+            "which has offsets.mode: Preserved: its fail-over ends the copies with a marker, so "
+            "that it cannot be undone"
         )
     target = flow.spec.target
     return test.model_copy(
@@ -66,7 +66,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
 
 def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
     """How the flow names topics; ``InvalidSpec`` when it names one of the load's otherwise."""
-    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
+    policy = policy_for(flow.spec.replication_policy, flow.spec.source.alias)
     template = policy.target_topic(_ANY).replace(_ANY, "{topic}")
     for topic in load_topics(test):
         if (copy := policy.target_topic(topic)) != template.format(topic=topic):

@@ -26,7 +26,7 @@ class Copied(NamedTuple):
 def may_loop(flow: ReplicationFlow) -> bool:
     """Whether that can be decided while it runs: what names a plug-in makes is not known here, and
     headers that a filter asks for may end any loop."""
-    return flow.spec.policy.type in _KNOWN and flow.spec.record_filter is None
+    return flow.spec.replication_policy.type in _KNOWN and flow.spec.record_filter is None
 
 
 def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
@@ -41,7 +41,7 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> Loop | No
     A pattern counts where both flows exclude the same: else what one of them leaves out may be all
     that the other copies. Those are decided by their topics (``loop_of_topics``).
     """
-    renames = there.spec.policy.renames or {}
+    renames = there.spec.replication_policy.renames or {}
     included = {*there.spec.topics.include, *back.spec.topics.include}
     names = {one for one in included if _NAME.fullmatch(one)}
     topics = {*renames, *renames.values(), *names}
@@ -51,7 +51,11 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> Loop | No
     if loop := find_loop(_direction(there), _direction(back), sorted(topics)):
         return loop
     both = {*there.spec.topics.include} & {*back.spec.topics.include} - {*there.spec.topics.exclude}
-    if same and both and there.spec.policy.type == back.spec.policy.type == "Identity":
+    if (
+        same
+        and both
+        and there.spec.replication_policy.type == back.spec.replication_policy.type == "Identity"
+    ):
         return Loop(first := min(both), first, first)
     return None
 
@@ -95,6 +99,6 @@ def _servers(addresses: str) -> frozenset[str]:
 
 def _direction(flow: ReplicationFlow) -> Direction:
     spec = flow.spec
-    policy = policy_for(spec.policy, spec.source.alias)
+    policy = policy_for(spec.replication_policy, spec.source.alias)
     topics = TopicFilter(spec.topics.include, spec.topics.exclude, policy, spec.target.alias)
     return Direction(topics, policy)

@@ -27,7 +27,7 @@ def open_policy(name: str, source_alias: str, separator: str) -> ReplicationPoli
     for entry in entry_points(group=GROUP, name=name):
         return PlugInPolicy(name, _make(name, entry, source_alias, separator))
     raise InvalidSpec(
-        f"spec.policy.type: there is no policy {name}; known here are "
+        f"spec.replicationPolicy.type: there is no policy {name}; known here are "
         f"{', '.join(known_policies())}. A plug-in is a Python package, installed beside headrace, "
         f"that names its policy as an entry point of {GROUP}"
     )
@@ -38,12 +38,12 @@ def _make(name: str, entry: EntryPoint, source_alias: str, separator: str) -> An
         made = entry.load()(source_alias, separator)
     except Exception as error:  # the plug-in's, whatever it is
         raise InvalidSpec(
-            f"spec.policy.type: policy {name} ({entry.value}) cannot be made: {error!r}"
+            f"spec.replicationPolicy.type: policy {name} ({entry.value}) cannot be made: {error!r}"
         ) from error
     wanted = ("target_topic", "source_topic", "came_from")
     if missing := [one for one in wanted if not callable(getattr(made, one, None))]:
         raise InvalidSpec(
-            f"spec.policy.type: policy {name} ({entry.value}) has no method {missing[0]}"
+            f"spec.replicationPolicy.type: policy {name} ({entry.value}) has no method {missing[0]}"
         )
     return made
 

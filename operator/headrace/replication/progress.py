@@ -160,9 +160,9 @@ class Progress:
     """What offset syncs may not say yet, in the order of offsets: whoever takes over writes them.
     The last one is of the last record below ``target_offset``, or of a later one."""
     data_writer: Writer | None = None
-    """With ``offsets: Preserved``: whose producer id the copy's data has, whoever appends it, for
-    ever. ``writer`` and ``fencing`` write the markers of holes then. None: offsets are others than
-    the source's."""
+    """With ``offsets.mode: Preserved``: whose producer id the copy's data has, whoever appends it,
+    for ever. ``writer`` and ``fencing`` write the markers of holes then. None: offsets are others
+    than the source's."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position.

@@ -1,4 +1,4 @@
-"""Committed offsets, where a copy has its source's (``offsets: Preserved``). Pure."""
+"""Committed offsets, where a copy has its source's (``offsets.mode: Preserved``). Pure."""
 
 from headrace.api import TopicPartition
 from headrace.replication.synced_offsets import CopiedTo

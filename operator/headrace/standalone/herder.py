@@ -201,7 +201,7 @@ class StandaloneHerder:
         self._placement.request()
 
     def roll_drivers(self) -> None:
-        """Replace all drivers, as ``READ_AT_START`` wants it."""
+        """Replace all drivers, as ``read_at_start`` tells."""
         self._fleet.roll()
         self._placement.await_drivers()
 
@@ -292,7 +292,7 @@ class StandaloneHerder:
 
 
 def _made_now(flow: ReplicationFlow) -> ReplicationFlow:
-    """As the API server does: the moment that ``startFrom: Latest`` means, and a generation."""
+    """Stamp the creation time, which ``startFrom.mode: Latest`` reads, and a generation."""
     stamped = {"creation_timestamp": flow.metadata.creation_timestamp or datetime.now(UTC)}
     metadata = flow.metadata.model_copy(update={**stamped, "generation": 1})
     return flow.model_copy(update={"metadata": metadata})

@@ -20,7 +20,7 @@ Path = tuple[Key, ...]
 
 _CHECKS: tuple[tuple[Path, Callable[[ReplicationFlow], object]], ...] = (
     (("spec", "tasks", "assignor"), lambda flow: check_assignor(flow.spec.tasks.assignor)),
-    (("spec", "policy", "type"), check_policy),
+    (("spec", "replicationPolicy", "type"), check_policy),
     (("metadata", "annotations", RESET_ANNOTATION), lambda flow: Resets.asked(flow.metadata)),
     (("spec", "source", "config"), lambda flow: check_client(flow.spec.source)),
     (("spec", "target", "config"), lambda flow: check_client(flow.spec.target)),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 
-from headrace.api import READ_AT_START, RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow
+from headrace.api import RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow, read_at_start
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.logs import get_logger, lost_lines
 from headrace.standalone.herder import StandaloneHerder
@@ -84,9 +84,10 @@ class Reload:
                         f"flow {name}: spec.{side}.alias: {was} -> {now}: it is immutable, topics "
                         "and progress bear it; make another flow instead"
                     )
-            if known.spec.offsets != flow.spec.offsets:
+            was, now = known.spec.offsets.mode, flow.spec.offsets.mode
+            if was != now:
                 raise InvalidSpec(
-                    f"flow {name}: spec.offsets: {known.spec.offsets} -> {flow.spec.offsets}: it "
+                    f"flow {name}: spec.offsets.mode: {was} -> {now}: it "
                     "is immutable, what is on the target has offsets of the one kind; make another "
                     "flow, to other topics, instead"
                 )
@@ -109,7 +110,7 @@ class Reload:
         reset_changed = reset != before.metadata.annotations.get(RESET_ANNOTATION, "")
         if reset_changed:
             self._herder.annotate(name, RESET_ANNOTATION, reset)
-        if READ_AT_START & changed.keys():
+        if read_at_start(before.spec) != read_at_start(flow.spec):
             self._herder.roll_drivers()
         return bool(changed) or reset_changed
 

@@ -68,6 +68,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     generation = facts.flow.metadata.generation
     if facts.paused:  # nothing was done about what changed since
         generation = facts.flow.status.observed_generation if facts.flow.status else None
+    lags = [task.status.lag for task in copying if task.status.lag]
     return ReplicationFlowStatus(
         observed_generation=generation,
         conditions=conditions_of(
@@ -83,8 +84,8 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
             failed=sum(task.status.phase is TaskPhase.FAILED for task in facts.tasks),
         ),
         lag=Lag(
-            records=sum(task.status.lag_records or 0 for task in copying),
-            seconds=max((task.status.lag_seconds or 0 for task in copying), default=0),
+            records=sum(lag.records for lag in lags),
+            seconds=max((lag.seconds for lag in lags), default=0),
         ),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
         losses=_latest_losses(facts),

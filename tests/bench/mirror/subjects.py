@@ -148,9 +148,9 @@ def _headrace(
     spec = {
         "source": _fields(source, "east", tls=subject.tls),
         "target": _fields(target, "west", tls=subject.tls) | {"config": config},
-        "delivery": "ExactlyOnce" if subject.exactly_once else "AtLeastOnce",
+        "delivery": {"mode": "ExactlyOnce" if subject.exactly_once else "AtLeastOnce"},
         "mover": subject.mover,
-        "offsets": subject.offsets,
+        "offsets": {"mode": subject.offsets},
         "topics": {"include": [topic]},
     }
     options = ("--secrets", str(sandbox.secrets)) if subject.tls else ()
@@ -162,7 +162,7 @@ def started(
 ) -> "subprocess.Popen[bytes]":
     """``headrace run`` of a flow, with one driver; it ends with this process."""
     flow = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": dict(spec),

@@ -17,6 +17,7 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Lag,
     Reason,
     ReplicationFlow,
     ReplicationTask,
@@ -225,8 +226,7 @@ def running(task: ReplicationTask) -> ReplicationTaskStatus:
     return ReplicationTaskStatus(
         phase=TaskPhase.RUNNING,
         partitions=task.spec.partitions,
-        lag_records=0 if is_source else None,
-        lag_seconds=0 if is_source else None,
+        lag=Lag() if is_source else None,
         bytes_per_second=1_000_000 if is_source else None,
         conditions=(condition,) if task.spec.type.is_connector else (),
         observed_generation=task.metadata.generation,

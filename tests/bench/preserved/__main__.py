@@ -1,4 +1,4 @@
-"""What ``offsets: Preserved`` costs: ``make bench-preserved``.
+"""What ``offsets.mode: Preserved`` costs: ``make bench-preserved``.
 
 Each part by itself: ``PART=cpu``, ``transactions``, ``padding``, ``compacted``. Brokers run on the
 same machine. Nothing is held against a limit.

@@ -99,7 +99,8 @@ def copied(
     offsets = Ends(access(sandbox, "east"), topic, PARTITIONS)()
     ends = Ends(access(sandbox, "west"), f"{alias}.{topic}", PARTITIONS)
     east, west = (sandbox.cluster(name).bootstrap_servers for name in ("east", "west"))
-    with copying(sandbox.folder, alias, east, west, topic, holes=method) as process:
+    kind = {"mode": "Preserved", "holes": method}
+    with copying(sandbox.folder, alias, east, west, topic, offsets=kind) as process:
         began_s = ends.wait(1, START_S)
         before_s, _ = used(process)
         while (found := ends()) < offsets and time.monotonic() < began_s + MEASURED_S:

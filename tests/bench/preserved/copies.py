@@ -1,4 +1,4 @@
-"""A flow with ``offsets: Preserved``, and how far its copies are."""
+"""A flow with ``offsets.mode: Preserved``, and how far its copies are."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def copying(
         "source": {"alias": alias, "bootstrapServers": source},
         "target": {"alias": "west", "bootstrapServers": target},
         "mover": "Batch",
-        "offsets": "Preserved",
+        "offsets": {"mode": "Preserved"},
         "tasks": {"max": 1},  # partitions of one task share the transactions of their holes
         "topics": {"include": [topic]},
         **more,

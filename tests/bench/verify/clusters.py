@@ -30,7 +30,7 @@ def described(sandbox: Sandbox, folder: Path, messages: int) -> Run:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     test = MirrorTest.model_validate(
         {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "MirrorTest",
             "metadata": {"name": RUN},
             "spec": {
@@ -78,7 +78,7 @@ def copy(run: Run, folder: Path) -> None:
         "source": test["source"],
         "target": test["target"],
         "topics": {"include": list(run.topics)},
-        "policy": {"type": "Identity"},
+        "replicationPolicy": {"type": "Identity"},
         "heartbeats": {"enabled": False},
     }
     process = started(RUN, spec, folder, "--until-caught-up")

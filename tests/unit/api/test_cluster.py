@@ -10,7 +10,7 @@ from headrace.api import ClusterSpec, TargetClusterSpec
 from headrace.api.client_settings import OWNED, owner_of
 
 DOCUMENT = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "MirrorTest",
     "metadata": {"name": "orders"},
 }

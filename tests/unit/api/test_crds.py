@@ -63,16 +63,39 @@ def test_every_field_is_there_and_says_what_it_is() -> None:
             assert found[path]["description"].startswith(description)
 
 
-def test_two_defaults_are_the_servers_and_the_others_are_said() -> None:
+def test_the_server_fills_in_choices_and_switches_and_the_other_defaults_are_said() -> None:
     flow, *others = RESOURCES
     defaults = {path: schema["default"] for path, schema in schemas(flow) if "default" in schema}
-    assert defaults == {("spec", "drivers"): {}, ("spec", "drivers", "replicas"): 2}
+    assert {".".join(path[1:]): value for path, value in defaults.items() if value != {}} == {
+        "replicationPolicy.type": "Default",
+        "delivery.mode": "AtLeastOnce",
+        "offsets.mode": "Translated",
+        "batchVerification": "Sampled",
+        "startFrom.mode": "Earliest",
+        "tasks.max": 8,
+        "tasks.standbys": 0,
+        "tasks.assignor": "sticky",
+        "topicConfigs.enabled": True,
+        "topicDeletion.mode": "Disabled",
+        "acls.enabled": False,
+        "checkpoints.enabled": True,
+        "checkpoints.applyToGroups": False,
+        "heartbeats.enabled": True,
+        "heartbeats.onSource": True,
+        "offsetSyncs.location": "Target",
+        "onDataLoss": "Fail",
+        "onRecordError.action": "Fail",
+        "drivers.replicas": 2,
+        "state": "Running",
+    }
+    inside = {path[:-1] for path, value in defaults.items() if value != {} and len(path) > 2}
+    assert inside == {path for path, value in defaults.items() if value == {}}
     assert not [path for other in others for path, schema in schemas(other) if "default" in schema]
     descriptions = {path: schema.get("description", "") for path, schema in schemas(flow)}
     assert descriptions["spec", "tasks", "max"].endswith("Default: 8.")
-    assert descriptions["spec", "delivery"].endswith("Default: AtLeastOnce.")
+    assert descriptions["spec", "delivery", "mode"].endswith("Default: AtLeastOnce.")
     assert descriptions["spec", "groups", "include"].endswith("Default: [.*].")
-    assert "Default" not in descriptions["spec", "startTimestamp"]
+    assert "Default" not in descriptions["spec", "startFrom", "timestamp"]
 
 
 def test_the_shape_is_structural() -> None:
@@ -95,7 +118,11 @@ def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
     lists = {path: schema for path, schema in ALL if schema.get("type") == "array"}
     assert not [path for path, schema in lists.items() if "maxItems" not in schema]
     kinds = {path: schema["x-kubernetes-list-type"] for path, schema in lists.items()}
-    assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {"conditions", "env"}
+    assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {
+        "conditions",
+        "env",
+        "offsets",
+    }
     assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {"names"}
     assert set(kinds.values()) == {"map", "set", "atomic"}
 

@@ -9,7 +9,7 @@ from support.manifests import Say
 from headrace.api import InvalidManifest, load
 
 FLOW = """\
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {name: orders}
 spec:
@@ -85,7 +85,7 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path, write: Callable[[str, s
 
 def test_anchors_and_merges(write: Callable[[str, str], Path]) -> None:
     text = """\
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {name: orders}
 spec:
@@ -100,7 +100,7 @@ spec:
 
 def test_a_merged_value_is_blamed_where_it_is_written(say: Say) -> None:
     text = """\
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {name: orders}
 spec:
@@ -130,9 +130,9 @@ def test_mistakes_come_in_the_order_of_files_and_lines(write: Callable[[str, str
 
 def test_what_is_yaml_1_1_only_for_pyyaml(write: Callable[[str, str], Path]) -> None:
     """A moment without quotes stays text, as kubectl reads it; a null counts as absent."""
-    text = FLOW + "  startFrom: Timestamp\n  startTimestamp: 2026-01-31T12:00:00+01:00\n  state:\n"
+    text = FLOW + "  startFrom: {mode: Timestamp, timestamp: 2026-01-31T12:00:00+01:00}\n  state:\n"
     spec = load([write("flow.yaml", text)]).flows[0].spec
-    assert spec.start_timestamp is not None
-    assert spec.start_timestamp.isoformat() == "2026-01-31T12:00:00+01:00"
+    assert spec.start_from.timestamp is not None
+    assert spec.start_from.timestamp.isoformat() == "2026-01-31T12:00:00+01:00"
     assert spec.state == "Running"
     assert "state" not in spec.model_fields_set

@@ -15,20 +15,17 @@ def test_defaults_are_those_of_the_design() -> None:
     topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
     groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
     recordFilter: null
-    policy: {type: Default, separator: ".", renames: null}
-    delivery: AtLeastOnce
-    offsets: Translated
-    holes: Markers
-    commitIntervalMs: 1000
+    replicationPolicy: {type: Default, separator: ".", renames: null}
+    delivery: {mode: AtLeastOnce, commitIntervalMs: 1000}
+    offsets: {mode: Translated, holes: Markers}
     mover: Auto
     batchVerification: Sampled
-    startFrom: Earliest
-    startTimestamp: null
+    startFrom: {mode: Earliest, timestamp: null, offsets: null}
     bandwidth: null
     tasks: {max: 8, standbys: 0, assignor: sticky, movementBudget: 0.1}
     discovery: {topicsSeconds: 10, groupsSeconds: 10}
     topicConfigs:
-      sync: true
+      enabled: true
       intervalSeconds: 60
       exclude:
       - follower\\.replication\\.throttled\\.replicas
@@ -40,13 +37,12 @@ def test_defaults_are_those_of_the_design() -> None:
       - unclean\\.leader\\.election\\.enable
       - min\\.insync\\.replicas
     topicDeletion: {mode: Disabled, delaySeconds: 3600, maxTopics: 5}
-    acls: {sync: false, intervalSeconds: 600}
+    acls: {enabled: false, intervalSeconds: 600}
     checkpoints: {enabled: true, intervalSeconds: 60, applyToGroups: false}
     heartbeats: {enabled: true, intervalSeconds: 1, onSource: true}
     offsetSyncs: {location: Target}
     onDataLoss: Fail
-    onRecordError: Fail
-    deadLetterTopic: null
+    onRecordError: {action: Fail, deadLetterTopic: null}
     state: Running
     pausedPartitions: []
     """
@@ -95,12 +91,14 @@ def test_what_a_user_set_stays_known() -> None:
         ),
         *(
             (
-                {"offsets": "Preserved", field: value},
-                f'spec.{field}: got "{value}", must not be {words} with offsets: Preserved: {why}',
+                {"offsets": {"mode": "Preserved"}, field: {inner: value} if inner else value},
+                f'spec.{field}{"." if inner else ""}{inner}: got "{value}", must not be {words} '
+                f"with offsets.mode: Preserved: {why}",
             )
-            for field, value, words, why in [
+            for field, inner, value, words, why in [
                 (
                     "delivery",
+                    "mode",
                     "ExactlyOnce",
                     "ExactlyOnce",
                     "the markers of its transactions take offsets; nothing is doubled with "
@@ -108,59 +106,81 @@ def test_what_a_user_set_stays_known() -> None:
                 ),
                 (
                     "mover",
+                    "",
                     "Record",
                     "Record",
                     "records get their offsets from batches, by mover Batch",
                 ),
                 (
                     "onRecordError",
+                    "action",
                     "Skip",
                     "Skip or DeadLetter",
                     "a record that is left out is not preserved",
                 ),
                 (
                     "onDataLoss",
+                    "",
                     "Continue",
                     "Restart or Continue",
                     "both leave the target with other offsets than the source",
                 ),
                 (
                     "startFrom",
+                    "mode",
                     "Latest",
-                    "Latest or Timestamp",
+                    "Latest or Timestamp or Offsets",
                     "copies begin with the first offset that the source has",
                 ),
             ]
         ),
         (
             {
-                "offsets": "Preserved",
+                "offsets": {"mode": "Preserved"},
                 "recordFilter": {"headers": {"exclude": [{"name": "test"}]}},
             },
-            "spec.recordFilter: does not go with offsets: Preserved: a record that is left out is "
-            "not preserved",
+            "spec.recordFilter: does not go with offsets.mode: Preserved: a record that is left "
+            "out is not preserved",
         ),
         (
-            {"holes": "Copies"},
-            'spec.holes: got "Copies", goes with offsets: Preserved only: copies with translated '
+            {"offsets": {"holes": "Copies"}},
+            'spec.offsets.holes: got "Copies", goes with offsets.mode: Preserved only: copies '
+            "with translated "
             "offsets have no holes to fill",
         ),
         (
-            {"offsets": "Preserved", "holes": "Nothing"},
-            'spec.holes: got "Nothing", must be Markers, AbortedFillers or Copies',
+            {"offsets": {"mode": "Preserved", "holes": "Nothing"}},
+            'spec.offsets.holes: got "Nothing", must be Markers, AbortedFillers or Copies',
         ),
         (
-            {"startFrom": "Timestamp"},
-            "spec.startTimestamp: is required with startFrom: Timestamp",
+            {"startFrom": {"mode": "Timestamp"}},
+            "spec.startFrom.timestamp: is required with mode: Timestamp",
         ),
         (
-            {"startTimestamp": "2026-01-31T12:00:00Z"},
-            'spec.startTimestamp: got "2026-01-31T12:00:00Z", goes with startFrom: Timestamp only',
+            {"startFrom": {"timestamp": "2026-01-31T12:00:00Z"}},
+            'spec.startFrom.timestamp: got "2026-01-31T12:00:00Z", goes with mode: Timestamp only',
+        ),
+        (
+            {"startFrom": {"mode": "Offsets"}},
+            "spec.startFrom.offsets: is required with mode: Offsets",
+        ),
+        (
+            {"startFrom": {"offsets": [{"topic": "a", "partition": 0, "offset": 1}]}},
+            "spec.startFrom.offsets: goes with mode: Offsets only",
+        ),
+        (
+            {
+                "startFrom": {
+                    "mode": "Offsets",
+                    "offsets": [{"topic": "a", "partition": 0, "offset": -1}],
+                }
+            },
+            "spec.startFrom.offsets[0].offset: got -1, must be at least 0",
         ),
         *(
             (
-                {"startFrom": "Timestamp", "startTimestamp": wrong},
-                f"spec.startTimestamp: got {shown}, "
+                {"startFrom": {"mode": "Timestamp", "timestamp": wrong}},
+                f"spec.startFrom.timestamp: got {shown}, "
                 "must be a moment in RFC 3339, like 2026-01-31T12:00:00Z",
             )
             for wrong, shown in [
@@ -171,83 +191,88 @@ def test_what_a_user_set_stays_known() -> None:
             ]
         ),
         (
-            {"onRecordError": "DeadLetter"},
-            "spec.deadLetterTopic: is required with onRecordError: DeadLetter",
+            {"onRecordError": {"action": "DeadLetter"}},
+            "spec.onRecordError.deadLetterTopic: is required with action: DeadLetter",
         ),
         (
-            {"deadLetterTopic": "dead"},
-            'spec.deadLetterTopic: got "dead", goes with onRecordError: DeadLetter only',
+            {"onRecordError": {"deadLetterTopic": "dead"}},
+            'spec.onRecordError.deadLetterTopic: got "dead", goes with action: DeadLetter only',
         ),
         (
-            {"onRecordError": "DeadLetter", "deadLetterTopic": "a b"},
-            'spec.deadLetterTopic: got "a b", '
+            {"onRecordError": {"action": "DeadLetter", "deadLetterTopic": "a b"}},
+            'spec.onRecordError.deadLetterTopic: got "a b", '
             "must be a topic's name: letters, digits, '.', '_', '-'",
         ),
         (
-            {"policy": {"type": "a b"}},
-            'spec.policy.type: got "a b", '
+            {"replicationPolicy": {"type": "a b"}},
+            'spec.replicationPolicy.type: got "a b", '
             "must be Default, Identity, RenameMap or a plug-in's name",
         ),
         (
-            {"policy": {"type": "RenameMap"}},
-            "spec.policy.renames: is required with type: RenameMap",
+            {"replicationPolicy": {"type": "RenameMap"}},
+            "spec.replicationPolicy.renames: is required with type: RenameMap",
         ),
         (
-            {"policy": {"renames": {"orders": "sales"}}},
-            "spec.policy.renames: goes with type: RenameMap only",
+            {"replicationPolicy": {"renames": {"orders": "sales"}}},
+            "spec.replicationPolicy.renames: goes with type: RenameMap only",
         ),
         *(
             (
                 {
                     "topics": {"include": ["orders", "users", "heartbeats", "__a"]},
-                    "policy": {"type": "RenameMap", "renames": renames},
-                    "onRecordError": "DeadLetter",
-                    "deadLetterTopic": "dead",
+                    "replicationPolicy": {"type": "RenameMap", "renames": renames},
+                    "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead"},
                 },
                 sentence,
             )
             for renames, sentence in [
                 (
                     {"orders": "users"},
-                    'spec.policy.renames.orders: got "users", must be another name: the source\'s '
+                    'spec.replicationPolicy.renames.orders: got "users", must be another name: '
+                    "the source's "
                     "users is copied, too, and keeps its name; rename it, or exclude it in "
                     "spec.topics",
                 ),
                 (
                     {"order": "sales"},
-                    'spec.policy.renames.order: got "sales", is not copied: spec.topics does not '
+                    'spec.replicationPolicy.renames.order: got "sales", is not copied: '
+                    "spec.topics does not "
                     "match order",
                 ),
                 (
                     {"orders": "dead"},
-                    'spec.policy.renames.orders: got "dead", must be another name: dead is '
-                    "spec.deadLetterTopic",
+                    'spec.replicationPolicy.renames.orders: got "dead", must be another name: '
+                    "dead is "
+                    "spec.onRecordError.deadLetterTopic",
                 ),
                 (
                     {"orders": "east.heartbeats"},
-                    'spec.policy.renames.orders: got "east.heartbeats", must be another name: '
+                    'spec.replicationPolicy.renames.orders: got "east.heartbeats", must be '
+                    "another name: "
                     "east.heartbeats is the copy of the source's heartbeats",
                 ),
                 (
                     {"orders": "sales.internal"},
-                    'spec.policy.renames.orders: got "sales.internal", must be no internal topic: '
+                    'spec.replicationPolicy.renames.orders: got "sales.internal", must be no '
+                    "internal topic: "
                     "these begin with two underscores or a dot, or end in -internal or .internal",
                 ),
                 (
                     {"heartbeats": "beats"},
-                    'spec.policy.renames.heartbeats: got "beats", must not be heartbeats: these '
+                    'spec.replicationPolicy.renames.heartbeats: got "beats", must not be '
+                    "heartbeats: these "
                     "have a name of their own on the target",
                 ),
                 (
                     {"orders": "a b"},
-                    'spec.policy.renames.orders: got "a b", '
+                    'spec.replicationPolicy.renames.orders: got "a b", '
                     "must be a topic's name: letters, digits, '.', '_', '-'",
                 ),
             ]
         ),
         (
-            {"policy": {"separator": "/"}},
-            'spec.policy.separator: got "/", '
+            {"replicationPolicy": {"separator": "/"}},
+            'spec.replicationPolicy.separator: got "/", '
             "must be legal in a topic's name: letters, digits, '.', '_', '-'",
         ),
         (
@@ -299,13 +324,28 @@ def test_conditions_of_other_tools_are_not_read() -> None:
 
 
 def test_rules_between_fields_are_all_said(say: Say) -> None:
-    wrong = flow(target=WEST | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
+    wrong = flow(
+        target=WEST | {"alias": "east"},
+        offsets={"mode": "Preserved"},
+        startFrom={"mode": "Latest"},
+        onDataLoss="Continue",
+    )
     assert len(say(wrong)) == 3
+
+
+def test_a_partition_has_one_start_offset(say: Say) -> None:
+    twice = [{"topic": "a", "partition": 3, "offset": offset} for offset in (1, 2)]
+    sentences = say(flow(startFrom={"mode": "Offsets", "offsets": twice}))
+    assert [sentence.partition(" ")[2] for sentence in sentences] == [
+        f"spec.startFrom.offsets[{index}]: must list partition a-3 only once" for index in (0, 1)
+    ]
 
 
 def test_two_topics_that_would_be_one_are_both_named() -> None:
     renames = {"orders": "sales", "users": "sales"}
-    document = flow(topics={"include": [".*"]}, policy={"type": "RenameMap", "renames": renames})
+    document = flow(
+        topics={"include": [".*"]}, replicationPolicy={"type": "RenameMap", "renames": renames}
+    )
     with pytest.raises(ValidationError) as wrong:
         ReplicationFlow.model_validate(document)
     assert [(one["loc"][-1], one["msg"]) for one in wrong.value.errors()] == [
@@ -315,5 +355,7 @@ def test_two_topics_that_would_be_one_are_both_named() -> None:
 
 def test_topics_may_exchange_their_names() -> None:
     renames = {"orders": "users", "users": "orders"}
-    document = flow(topics={"include": [".*"]}, policy={"type": "RenameMap", "renames": renames})
-    assert ReplicationFlow.model_validate(document).spec.policy.renames == renames
+    document = flow(
+        topics={"include": [".*"]}, replicationPolicy={"type": "RenameMap", "renames": renames}
+    )
+    assert ReplicationFlow.model_validate(document).spec.replication_policy.renames == renames

@@ -9,7 +9,7 @@ from support.manifests import Say
 from headrace.api import load
 from headrace.errors import InvalidSpec
 
-HEAD = "apiVersion: headrace.dev/v1alpha1\nkind: ReplicationFlow\nmetadata: {name: orders}\n"
+HEAD = "apiVersion: headrace.dev/v1beta1\nkind: ReplicationFlow\nmetadata: {name: orders}\n"
 CLUSTERS = """\
 spec:
   source: {alias: east, bootstrapServers: east:9092}
@@ -45,10 +45,10 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
             '1: kind: got "ReplicationTask", is written by headrace itself; here it must be '
             "ReplicationFlow, MirrorTest or Secret",
         ),
-        ("\nkind: MirrorTest", "2: apiVersion: must be headrace.dev/v1alpha1"),
+        ("\nkind: MirrorTest", "2: apiVersion: must be headrace.dev/v1beta1"),
         (
-            FLOW.replace("v1alpha1", "v1"),
-            '1: apiVersion: got "headrace.dev/v1", must be headrace.dev/v1alpha1',
+            FLOW.replace("v1beta1", "v1"),
+            '1: apiVersion: got "headrace.dev/v1", must be headrace.dev/v1beta1',
         ),
         (SECRET.replace(": v1", ": v2"), '1: apiVersion: got "v2", must be v1'),
         (FLOW.replace("{name: orders}", "{}"), "3: metadata.name: is required"),
@@ -74,16 +74,18 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
             "8: spec.standbys: unknown field; did you mean spec.tasks.standbys?",
         ),
         (
-            FLOW + "  sync: false",
-            "8: spec.sync: unknown field; did you mean spec.topicConfigs.sync or spec.acls.sync?",
+            FLOW + "  intervalSeconds: 9",
+            "8: spec.intervalSeconds: unknown field; did you mean "
+            "spec.topicConfigs.intervalSeconds or spec.acls.intervalSeconds or "
+            "spec.checkpoints.intervalSeconds or spec.heartbeats.intervalSeconds?",
         ),
         (
             FLOW + "  acls: {delete: true}",
-            "8: spec.acls.delete: unknown field; known here: sync, intervalSeconds",
+            "8: spec.acls.delete: unknown field; known here: enabled, intervalSeconds",
         ),
         (
             FLOW + "  acls: {delete: }",
-            "8: spec.acls.delete: unknown field; known here: sync, intervalSeconds",
+            "8: spec.acls.delete: unknown field; known here: enabled, intervalSeconds",
         ),
         (FLOW + "  tasks: {max: 0}", "8: spec.tasks.max: got 0, must be at least 1"),
         (FLOW + "  tasks: {max: 1.5}", "8: spec.tasks.max: got 1.5, must be a whole number"),
@@ -98,7 +100,7 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
             FLOW + "  tasks: {movementBudget: some}",
             '8: spec.tasks.movementBudget: got "some", must be a number',
         ),
-        (FLOW + "  acls: {sync: 1}", "8: spec.acls.sync: got 1, must be true or false"),
+        (FLOW + "  acls: {enabled: 1}", "8: spec.acls.enabled: got 1, must be true or false"),
         (
             FLOW + "  groups: {include: {a: b}}",
             "8: spec.groups.include: got a mapping, must be a list",
@@ -113,18 +115,19 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
             "(in quotes, where it looks like something else)",
         ),
         (
-            FLOW + "  delivery: ExactlyOne",
-            '8: spec.delivery: got "ExactlyOne", must be AtLeastOnce or ExactlyOnce; '
+            FLOW + "  delivery: {mode: ExactlyOne}",
+            '8: spec.delivery.mode: got "ExactlyOne", must be AtLeastOnce or ExactlyOnce; '
             "did you mean ExactlyOnce?",
         ),
         (FLOW + "  mover: 7", "8: spec.mover: got 7, must be Auto, Batch or Record"),
         (
-            FLOW + "  policy: {separator: ''}",
-            '8: spec.policy.separator: got "", must not be empty',
+            FLOW + "  replicationPolicy: {separator: ''}",
+            '8: spec.replicationPolicy.separator: got "", must not be empty',
         ),
         (
-            FLOW + f"  policy: {{separator: {'.' * 17}}}",
-            f'8: spec.policy.separator: got "{"." * 17}", must have at most 16 characters',
+            FLOW + f"  replicationPolicy: {{separator: {'.' * 17}}}",
+            f'8: spec.replicationPolicy.separator: got "{"." * 17}", must have at most 16 '
+            "characters",
         ),
         (
             FLOW.replace("[orders]", "[" + "a, " * 1000 + "b]"),

@@ -63,7 +63,7 @@ def test_the_sentence(say: Say, content: dict[str, object], sentence: str) -> No
 def test_a_password_in_a_wrong_place_is_not_repeated(say: Say, cluster: dict[str, object]) -> None:
     source = {"alias": "east", "bootstrapServers": "a:1"} | cluster
     document = {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": "a"},
         "spec": {"source": source, "target": {"alias": "west", "bootstrapServers": "b:1"}},

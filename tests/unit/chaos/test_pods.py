@@ -34,7 +34,7 @@ def pod(name: str, *, leaving: bool = False, ready: bool = True, **status: Any) 
 
 def unit(name: str, type: str, driver: str, epoch: int = 1) -> Json:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationTask",
         "metadata": {"name": name, "namespace": "shop"},
         "spec": {"flowName": "orders", "type": type, "driverName": driver},
@@ -56,7 +56,7 @@ class Api:
             "task-2": unit("task-2", "SourceTask", "b"),
         }
         self.flow: Json = {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "ReplicationFlow",
             "metadata": {"name": "orders", "namespace": "shop", "generation": 3},
             "spec": {

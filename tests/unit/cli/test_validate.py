@@ -14,7 +14,7 @@ from headrace.errors import InvalidSpec
 from headrace.standalone.manifest_files import ManifestFiles
 
 FLOW = """\
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {name: orders}
 spec:
@@ -44,17 +44,20 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "spec",
     [
-        {"delivery": "ExactlyOnce", "mover": "Batch", "commitIntervalMs": 100},
-        {"delivery": "ExactlyOnce", "mover": "Record"},
-        {"delivery": "ExactlyOnce", "recordFilter": {"headers": {"include": [{"name": "a"}]}}},
-        {"policy": {"type": "Identity"}, "batchVerification": "Full"},
-        {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
+        {"delivery": {"mode": "ExactlyOnce", "commitIntervalMs": 100}, "mover": "Batch"},
+        {"delivery": {"mode": "ExactlyOnce"}, "mover": "Record"},
+        {
+            "delivery": {"mode": "ExactlyOnce"},
+            "recordFilter": {"headers": {"include": [{"name": "a"}]}},
+        },
+        {"replicationPolicy": {"type": "Identity"}, "batchVerification": "Full"},
+        {"startFrom": {"mode": "Timestamp", "timestamp": "2026-01-31T12:00:00Z"}},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
         {"discovery": {"topicsSeconds": 1, "groupsSeconds": 1}},
         {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
-        {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
-        {"acls": {"sync": True, "intervalSeconds": 5}},
+        {"topicConfigs": {"enabled": True, "intervalSeconds": 5, "exclude": ["a"]}},
+        {"acls": {"enabled": True, "intervalSeconds": 5}},
         {
             "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": True},
             "groups": {"include": ["a"]},
@@ -80,7 +83,7 @@ def test_what_a_flow_may_ask_for(spec: dict[str, object], tmp_path: Path) -> Non
 
 TEST = """\
 ---
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: MirrorTest
 metadata: {name: test}
 spec:
@@ -94,7 +97,10 @@ BAD = {
     "of no kind": (FLOW.replace("ReplicationFlow", "Flow"), ':2: kind: got "Flow", '),
     "a number": (FLOW + "  tasks: {max: 0}\n", ":8: spec.tasks.max: got 0, must be at least 1"),
     "unknown field": (FLOW + "  topic: orders\n", ":8: spec.topic: unknown field; did you mean "),
-    "a rule between fields": (FLOW + "  startFrom: Timestamp\n", ":4: spec.startTimestamp: "),
+    "a rule between fields": (
+        FLOW + "  startFrom: {mode: Timestamp}\n",
+        ":4: spec.startFrom.timestamp: ",
+    ),
     "one cluster": (FLOW.replace("west", "east"), ":6: spec.target"),
     "twice": (f"{FLOW}---\n{FLOW}", ':11: metadata.name: got "orders", is the name of another '),
     "tokens of nobody": (
@@ -132,7 +138,7 @@ def test_run_refuses_what_validate_refuses_with_the_same_line(
 @given(
     st.dictionaries(
         st.sampled_from(["delivery", "mover", "state", "startFrom", "onDataLoss", "tasks"]),
-        st.sampled_from(["ExactlyOnce", "Batch", "Paused", "Latest", "Fail", 3, {"max": 2}]),
+        st.sampled_from(["Batch", "Paused", "Fail", 3, "{mode: Latest}", "{max: 2}"]),
     )
 )
 @settings(max_examples=50, deadline=None)
@@ -157,14 +163,14 @@ def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
 def keeping_names(name: str, source: str, target: str, include: str) -> str:
     return f"""\
 ---
-apiVersion: headrace.dev/v1alpha1
+apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {{name: {name}}}
 spec:
   source: {{alias: {source}, bootstrapServers: "{source}:9092"}}
   target: {{alias: {target}, bootstrapServers: "{target}:9092"}}
   topics: {{include: ["{include}"]}}
-  policy:
+  replicationPolicy:
     type: Identity
 """
 
@@ -186,9 +192,11 @@ def test_records_that_would_go_round_are_refused(
     file.write_text(there + back)
     assert main(["validate", str(file)]) == Exit.USAGE
     assert capsys.readouterr().out == (
-        f"{file}:11: spec.policy.renames: records of orders would go round: this flow copies it as "
+        f"{file}:11: spec.replicationPolicy.renames: records of orders would go round: this "
+        "flow copies it as "
         "sales, flow back copies that back as orders, which this flow copies again; exclude one of "
-        f"them in spec.topics of its flow, {STOP_ONE}{file}:22: spec.policy.renames: records of "
+        f"them in spec.topics of its flow, {STOP_ONE}{file}:22: spec.replicationPolicy.renames: "
+        "records of "
         "sales would go round: this flow copies it as orders, flow there copies that back as "
         "sales, which this flow copies again; exclude one of them in spec.topics of its flow, "
         f"{STOP_ONE}"
@@ -214,7 +222,8 @@ def test_a_flow_back_beside_the_one_that_still_runs_is_refused(
     file.write_text(f"{there}  {more}\n{back}")
     assert main(["validate", str(file)]) == (Exit.USAGE if refused else Exit.OK)
     sentence = (
-        f"{file}:10: spec.policy.type: records of orders-.* would go round: this flow copies it as "
+        f"{file}:10: spec.replicationPolicy.type: records of orders-.* would go round: this "
+        "flow copies it as "
         "orders-.*, flow there-back copies that back as orders-.*, which this flow copies again"
     )
     assert (sentence in capsys.readouterr().out) is refused
@@ -224,7 +233,7 @@ def test_a_policy_that_is_not_known_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "flow.yaml"
-    file.write_text(FLOW + "  policy: {type: mine}\n")
+    file.write_text(FLOW + "  replicationPolicy: {type: mine}\n")
     assert main(["validate", str(file)]) == Exit.USAGE
-    sentence = f"{file}:8: spec.policy.type: there is no policy mine; known here are Default, Ident"
+    sentence = f"{file}:8: spec.replicationPolicy.type: there is no policy mine; known here "
     assert capsys.readouterr().out.startswith(sentence)

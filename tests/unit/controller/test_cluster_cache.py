@@ -100,7 +100,7 @@ async def relist_flows(seen: Seen, *flows: Object) -> None:
 
 def flow(uid: str = "1", name: str = "orders", version: int = 1) -> Object:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {
             "name": name,
@@ -128,7 +128,7 @@ def unit(
     writes: str = "",
 ) -> Object:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationTask",
         "metadata": {
             "name": name or TaskId(of, "SourceTask", index).name,
@@ -160,7 +160,7 @@ def test_an_answer_that_comes_late_does_not_replace_what_a_watch_told_since() ->
 def test_labels_that_somebody_took_off_are_not_left_to_a_later_reconcile() -> None:
     units, as_it_was = UnitCache(), unit(0)
     units.put(as_it_was)
-    assert units.put(as_it_was | {"status": {"lagRecords": 7}}).of_figures_only
+    assert units.put(as_it_was | {"status": {"lag": {"records": 7}}}).of_figures_only
     bare = as_it_was | {"metadata": as_it_was["metadata"] | {"labels": {}}}
     assert not units.put(bare).of_figures_only
 

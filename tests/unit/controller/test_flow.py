@@ -224,7 +224,7 @@ def test_units_of_a_flow_whose_records_would_go_round_wait_for_the_end_of_the_ot
             "source": {"alias": "west", "bootstrapServers": "w.internal:9092"},
             "target": {"alias": "east", "bootstrapServers": "e.internal:9092"},
             "topics": {"include": ["east.*"]},
-            "policy": {"type": "Identity"},
+            "replicationPolicy": {"type": "Identity"},
         },
     )
 
@@ -345,14 +345,14 @@ def test_a_value_of_a_newer_version_is_refused_until_it_is_taken_out() -> None:
         before = {"type": "Ready", "status": "True", "reason": "OfAnotherVersion", "message": "x"}
         flow["status"] = {"conditions": [before]}
         async with operated(server) as it:
-            edit(it, delivery="AtMostOnce", drivers={"replicas": 2, "leaseSeconds": 600})
+            edit(it, delivery={"mode": "AtMostOnce"}, drivers={"replicas": 2, "leaseSeconds": 600})
             assert await it.reconcile() is None
             reason, message = it.ready
             assert reason == "InvalidSpec"
-            assert "spec.delivery: Input should be 'AtLeastOnce' or 'ExactlyOnce'" in message
+            assert "spec.delivery.mode: Input should be 'AtLeastOnce' or 'ExactlyOnce'" in message
             assert "if a newer version has it, its definition (CRD) and this program" in message
             assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 1
-            edit(it, delivery="ExactlyOnce")
+            edit(it, delivery={"mode": "ExactlyOnce"})
             assert await it.reconcile() is None
             assert it.ready[0] != "InvalidSpec"
             assert server.objects[DEPLOYMENT, "orders-driver"]["spec"]["replicas"] == 2

@@ -50,7 +50,7 @@ class Cache:
                         "bootstrapServers": f"{name[1]}-{target}:1",
                     },
                     "topics": {"include": [".*"]},
-                    "policy": {"type": "Identity"},
+                    "replicationPolicy": {"type": "Identity"},
                     **spec,
                 },
             }
@@ -119,7 +119,7 @@ def test_the_later_one_is_refused_and_told_of_the_other() -> None:
 def test_names_that_differ_are_no_loop() -> None:
     cache = Cache()
     for name in (THERE, BACK):
-        cache.put(name, "orders", policy={"type": "Default"})
+        cache.put(name, "orders", replicationPolicy={"type": "Default"})
     assert cache.refused() == []
 
 

@@ -94,7 +94,7 @@ def a_test(**spec: Any) -> Object:
         "target": {"alias": "west", "bootstrapServers": "w:1"},
     }
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {
             "name": "nightly",
@@ -247,7 +247,7 @@ def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
 
 
 FLOW_OF_A_TEST = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "ReplicationFlow",
     "metadata": {"name": "orders", "namespace": "kafka"},
     "spec": a_test()["spec"] | {"topics": {"include": [".*"]}},

@@ -9,6 +9,7 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Lag,
     LossAction,
     LossCause,
     LostOffsets,
@@ -99,8 +100,7 @@ def test_a_checkpoint_task_has_what_its_groups_would_read_again() -> None:
 def test_a_task_that_copies_says_how_far_it_is() -> None:
     found = scrape(
         source_task(
-            lag_records=70,
-            lag_seconds=5,
+            lag=Lag(records=70, seconds=5),
             partitions=(TopicPartitions(topic="a", partitions="0-3"),),
         )
     )
@@ -218,7 +218,7 @@ def test_a_driver_without_units_says_nothing_of_any() -> None:
 
 def test_every_metric_that_is_described_is_served() -> None:
     found = scrape(
-        source_task(lag_records=0, lag_seconds=0, losses=(loss(0, 1),)),
+        source_task(lag=Lag(records=0, seconds=0), losses=(loss(0, 1),)),
         heartbeat(west=1.0),
         checkpoint_task(),
     )

@@ -9,7 +9,7 @@ from headrace.driver.pod import Pod, PodDriver
 from headrace.k8s import Client
 
 FLOW: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
+    "apiVersion": "headrace.dev/v1beta1",
     "kind": "ReplicationFlow",
     "metadata": {"name": "orders", "namespace": "shop", "uid": "u", "generation": 1},
     "spec": {

@@ -40,7 +40,7 @@ def test_a_source_task() -> None:
     ]
     task = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 4, "west-id", 8).build(3, held)
     assert task == {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationTask",
         "metadata": {
             "name": "orders-source-task-3",
@@ -54,7 +54,7 @@ def test_a_source_task() -> None:
             "annotations": {"headrace.dev/target-topics": "east.a\neast.b"},
             "ownerReferences": [
                 {
-                    "apiVersion": "headrace.dev/v1alpha1",
+                    "apiVersion": "headrace.dev/v1beta1",
                     "kind": "ReplicationFlow",
                     "name": "orders",
                     "uid": "u-1",

@@ -18,7 +18,7 @@ INVALID = VALID | {"pausedPartitions": [{"topic": "orders", "partitions": "3-0"}
 def flow(spec: Object, generation: int, uid: str = "1", status: Object | None = None) -> Object:
     metadata = {"name": "orders", "namespace": "shop", "uid": uid, "generation": generation}
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": metadata,
         "spec": spec,

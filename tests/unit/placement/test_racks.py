@@ -40,7 +40,7 @@ CONNECTOR = unit(
 TASKS = [unit(TaskType.SOURCE_TASK, index) for index in range(4)]
 FLOW = ReplicationFlow.model_validate(
     {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": "f"},
         "spec": {

@@ -42,7 +42,7 @@ def scheduler() -> Iterator[Placer]:
 def flow(name: str = "orders", **tasks: object) -> ReplicationFlow:
     return ReplicationFlow.model_validate(
         {
-            "apiVersion": "headrace.dev/v1alpha1",
+            "apiVersion": "headrace.dev/v1beta1",
             "kind": "ReplicationFlow",
             "metadata": {"name": name},
             "spec": {

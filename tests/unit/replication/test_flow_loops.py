@@ -27,7 +27,7 @@ def flow(source: str, target: str, *include: str, **more: Any) -> ReplicationFlo
                 "source": {"alias": source, "bootstrapServers": f"{source}:9092"},
                 "target": {"alias": target, "bootstrapServers": f"{target}:9092"},
                 "topics": {"include": include, "exclude": exclude},
-                "policy": {"type": "Identity"},
+                "replicationPolicy": {"type": "Identity"},
                 **more,
             },
         }
@@ -42,7 +42,7 @@ def back(*include: str, **more: Any) -> ReplicationFlow:
     return flow("west", "east", *include, **more)
 
 
-DEFAULT = {"policy": {"type": "Default"}}
+DEFAULT = {"replicationPolicy": {"type": "Default"}}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,10 @@ def test_topics_decide_where_patterns_do_not() -> None:
 def test_the_loop_is_told_from_the_side_of_each_flow() -> None:
     renamed = {"type": "RenameMap", "renames": {"bills": "invoices"}}
     again = {"type": "RenameMap", "renames": {"invoices": "bills"}}
-    one, other = there("bills", policy=renamed), back("invoices", policy=again)
+    one, other = (
+        there("bills", replicationPolicy=renamed),
+        back("invoices", replicationPolicy=again),
+    )
     assert loop_of_topics(one, EAST_WEST, other, NOTHING) == Loop("bills", "invoices", "bills")
     assert loop_of_topics(other, NOTHING, one, EAST_WEST) == Loop("invoices", "bills", "invoices")
 
@@ -105,7 +108,7 @@ def test_clusters_are_known_by_their_ids_and_by_addresses_only_before() -> None:
 
 def test_what_a_plug_in_names_or_a_filter_leaves_out_is_not_decided() -> None:
     filtered = back("orders-eu", recordFilter={"headers": {"include": [{"name": "a"}]}})
-    named = back("orders-eu", policy={"type": "mine"})
+    named = back("orders-eu", replicationPolicy={"type": "mine"})
     assert [may_loop(one) for one in (back("a"), filtered, named)] == [True, False, False]
     for one in (filtered, named):
         assert loop_of_topics(there("orders-eu"), EAST_WEST, one, NOTHING) is None

@@ -18,7 +18,7 @@ from headrace.standalone.verbs import answer
 
 def flow(name: str = "f", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {
@@ -95,7 +95,9 @@ def test_what_changed_is_applied_and_nothing_else(scene: Scene) -> None:
     assert (scene.rolled, scene.scaled, scene.reload.notices()) == ([], [], [])
 
 
-@pytest.mark.parametrize("changed", [{"policy": {"type": "Identity"}}, {"mover": "Batch"}])
+@pytest.mark.parametrize(
+    "changed", [{"replicationPolicy": {"type": "Identity"}}, {"mover": "Batch"}]
+)
 def test_clusters_policy_and_mover_are_for_new_drivers(
     scene: Scene, changed: dict[str, Any]
 ) -> None:

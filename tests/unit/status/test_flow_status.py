@@ -10,6 +10,7 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Lag,
     ObjectMeta,
     Reason,
     ReplicationFlow,
@@ -73,8 +74,8 @@ def readiness(*tasks: ReplicationTask, alive: int = 2) -> tuple[str, str, str]:
 def test_numbers_are_sums_over_the_source_tasks() -> None:
     tasks = [
         CONNECTOR,
-        unit(TaskType.SOURCE_TASK, lag_records=10, lag_seconds=2, bytes_per_second=100),
-        unit(TaskType.SOURCE_TASK, index=1, lag_records=5, lag_seconds=7, bytes_per_second=50),
+        unit(TaskType.SOURCE_TASK, lag=Lag(records=10, seconds=2), bytes_per_second=100),
+        unit(TaskType.SOURCE_TASK, index=1, lag=Lag(records=5, seconds=7), bytes_per_second=50),
     ]
     status = flow_status(facts(*tasks))
     assert status.lag is not None

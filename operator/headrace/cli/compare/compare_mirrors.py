@@ -158,7 +158,7 @@ def _test(
 ) -> dict[str, Any]:
     source, target = sandbox.clusters
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {

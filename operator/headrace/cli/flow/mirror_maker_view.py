@@ -31,7 +31,7 @@ def import_document(context: FlowContext, plan: Import, *, done: bool, syncs: in
         "offsetSyncs": syncs,
         "notOfFlow": list(plan.not_of_flow),
         "notOfMirrorMaker": list(plan.not_of_mirror_maker),
-        "startFrom": str(context.spec.start_from),
+        "startFrom": str(context.spec.start_from.mode),
     }
 
 

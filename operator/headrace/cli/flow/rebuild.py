@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Delete the copy of TOPIC, and let FLOW create it again with the offsets of the source.
 
-    The command is for flows with offsets: Preserved that have a stopped partition. Without
+    The command is for flows with offsets.mode: Preserved that have a stopped partition. Without
     PARTITIONS, or with all of them, the topic is deleted on the target. Single partitions, like
     orders/0-3,7, can be rebuilt only if the source begins behind the end of their copies.
 

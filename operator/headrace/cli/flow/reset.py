@@ -11,7 +11,7 @@ from headrace.api import (
     FlowState,
     Pauses,
     ReplicationFlow,
-    StartFrom,
+    StartMode,
     TopicPartition,
     TopicPartitions,
     partitions_text,
@@ -25,8 +25,10 @@ from headrace.connect.takeover.reset_preview import Preview, preview_reset
 Answer = dict[str, Any]
 
 _WHAT_IS_COPIED = {
-    StartFrom.EARLIEST: "all records that are on the source are copied again",
-    StartFrom.LATEST: "records since spec.startTimestamp, or since the flow was made, are copied",
+    StartMode.EARLIEST: "all records that are on the source are copied again",
+    StartMode.LATEST: "records since the flow was made are copied",
+    StartMode.TIMESTAMP: "records since spec.startFrom.timestamp are copied again",
+    StartMode.OFFSETS: "records from spec.startFrom.offsets on are copied again",
 }
 
 
@@ -59,8 +61,9 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
         return
     spec = found.spec
     click.echo(
-        f"{partitions_text(meant)} of {flow}: reset. By spec.startFrom: {spec.start_from} "
-        f"{_WHAT_IS_COPIED[spec.start_from]}; what the target has of them stays there, and is "
+        f"{partitions_text(meant)} of {flow}: reset. By spec.startFrom.mode: "
+        f"{spec.start_from.mode} "
+        f"{_WHAT_IS_COPIED[spec.start_from.mode]}; what the target has of them stays there, and is "
         "there twice then."
     )
     say_what_rests(found, meant)
@@ -87,6 +90,7 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
     unfolded().print(table)
     repeated = sum(found.repeated for found in previews.values())
     click.echo(
-        f"By spec.startFrom: {flow.spec.start_from} {repeated} offsets would be copied again (at "
-        "most so many records), from those that are on the source now. Nothing was changed."
+        f"By spec.startFrom.mode: {flow.spec.start_from.mode} {repeated} offsets would be "
+        "copied again "
+        "(at most so many records), from those that are on the source now. Nothing was changed."
     )

@@ -7,7 +7,7 @@ import click
 import yaml
 
 from headrace.api import ReplicationFlow
-from headrace.api.offsets import Offsets
+from headrace.api.offsets import OffsetsMode
 from headrace.cli.flow.failover_view import sentence
 from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flow.flows import Flows, of_flows
@@ -28,7 +28,6 @@ from headrace.kafka import Position
 from headrace.replication import Applied
 
 _SUFFIX = "-back"
-_STARTS = ("startFrom", "startTimestamp")
 _LEFT = {
     Applied.FOREIGN: "consumers of the old source have committed",
     Applied.LATER: "the group is further there already",
@@ -63,7 +62,7 @@ def command(
     with open_flow(flows, flow, file, secrets) as there:
         reverse = reversed_flow(there.flow)
         found = survey_target(there)
-        if there.spec.policy.type == "Default":
+        if there.spec.replication_policy.type == "Default":
             _return_groups(there, found, dry_run=dry_run)
             click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
             return
@@ -136,16 +135,18 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
 
 def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     """With its clusters exchanged; ``InvalidSpec`` where copies have other names."""
-    if flow.spec.policy.type not in ("Identity", "Default"):
+    if flow.spec.replication_policy.type not in ("Identity", "Default"):
         raise InvalidSpec(
-            "the flow back is made with spec.policy.type: Identity or Default only, and "
-            f"{flow.metadata.name} has {flow.spec.policy.type}: write a flow of your own in the "
-            "other direction, whose topics are no copies"
+            "the flow back is made with spec.replicationPolicy.type: Identity or Default only, and "
+            f"{flow.metadata.name} has {flow.spec.replication_policy.type}: write a flow of "
+            "your own in the other direction, whose topics are no copies"
         )
-    if flow.spec.offsets is Offsets.PRESERVED:
+    if flow.spec.offsets.mode is OffsetsMode.PRESERVED:
         raise InvalidSpec(
-            f"{flow.metadata.name} has offsets: Preserved, which headrace flow reverse does not "
-            "support: write a flow in the other direction with offsets: Preserved. It compares all "
+            f"{flow.metadata.name} has offsets.mode: Preserved, which headrace flow reverse "
+            "does not "
+            "support: write a flow in the other direction with offsets.mode: Preserved. It "
+            "compares all "
             "that the old source holds, goes on where that is equal, and refuses a partition that "
             "has records which were never copied, with the first offset"
         )
@@ -154,7 +155,10 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     spec = flow.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     spec |= {"source": spec["target"], "target": spec["source"]}
     spec["source"].pop("replicationFactor", None)
-    for field in ("state", *(_STARTS if flow.spec.policy.type == "Default" else ())):
+    for field in (
+        "state",
+        *(["startFrom"] if flow.spec.replication_policy.type == "Default" else []),
+    ):
         spec.pop(field, None)
     metadata = {"name": name}
     if flow.metadata.namespace:

@@ -43,7 +43,7 @@ def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
     if source.name == target.name:
         raise InvalidSpec("a flow needs two clusters, and this sandbox has one")
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {

@@ -167,7 +167,7 @@ def _task_lines(flows: Sequence[FlowView], width: int, room: int) -> list[Text]:
     rows = [(flow.name, task) for flow in flows for task in flow.tasks]
     shown = sorted(
         (row for row in rows if not _idles(row[1])),
-        key=lambda row: (_rank(row[1]), -(row[1].status.lag_records or 0)),
+        key=lambda row: (_rank(row[1]), -_lag_records(row[1])),
     )
     idle = len(rows) - len(shown)
     if room < 3 or not rows:
@@ -196,7 +196,7 @@ def _task_line(task: ReplicationTask, name: str, first: int) -> Text:
         f"{set_cell_size(name, first)}  ",
         (f"{phase:<{state}}", _COLOURS.get(phase, "")),
         f"  {set_cell_size(status.driver_name or '-', driver)}  ",
-        f"{f'{status.lag_records or 0:,}' if copies else '':>{lag}}  ",
+        f"{f'{_lag_records(task):,}' if copies else '':>{lag}}  ",
         f"{rate(status.bytes_per_second) if copies else '':>{speed}}  ",
         (error, "red"),
     )
@@ -209,10 +209,15 @@ def _short_name(task: ReplicationTask, flow: str) -> str:
     return f"{flow} {name}" if flow else name
 
 
+def _lag_records(task: ReplicationTask) -> int:
+    """Return the lag of a task, 0 where none is known."""
+    return task.status.lag.records if task.status.lag else 0
+
+
 def _idles(task: ReplicationTask) -> bool:
     """It runs, without an error, and has nothing to do."""
     status = task.status
-    moves = status.lag_records or status.bytes_per_second
+    moves = _lag_records(task) or status.bytes_per_second
     return status.phase is TaskPhase.RUNNING and status.last_error is None and not moves
 
 

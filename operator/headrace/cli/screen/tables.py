@@ -60,7 +60,8 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
             unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
             *([", ".join(unit["standbys"])] if standbys else []),
             *([unit["type"], unit["assignedTo"], rate] if wide else []),
-            *(str(unit.get(field, "")) for field in ("lagRecords", "lagSeconds", "restarts")),
+            *(str(unit.get("lag", {}).get(field, "")) for field in ("records", "seconds")),
+            str(unit.get("restarts", "")),
             " ".join(unit.get("lastError", {}).get("message", "").split()),
         )
     _print(table, wide=wide)

@@ -1,5 +1,7 @@
-"""The offset syncs of a flow, read from their topic and folded; with ``offsets: Preserved`` there
-are none."""
+"""The offset syncs of a flow, read from their topic and folded.
+
+A flow with ``offsets.mode: Preserved`` has no offset syncs.
+"""
 
 from headrace.api.flow import Location
 from headrace.connect.runtime.context import FlowContext

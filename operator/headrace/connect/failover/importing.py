@@ -51,8 +51,9 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
     the flow has copied before it, and what it has stored gives way to later positions."""
     if context.preserved:
         raise InvalidSpec(
-            f"flow {context.name} has offsets: Preserved, and what MirrorMaker 2 has copied has "
-            "other offsets than its source: import with a flow that has offsets: Translated"
+            f"flow {context.name} has offsets.mode: Preserved, and what MirrorMaker 2 has "
+            "copied has "
+            "other offsets than its source: import with a flow that has offsets.mode: Translated"
         )
     positions = mirror.positions()
     counts = context.source.topics()
@@ -153,8 +154,8 @@ def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
         topic = absent[0]
         raise InvalidSpec(
             f"MirrorMaker 2 has copied {topic}, and {context.target.name} has no topic "
-            f"{copies[topic]}: spec.policy must name copies as MirrorMaker 2 does; if the copy was "
-            "deleted, exclude the topic"
+            f"{copies[topic]}: spec.replicationPolicy must name copies as MirrorMaker 2 does; "
+            "if the copy was deleted, exclude the topic"
         )
     for topic, count in sorted(counts.items()):
         here = there[copies[topic]].partitions
@@ -179,7 +180,7 @@ def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, Taken]) -
     """MirrorMaker 2's pairs of offsets, for groups that are behind: where the flow has them on the
     target and MirrorMaker 2 on the source. Else both have the same topic."""
     spec = context.spec
-    topic = offset_syncs_topic(spec.target.alias, spec.policy.separator)
+    topic = offset_syncs_topic(spec.target.alias, spec.replication_policy.separator)
     if (
         not spec.checkpoints.enabled
         or spec.offset_syncs.location is not Location.TARGET

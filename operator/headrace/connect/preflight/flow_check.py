@@ -62,7 +62,7 @@ def _version(context: FlowContext, side: Location, admin: RightsAdmin) -> Findin
         outcome = Outcome.MISSING if needed else Outcome.WARNING
         instead = "mover Record may do"
         if context.exactly_once:
-            instead += ", with delivery: AtLeastOnce"
+            instead += ", with delivery.mode: AtLeastOnce"
         return Finding(side, "cluster", "version", outcome, f"{error}; {instead}")
     return Finding(side, "cluster", "version", Outcome.OK)
 

@@ -12,7 +12,8 @@ from headrace.kafka import Position
 
 _FOREIGN = (
     "holds records that this flow has no progress of, of somebody else or of another tool: the "
-    "source's are appended behind them; give the copy another name (spec.policy), or delete it"
+    "source's are appended behind them; give the copy another name (spec.replicationPolicy), or "
+    "delete it"
 )
 
 

@@ -53,7 +53,7 @@ def needed_rights(
     yield from _for_heartbeats(context)
     if context.spec.topic_deletion.mode is not TopicDeletionMode.DISABLED:
         yield from _to_delete(context, tuple(sorted(topics)))
-    if context.spec.acls.sync:
+    if context.spec.acls.enabled:
         yield from _to_keep_acls(context)
     if context.spec.checkpoints.enabled:
         yield from _for_checkpoints(context, tuple(sorted(groups)))
@@ -77,10 +77,10 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
     progress = (context.progress.topic,)
     for operation in _KEEP:
         yield _Side(Location.TARGET).need(progress, operation, "keep the flow's progress")
-    if spec.dead_letter_topic:
+    if dead_letters := spec.on_record_error.dead_letter_topic:
         for operation in _MAKE:
             purpose = "write the records that the target refuses"
-            yield _Side(Location.TARGET).need((spec.dead_letter_topic,), operation, purpose)
+            yield _Side(Location.TARGET).need((dead_letters,), operation, purpose)
     if context.preserved:
         purpose = "begin copies where their sources begin"
         yield target.need(there, Operation.DELETE, purpose)
@@ -105,7 +105,7 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
 
 
 def _to_keep_settings(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
-    sync, target = context.spec.topic_configs.sync, _Side(Location.TARGET, _prefix(context))
+    sync, target = context.spec.topic_configs.enabled, _Side(Location.TARGET, _prefix(context))
     purpose = "keep the settings of copies like their sources'"
     read = purpose if sync else "notice deletions at risk, and settings that differ"
     own = _Side(Location.SOURCE)
@@ -180,6 +180,6 @@ class _Side:
 
 
 def _prefix(context: FlowContext) -> str:
-    policy = context.spec.policy
+    policy = context.spec.replication_policy
     named = policy.type == "Default"
     return f"{context.spec.source.alias}{policy.separator}" if named else ""

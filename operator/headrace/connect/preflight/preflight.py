@@ -23,7 +23,7 @@ def check_client(cluster: ClusterSpec) -> None:
 
 def check_policy(flow: ReplicationFlow) -> None:
     """Raise ``InvalidSpec`` when the policy is not known here, or cannot be made."""
-    policy_for(flow.spec.policy, flow.spec.source.alias)
+    policy_for(flow.spec.replication_policy, flow.spec.source.alias)
 
 
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
@@ -32,5 +32,9 @@ def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, F
     running = (flow for flow in flows if flow.spec.state is not FlowState.STOPPED)
     for there, back in permutations(filter(may_loop, running), 2):
         if share_addresses(there, back) and (loop := loop_of_patterns(there, back)):
-            field = ("spec", "policy", "renames" if there.spec.policy.renames else "type")
+            field = (
+                "spec",
+                "replicationPolicy",
+                "renames" if there.spec.replication_policy.renames else "type",
+            )
             yield there, field, f"{'.'.join(field)}: {loop_sentence(loop, back.metadata.name)}"

@@ -114,4 +114,4 @@ def _compacted(context: FlowContext, name: str, policy: str) -> Finding:
 
 def _corrected(context: FlowContext, source: TopicConfig, target: TopicConfig) -> Collection[str]:
     sync = context.spec.topic_configs
-    return config_changes(source.own, target.in_effect, sync.exclude) if sync.sync else ()
+    return config_changes(source.own, target.in_effect, sync.exclude) if sync.enabled else ()

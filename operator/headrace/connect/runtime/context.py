@@ -17,8 +17,8 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.api import Mover as MoverName
-from headrace.api.flow import Delivery, Location
-from headrace.api.offsets import Offsets
+from headrace.api.flow import DeliveryMode, Location
+from headrace.api.offsets import OffsetsMode
 from headrace.clock import Clock
 from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.handover import DriverIdentity
@@ -74,10 +74,10 @@ class FlowContext:
         self.clients = clients
         self.driver = driver
         spec = flow.spec
-        self.policy = policy_for(spec.policy, spec.source.alias)
-        self.exactly_once = spec.delivery is Delivery.EXACTLY_ONCE
+        self.policy = policy_for(spec.replication_policy, spec.source.alias)
+        self.exactly_once = spec.delivery.mode is DeliveryMode.EXACTLY_ONCE
         """Whether owners write in transactions."""
-        self.preserved = spec.offsets is Offsets.PRESERVED
+        self.preserved = spec.offsets.mode is OffsetsMode.PRESERVED
         """Whether copies have their sources' offsets."""
         self._follow(flow)
         self.source_access = ClusterAccess(
@@ -124,11 +124,11 @@ class FlowContext:
                 verification=lambda: self.spec.batch_verification,
                 bandwidth=self.bandwidth,
                 exactly_once=self.exactly_once,
-                holes=self.spec.holes,
+                holes=self.spec.offsets.holes,
             )
         if self.preserved:
             raise Fatal(
-                "spec.offsets: Preserved takes mover Batch, and this flow cannot have it: "
+                "spec.offsets.mode: Preserved takes mover Batch, and this flow cannot have it: "
                 f"{self.choice.why}"
             )
         copies = record_filter(self.spec.record_filter)
@@ -206,7 +206,7 @@ class FlowContext:
     @property
     def checkpoints_topic(self) -> str:
         """On the target."""
-        return checkpoints_topic(self.spec.source.alias, self.spec.policy.separator)
+        return checkpoints_topic(self.spec.source.alias, self.spec.replication_policy.separator)
 
     @property
     def offset_syncs(self) -> OffsetSyncWriter:
@@ -216,7 +216,7 @@ class FlowContext:
             here, other = self.target_access, self.spec.source
             if location is Location.SOURCE:
                 here, other = self.source_access, self.spec.target
-            topic = offset_syncs_topic(other.alias, self.spec.policy.separator)
+            topic = offset_syncs_topic(other.alias, self.spec.replication_policy.separator)
             made = OffsetSyncWriter(topic, here, self.clients)
             writer = self._offset_syncs.setdefault(location, made)
         return writer

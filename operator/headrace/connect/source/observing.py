@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
-from headrace.api import TaskPhase, TopicPartition, TopicPartitions
+from headrace.api import Lag, TaskPhase, TopicPartition, TopicPartitions
 from headrace.connect.runtime.observations import bandwidth_used_up, batch_not_possible
 from headrace.connect.source.copying import Copying
 from headrace.connect.source.pausing import Pausing
@@ -42,7 +42,7 @@ class Observing:
         copying, unread = self._copying, self._unread_lag
         if self._life.phase is TaskPhase.FAILED:
             if reported := unread.observe(copying.partitions):
-                self._life.observe(lag_records=unread.records, lag_seconds=unread.seconds)
+                self._life.observe(lag=Lag(records=unread.records, seconds=unread.seconds))
             return reported
         lane = copying.lane
         if lane is None:

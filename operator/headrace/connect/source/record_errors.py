@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.api import OnRecordError, TopicPartition
+from headrace.api import RecordErrorAction, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.source_status import SourceStatus
@@ -55,7 +55,7 @@ class RecordErrors:
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):
             record = error.record
-            if self._context.spec.on_record_error is OnRecordError.FAIL:
+            if self._context.spec.on_record_error.action is RecordErrorAction.FAIL:
                 self._not_answered[at] = error
                 continue
             if record is None or progress.settled[at].source_offset != record.offset:
@@ -74,7 +74,7 @@ class RecordErrors:
     def _leave_out(
         self, progress: TaskProgress, error: RecordRefused, record: SourceRecord
     ) -> None:
-        topic = self._context.spec.dead_letter_topic
+        topic = self._context.spec.on_record_error.dead_letter_topic
         if topic is not None:
             self._write_dead_letter(topic, error, record)
         progress.leave_out(error.at, record.offset)
@@ -95,5 +95,5 @@ class RecordErrors:
         except Fatal as why:
             raise Fatal(
                 f"{why}; the record was refused before: {error}. Correct either topic, or leave "
-                "the record out with spec.onRecordError: Skip; then restart the task"
+                "the record out with spec.onRecordError.action: Skip; then restart the task"
             ) from why

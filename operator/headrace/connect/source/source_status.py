@@ -9,6 +9,7 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Lag,
     Reason,
     ReplicationTaskStatus,
     TopicPartition,
@@ -71,8 +72,7 @@ class SourceStatus:
         self._left_out = (left_out,) if left_out else ()
         lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._life.observe(
-            lag_records=before.lag_records,
-            lag_seconds=before.lag_seconds,
+            lag=before.lag,
             skipped_records=before.skipped_records,
             dead_lettered_records=before.dead_lettered_records,
             losses=before.losses,
@@ -118,8 +118,10 @@ class SourceStatus:
         skipped, dead_lettered = self._left_out_so_far
         self._life.observe(
             partitions=TopicPartitions.pack(partitions.reached),
-            lag_records=sum(one.lag_records for one in reached) + unread.records,
-            lag_seconds=max(seconds, unread.seconds),
+            lag=Lag(
+                records=sum(one.lag_records for one in reached) + unread.records,
+                seconds=max(seconds, unread.seconds),
+            ),
             bytes_per_second=round(self._rate.per_second),
             skipped_records=skipped or None,
             dead_lettered_records=dead_lettered or None,

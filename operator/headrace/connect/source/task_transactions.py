@@ -31,7 +31,7 @@ class TaskTransactions:
         """Whether the last commit was long enough ago."""
         if not self._context.exactly_once:
             return False
-        interval_s = self._context.spec.commit_interval_ms / 1000
+        interval_s = self._context.spec.delivery.commit_interval_ms / 1000
         return self._context.clock.monotonic() - self._cut_at >= interval_s
 
     def commit(self, lane: Transactional, entries: Entries) -> Storing | None:

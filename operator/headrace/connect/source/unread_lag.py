@@ -43,7 +43,7 @@ class UnreadLag:
         if not self.records:
             self._behind_since_s = now_s
         elif self._behind_since_s is None:
-            self._behind_since_s = now_s - (self._life.status.lag_seconds or 0)
+            self._behind_since_s = now_s - (lag.seconds if (lag := self._life.status.lag) else 0)
         self.seconds = int(now_s - self._behind_since_s)
         return True
 

@@ -144,9 +144,11 @@ def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> W
         return fencing.identify(name)
     except Fatal as error:
         if context.exactly_once:
-            raise Fatal(f"spec.delivery ExactlyOnce takes a transactional id: {error}") from error
+            raise Fatal(
+                f"spec.delivery.mode: ExactlyOnce takes a transactional id: {error}"
+            ) from error
         if context.preserved:
-            raise Fatal(f"spec.offsets Preserved takes transactional ids: {error}") from error
+            raise Fatal(f"spec.offsets.mode: Preserved takes transactional ids: {error}") from error
         log.warning("earlier owners are not fenced", flow=context.name, why=str(error))
         return None
 

@@ -1,4 +1,4 @@
-"""What ``offsets: Preserved`` asks of partitions before they are taken over."""
+"""What ``offsets.mode: Preserved`` asks of partitions before they are taken over."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,8 +29,8 @@ def of_another_kind(
         there, here = kinds if progress.data_writer is not None else reversed(kinds)
         found[at] = Fatal(
             f"{at} was copied to {context.policy.target_topic(at.topic)} on "
-            f"{context.target.name} by a flow with offsets: {there}, and this one has {here}: "
-            "copy it to another topic, by spec.policy"
+            f"{context.target.name} by a flow with offsets.mode: {there}, and this one has {here}: "
+            "copy it to another topic, by spec.replicationPolicy"
         )
     return found
 

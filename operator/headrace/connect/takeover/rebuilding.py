@@ -57,7 +57,7 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
     cannot be done, and ``Retriable`` while brokers do not answer."""
     if not context.preserved:
         raise InvalidSpec(
-            f"flow {context.name} has offsets: Translated, where no copy has to be rebuilt: "
+            f"flow {context.name} has offsets.mode: Translated, where no copy has to be rebuilt: "
             f"`headrace flow reset {context.name}` copies partitions again"
         )
     (name,) = {at.topic for at in partitions}

@@ -31,7 +31,7 @@ class AclSync:
         Returns the seconds until it is due again.
         """
         wanted, now_s = self._context.spec.acls, self._context.clock.monotonic()
-        if not wanted.sync:
+        if not wanted.enabled:
             self._next_s, self.problem = 0.0, ""
             return inf
         if now_s >= self._next_s or not self._topics.issuperset(topics):

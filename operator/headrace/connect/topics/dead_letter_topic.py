@@ -1,4 +1,4 @@
-"""The topic of ``spec.deadLetterTopic``: made when the target lacks it, and nothing else's."""
+"""The topic of ``spec.onRecordError.deadLetterTopic``, which is created when it is absent."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ _LARGEST_BYTES = 104_857_600
 
 def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) -> str:
     """Make the topic if it is absent, with one partition as Connect's; else a sentence why not."""
-    topic = context.spec.dead_letter_topic
+    topic = context.spec.on_record_error.dead_letter_topic
     if topic is None or topic in on_target:
         return ""
     config = {"max.message.bytes": str(_LARGEST_BYTES)}
@@ -24,7 +24,8 @@ def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) 
             log.info("dead-letter topic ready", flow=context.name, topic=topic)
     except HeadraceError as error:
         return (
-            f"{error}. Create spec.deadLetterTopic yourself, with a max.message.bytes above that "
+            f"{error}. Create spec.onRecordError.deadLetterTopic yourself, with a "
+            "max.message.bytes above that "
             "of the topics that are copied: refused records wait for it"
         )
     return ""

@@ -37,10 +37,10 @@ def prepare_target(
     found = Discovery(on_source)
     for topic, wanted in sorted(on_source.items()):
         target_topic = context.policy.target_topic(topic)
-        if target_topic == context.spec.dead_letter_topic:
+        if target_topic == context.spec.on_record_error.dead_letter_topic:
             found.problems[topic] = (
-                f"{target_topic} is the copy of {topic} and spec.deadLetterTopic: {topic} is "
-                "not replicated until one of them has another name"
+                f"{target_topic} is the copy of {topic} and spec.onRecordError.deadLetterTopic: "
+                f"{topic} is not replicated until one of them has another name"
             )
             continue
         existing = on_target.get(target_topic, 0)

@@ -88,10 +88,10 @@ _OUTCOMES = {
 _OF_PRESERVED = {
     LossAction.STOPPED: (
         "the partition is stopped, as its copy could not go on with the same offsets "
-        "(spec.offsets: Preserved): have {there} on {target} copied again, by `headrace flow "
+        "(spec.offsets.mode: Preserved): have {there} on {target} copied again, by `headrace flow "
         "rebuild`, or exclude the topic"
     ),
-    LossAction.RESTARTED: "copied again from there on (spec.offsets: Preserved)",
+    LossAction.RESTARTED: "copied again from there on (spec.offsets.mode: Preserved)",
     LossAction.CONTINUED: "gone on behind it",
 }
 

@@ -38,7 +38,7 @@ class TopicConfigSync:
         Returns the seconds until it is due again.
         """
         wanted, now_s = self._context.spec.topic_configs, self._context.clock.monotonic()
-        if not wanted.sync:
+        if not wanted.enabled:
             self._next_s, self.problems = 0.0, {}
             return inf
         if now_s >= self._next_s or not self._topics.issuperset(topics):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from headrace.api import READ_AT_START, FlowState, ReplicationFlow
+from headrace.api import FlowState, ReplicationFlow, read_at_start
 from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labels
 from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (
@@ -64,8 +64,7 @@ def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False
         spec["shareProcessNamespace"] = True
     pod = as_wished(wanted, ours, spec, selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
-    at_start = flow.spec.model_dump(mode="json", include=set(READ_AT_START), exclude_unset=True)
-    parts = [pod["spec"], labels, wanted.metadata.annotations, at_start]
+    parts = [pod["spec"], labels, wanted.metadata.annotations, read_at_start(flow.spec)]
     made_of = json.dumps(parts, sort_keys=True)
     labels[TEMPLATE] = hashlib.sha256(made_of.encode()).hexdigest()[:10]
     return pod

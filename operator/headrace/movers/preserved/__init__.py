@@ -1,5 +1,4 @@
-"""``offsets: Preserved``: each committed record has on the target the offset that it has on the
-source.
+"""``offsets.mode: Preserved``: each committed record keeps its offset on the target.
 
 ``planned`` says what is to be written, ``first_difference`` whether two logs agree. Data is
 appended in batches outside of transactions, which carry the producer id of a transactional id and

@@ -1,7 +1,8 @@
 """Fills holes: each empty transaction, aborted, is one offset that no consumer sees.
 
 Holes of many partitions share transactions; a hole of several offsets has the markers of several
-transactional ids at the same time, or empty records before a marker: ``holes: AbortedFillers``.
+transactional ids at the same time, or empty records before a marker
+(``offsets.holes: AbortedFillers``).
 """
 
 from collections.abc import Callable, Iterator

@@ -59,7 +59,7 @@ def first_difference(
 
     A marker and an aborted record are the same: no consumer sees them. ``compacts``: that side may
     have removed records since they were copied. Where the source has nothing the target may have a
-    copy of the record that follows there: ``holes: Copies``.
+    copy of the record that follows there: ``offsets.holes: Copies``.
     """
     ours, theirs = _Cursor(source), _Cursor(target)
     offset = offsets.start

@@ -28,7 +28,7 @@ STATUS: dict[str, Any] = {
             "assignedTo": "driver-1",
             "driverName": "driver-1",
             "standbys": [],
-            "lagRecords": 11671,
+            "lag": {"records": 11671},
             "restarts": 2,
             "lastError": {"message": LONG},
         }

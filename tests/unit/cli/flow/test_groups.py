@@ -105,7 +105,7 @@ def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Pat
     copied(scene)
     file = tmp_path / "flow.yaml"
     document = FLOW.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    document |= {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow"}
+    document |= {"apiVersion": "headrace.dev/v1beta1", "kind": "ReplicationFlow"}
     file.write_text(yaml.safe_dump(document))
     assert "billing" in say("flow", "groups", "-f", str(file))
     assert "billing" in say("flow", "groups", "f", "-f", str(file))

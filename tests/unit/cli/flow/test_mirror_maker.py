@@ -134,7 +134,9 @@ def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) ->
     why = refused("--connector", "mm2")
     assert "to offset 11, and it ends at 10 on east: the topic was made again" in why
     scene.target.delete_topic(COPY)
-    assert "west has no topic east.orders: spec.policy must" in refused("--connector", "mm2")
+    assert "west has no topic east.orders: spec.replicationPolicy must" in refused(
+        "--connector", "mm2"
+    )
 
 
 def test_another_alias_and_other_topics_are_refused(say: Say, scene: Scene) -> None:
@@ -202,4 +204,4 @@ def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
 def test_a_flow_with_preserved_offsets_has_others_than_mirror_maker(say: Say, scene: Scene) -> None:
     scene.context.preserved = True
     said = say("flow", "import", "mm2", "f", code=3)
-    assert "import with a flow that has offsets: Translated" in said
+    assert "import with a flow that has offsets.mode: Translated" in said

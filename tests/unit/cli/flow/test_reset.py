@@ -17,7 +17,8 @@ def asked(herder: StandaloneHerder) -> Resets:
 
 def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> None:
     assert say("flow", "reset", "f", "orders/1") == (
-        "orders/1 of f: reset. By spec.startFrom: Earliest all records that are on the source are "
+        "orders/1 of f: reset. By spec.startFrom.mode: Earliest all records that are on the "
+        "source are "
         "copied again; what the target has of them stays there, and is there twice then.\n"
     )
     assert (asked(herder).time_ms(P0), asked(herder).time_ms(P1) > 0) == (0, True)
@@ -46,8 +47,8 @@ def test_a_dry_run_asks_the_brokers_and_changes_nothing(
         ["orders/1", "0", "0", "0", "0"],
     ]
     assert rows[3] == (
-        "By spec.startFrom: Earliest 2 offsets would be copied again (at most so many records), "
-        "from those that are on the source now. Nothing was changed."
+        "By spec.startFrom.mode: Earliest 2 offsets would be copied again (at most so many "
+        "records), from those that are on the source now. Nothing was changed."
     )
     assert asked(herder).times == {}
 

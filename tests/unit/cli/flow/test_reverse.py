@@ -17,7 +17,7 @@ def flow(**spec: Any) -> ReplicationFlow:
 
 
 def test_the_clusters_change_places_and_the_rest_stays() -> None:
-    there = flow(policy={"type": "Identity"}, mover="Batch", state="Stopped")
+    there = flow(replicationPolicy={"type": "Identity"}, mover="Batch", state="Stopped")
     back = reversed_flow(there)
     assert (back.metadata.name, back.spec.state) == ("f-back", "Running")
     assert (back.spec.source.alias, back.spec.target.alias) == ("west", "east")
@@ -27,13 +27,15 @@ def test_the_clusters_change_places_and_the_rest_stays() -> None:
 
 def test_copies_of_a_policy_of_ones_own_have_no_way_back() -> None:
     with pytest.raises(InvalidSpec, match="Identity or Default only, and f has RenameMap"):
-        reversed_flow(flow(policy={"type": "RenameMap", "renames": {"orders": "sales"}}))
+        reversed_flow(flow(replicationPolicy={"type": "RenameMap", "renames": {"orders": "sales"}}))
 
 
 def test_with_prefixes_it_begins_at_the_start() -> None:
-    assert reversed_flow(flow(startFrom="Latest")).spec.start_from == "Earliest"
+    assert reversed_flow(flow(startFrom={"mode": "Latest"})).spec.start_from.mode == "Earliest"
 
 
 def test_with_preserved_offsets_the_way_back_is_another_flow() -> None:
-    with pytest.raises(InvalidSpec, match="write a flow in the other direction with offsets: Pre"):
-        reversed_flow(flow(mover="Batch", offsets="Preserved"))
+    with pytest.raises(
+        InvalidSpec, match=r"write a flow in the other direction with offsets\.mode"
+    ):
+        reversed_flow(flow(mover="Batch", offsets={"mode": "Preserved"}))

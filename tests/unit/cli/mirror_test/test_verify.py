@@ -36,7 +36,7 @@ def nobody() -> str:
 
 def manifest(name: str = "t", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "headrace.dev/v1alpha1",
+        "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": spec,
@@ -197,7 +197,7 @@ def a_flow(**spec: Any) -> ReplicationFlow:
 def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     policy: dict[str, str], target: str
 ) -> None:
-    flow = a_flow(policy=policy, delivery="ExactlyOnce")
+    flow = a_flow(replicationPolicy=policy, delivery={"mode": "ExactlyOnce"})
     test = MirrorTest.model_validate(
         manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
     )
@@ -226,7 +226,7 @@ def test_of_a_flow_that_preserves_offsets_none_may_be_another(
     offsets: str, asked: dict[str, Any], allowed: int | None
 ) -> None:
     test = MirrorTest.model_validate(manifest(flowName="orders", **asked))
-    resolved = resolve(test, a_flow(offsets=offsets))
+    resolved = resolve(test, a_flow(offsets={"mode": offsets}))
     document = resolved.model_dump_json(by_alias=True)
     spec = MirrorTest.model_validate_json(document).spec
     assert spec.budgets.unequal_offsets == allowed
@@ -234,15 +234,17 @@ def test_of_a_flow_that_preserves_offsets_none_may_be_another(
 
 def test_a_fail_over_that_cannot_be_undone_is_not_rehearsed() -> None:
     test = MirrorTest.model_validate(manifest(flowName="orders", rehearsal={}))
-    sentence = "t: spec.rehearsal does not go with flow orders, which has offsets: Preserved: "
+    sentence = "t: spec.rehearsal does not go with flow orders, which has offsets.mode: Preserved: "
     with pytest.raises(InvalidSpec, match=sentence):
-        resolve(test, a_flow(offsets="Preserved"))
+        resolve(test, a_flow(offsets={"mode": "Preserved"}))
     assert resolve(test, a_flow()).spec.rehearsal is None
 
 
 def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
     renames = {"t-1": "renamed"}
-    flow = a_flow(topics={"include": ["t-.*"]}, policy={"type": "RenameMap", "renames": renames})
+    flow = a_flow(
+        topics={"include": ["t-.*"]}, replicationPolicy={"type": "RenameMap", "renames": renames}
+    )
     test = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 2}))
     with pytest.raises(InvalidSpec, match=r"copies topic t-1 as renamed, and others as {topic}: "):
         resolve(test, flow)

@@ -42,7 +42,7 @@ def task(flow: str, index: int, lag: int = 0, error: str = "") -> ReplicationTas
         status=ReplicationTaskStatus(
             phase=TaskPhase.FAILED if error else TaskPhase.RUNNING,
             driver_name="driver-1",
-            lag_records=lag,
+            lag=Lag(records=lag),
             bytes_per_second=lag * 1000,
             last_error=TaskError(reason="Fatal", message=error, time=NOW) if error else None,
         ),
@@ -57,7 +57,7 @@ def flow(name: str, tasks: Sequence[ReplicationTask], wrong: str = "") -> FlowVi
         message=wrong or "all tasks run",
         last_transition_time=NOW,
     )
-    lag = sum(one.status.lag_records or 0 for one in tasks)
+    lag = sum(one.status.lag.records for one in tasks if one.status.lag)
     status = ReplicationFlowStatus(
         conditions=(ready,),
         topics=3,

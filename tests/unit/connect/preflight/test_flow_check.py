@@ -73,7 +73,7 @@ def test_what_exists_need_not_be_made(scene: Scene) -> None:
 def test_rights_of_what_the_spec_turns_off_are_not_asked_for(scene: Scene) -> None:
     scene.source.denied = {("heartbeats", Operation.WRITE), (TOPIC, Operation.DESCRIBE_CONFIGS)}
     assert {one.outcome for one in wrong(scene)} == {Outcome.MISSING}
-    scene.change_spec(heartbeats={"onSource": False}, topicConfigs={"sync": False})
+    scene.change_spec(heartbeats={"onSource": False}, topicConfigs={"enabled": False})
     assert only(scene).outcome is Outcome.WARNING
 
 
@@ -122,7 +122,7 @@ def test_brokers_that_are_too_old_are_missing_for_batches_only(scene: Scene) -> 
 def test_a_setting_that_the_flow_corrects_itself_is_not_wrong(scene: Scene) -> None:
     scene.target.configs[COPY] |= {"max.message.bytes": "500"}
     assert wrong(scene) == []
-    scene.change_spec(topicConfigs={"sync": False})
+    scene.change_spec(topicConfigs={"enabled": False})
     found = only(scene)
     assert found.message == "500 is less than the source's 1000: larger records are refused"
     assert found.command.endswith("--add-config max.message.bytes=1000")

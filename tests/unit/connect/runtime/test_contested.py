@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.lags import lag_of
 from support.source_tasks import P0, P1, Scene
 
 from headrace.api import Condition, ConditionType, TaskPhase, TopicPartitions, condition
@@ -124,7 +125,7 @@ def test_the_one_that_gives_way_names_partitions_and_owner(rivals: Any) -> None:
         found.message
     )
     assert other.context.contested("f-source-task-0").taken == 4
-    assert other.task.status.lag_records == 0
+    assert lag_of(other.task).records == 0
     caught_up = condition(other.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "False"

@@ -36,7 +36,7 @@ def scenes() -> Iterator[Callable[..., Scene]]:
         scene = Scene(*partitions)
         made.append(scene)
         more = {"deadLetterTopic": DEAD} if policy == "DeadLetter" else {}
-        scene.change_spec(onRecordError=policy, **more)
+        scene.change_spec(onRecordError={"action": policy, **more})
         scene.target.refuses = refuse_poison()
         scene.target.create_topic(DEAD, 1)
         return scene
@@ -167,7 +167,7 @@ def test_a_record_that_the_dead_letter_topic_refuses_too_fails_the_task(
     copy_all(scene)
     assert scene.phase is TaskPhase.FAILED
     assert "could not write orders-0 offset 1 of east to dead-letter topic dead" in scene.error
-    assert "leave the record out with spec.onRecordError: Skip" in scene.error
+    assert "leave the record out with spec.onRecordError.action: Skip" in scene.error
     assert (scene.copies(), scene.position()) == ([b"a"], 1)
 
 
@@ -208,7 +208,7 @@ def test_a_crash_between_dead_letter_and_progress_repeats_the_dead_letter(
     written = len(dead_letters(scene))
     scene.target.refuses = refuse_poison()
     following = Scene(kafka=scene.kafka)
-    following.change_spec(onRecordError="DeadLetter", deadLetterTopic=DEAD)
+    following.change_spec(onRecordError={"action": "DeadLetter", "deadLetterTopic": DEAD})
     following.start()
     copy_all(following)
     assert (following.copies(), following.position()) == ([b"a"], 2)

@@ -224,10 +224,12 @@ class Scene:
         spec = {"source": source, "target": target, "topics": topics, "tasks": tasks}
         spec["topicConfigs"] = topic_configs
         if dead_letter_topic is not None:
-            spec |= {"onRecordError": "DeadLetter", "deadLetterTopic": dead_letter_topic}
+            spec |= {
+                "onRecordError": {"action": "DeadLetter", "deadLetterTopic": dead_letter_topic}
+            }
         flow = {"metadata": {"name": "f"}, "spec": spec}
         self.context.spec = ReplicationFlow.model_validate(
-            {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow", **flow}
+            {"apiVersion": "headrace.dev/v1beta1", "kind": "ReplicationFlow", **flow}
         ).spec
 
     def start(self, epoch: int, before: ReplicationTaskStatus = NOTHING) -> SourceConnector:
@@ -452,7 +454,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_is_a_condition_and_all_else_run
     scene.run_once(10)
     (ready,) = scene.connector.status.conditions
     assert "could not create topic dead" in ready.message
-    assert "Create spec.deadLetterTopic yourself" in ready.message
+    assert "Create spec.onRecordError.deadLetterTopic yourself" in ready.message
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
 
 
@@ -461,7 +463,10 @@ def test_a_copy_is_no_dead_letter_topic(scene: Scene) -> None:
     scene.asks_for(max=2, dead_letter_topic="east.orders2")
     scene.run_once(10)
     (ready,) = scene.connector.status.conditions
-    assert "east.orders2 is the copy of orders2 and spec.deadLetterTopic" in ready.message
+    assert (
+        "east.orders2 is the copy of orders2 and spec.onRecordError.deadLetterTopic"
+        in ready.message
+    )
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
 
 
@@ -520,7 +525,7 @@ def test_a_setting_that_is_taken_from_the_source_goes_from_the_target(scene: Sce
 
 
 def test_settings_follow_the_interval_and_the_switch_of_the_spec(scene: Scene) -> None:
-    scene.asks_for(max=2, topic_configs={"sync": False})
+    scene.asks_for(max=2, topic_configs={"enabled": False})
     scene.source.own["orders"] = {"retention.ms": "5"}
     scene.run_once(60)
     assert scene.target.writes == []

@@ -4,9 +4,12 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
+from support.lags import lag_of
+
 from headrace.api import (
     HEARTBEATS,
     ConditionType,
+    Lag,
     LossCause,
     Reason,
     TopicPartition,
@@ -35,11 +38,11 @@ def reported(life: LifeCycle) -> SourceStatus:
 
 def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
     failed, restarted = life(), life()
-    failed.observe(lag_records=50, lag_seconds=7)
+    failed.observe(lag=Lag(records=50, seconds=7))
     loss = Loss(LossCause.SOURCE_TRUNCATED, 100, 149, time_ms=0)
     reported(failed).lost({TopicPartition("orders", 0): loss})
     reported(restarted).take_over(failed.status)
-    assert (restarted.status.lag_records, restarted.status.lag_seconds) == (50, 7)
+    assert (lag_of(restarted).records, lag_of(restarted).seconds) == (50, 7)
     (lost,) = restarted.status.conditions
     assert (lost.type, lost.message) == (
         ConditionType.DATA_LOSS_DETECTED,

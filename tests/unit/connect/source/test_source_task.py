@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from support.fake_kafka import MARKER
+from support.lags import lag_of
 from support.source_tasks import COPY, FLOW, P0, P1, Scene
 
 from headrace.api import ConditionType, Mover, Reason, TaskPhase, TopicPartitions, condition
@@ -292,7 +293,7 @@ def test_a_partition_that_the_target_does_not_take_leaves_room_for_the_others(
         scene.observe()
     scene.commit()
     assert (len(scene.copies(0)), len(scene.copies(1)), scene.position(P1)) == (0, 20, 20)
-    assert (scene.phase, scene.task.status.lag_records) == (TaskPhase.RUNNING, 10)
+    assert (scene.phase, lag_of(scene.task).records) == (TaskPhase.RUNNING, 10)
     scene.let_through()
     scene.settle()
     assert scene.copies(0) == [b"a%d" % n for n in range(10)]
@@ -308,12 +309,12 @@ def test_the_lag_of_a_failed_task_goes_on_growing(scene: Scene) -> None:
     scene.guard(scene.fail)
     scene.source.append("orders", b"c")
     scene.observe_failed()
-    assert scene.task.status.lag_records == 1
+    assert lag_of(scene.task).records == 1
     scene.source.append("orders", b"d", partition=1)
     scene.clock.advance(60)
     scene.observe_failed()
-    assert scene.task.status.lag_records == 2
-    assert scene.task.status.lag_seconds == 65
+    assert lag_of(scene.task).records == 2
+    assert lag_of(scene.task).seconds == 65
 
 
 def test_a_source_that_is_away_leaves_the_lag_of_a_failed_task_as_it_was(scene: Scene) -> None:
@@ -323,7 +324,7 @@ def test_a_source_that_is_away_leaves_the_lag_of_a_failed_task_as_it_was(scene: 
     scene.observe_failed()
     scene.source.away = True
     scene.observe_failed()
-    assert (scene.phase, scene.task.status.lag_records) == (TaskPhase.FAILED, 1)
+    assert (scene.phase, lag_of(scene.task).records) == (TaskPhase.FAILED, 1)
     assert "broken by the test" in scene.error
 
 

@@ -91,7 +91,7 @@ def test_a_lane_with_nothing_to_store_goes_on(scene: Scene) -> None:
 
 
 def test_the_interval_counts_from_cut_to_cut(scene: Scene) -> None:
-    scene.change_spec(commitIntervalMs=300)
+    scene.change_spec(delivery={"mode": "ExactlyOnce", "commitIntervalMs": 300})
     transactions, lane = TaskTransactions(scene.context), FakeLane()
     assert transactions.due
     transactions.commit(lane, lambda _: {})

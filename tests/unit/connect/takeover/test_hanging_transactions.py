@@ -1,6 +1,7 @@
 """Transactions that stay open on the source, as a task reports them."""
 
 import pytest
+from support.lags import lag_of
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import ConditionType, TopicPartition, condition
@@ -66,7 +67,7 @@ def test_a_target_that_takes_nothing_is_no_transaction(scene: Scene) -> None:
     scene.hold_back(COPY)
     scene.run_once()
     last(scene, 100)
-    assert scene.task.status.lag_records == 1
+    assert lag_of(scene.task).records == 1
     assert message(scene) == ""
 
 

@@ -172,7 +172,7 @@ def test_a_topic_that_was_deleted_on_the_target_is_copied_again(scenes: Preserve
     recreate(scenes)
     scenes.restart()
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-c")
-    assert "copied again from there on (spec.offsets: Preserved)" in scenes.scene.lost_data
+    assert "copied again from there on (spec.offsets.mode: Preserved)" in scenes.scene.lost_data
 
 
 def test_what_the_target_lost_is_copied_again(scenes: PreservedScenes) -> None:
@@ -258,7 +258,7 @@ def test_a_copy_with_translated_offsets_is_not_gone_on_with(scenes: PreservedSce
     scenes.scene.context.progress.write({key: translated})
     scenes.begin_again("other")
     why = stops(scenes)
-    assert "by a flow with offsets: Translated, and this one has Preserved" in why
+    assert "by a flow with offsets.mode: Translated, and this one has Preserved" in why
 
 
 def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
@@ -272,4 +272,4 @@ def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
     for _ in range(5):
         another.run_once()
         another.observe()
-    assert "by a flow with offsets: Preserved, and this one has Translated" in another.error
+    assert "by a flow with offsets.mode: Preserved, and this one has Translated" in another.error

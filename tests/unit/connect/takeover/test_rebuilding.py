@@ -74,7 +74,7 @@ def test_what_is_not_there_is_said(scene: Scene) -> None:
 
 
 def test_translated_offsets_are_reset(scenes: Callable[..., Scene]) -> None:
-    assert "has offsets: Translated, where no copy has to be rebuilt" in refused(scenes())
+    assert "has offsets.mode: Translated, where no copy has to be rebuilt" in refused(scenes())
 
 
 def test_what_applications_have_written_since_a_fail_over_is_kept(

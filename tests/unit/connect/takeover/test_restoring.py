@@ -7,7 +7,7 @@ import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, FLOW, P0, Scene
 
-from headrace.api import ConditionType, StartFrom, TaskPhase, condition
+from headrace.api import ConditionType, StartFrom, StartMode, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
 
 MADE = datetime(2026, 1, 31, tzinfo=UTC)
@@ -18,7 +18,7 @@ MADE_MS = int(MADE.timestamp() * 1000)
 def scene() -> Scene:
     """Of a flow that copies what is written since it was made; one older record is there."""
     scene = Scene(P0)
-    spec = FLOW.spec.model_copy(update={"start_from": StartFrom.LATEST})
+    spec = FLOW.spec.model_copy(update={"start_from": StartFrom(mode=StartMode.LATEST)})
     metadata = FLOW.metadata.model_copy(update={"creation_timestamp": MADE})
     scene.context.change(FLOW.model_copy(update={"spec": spec, "metadata": metadata}))
     scene.source.write(P0, FakeRecord(None, b"old", MADE_MS - 1))

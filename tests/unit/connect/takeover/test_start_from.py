@@ -19,10 +19,10 @@ def scene() -> Iterator[Scene]:
     scene.close()
 
 
-def start_from(scene: Scene, choice: str) -> None:
+def start_from(scene: Scene, choice: str, **more: object) -> None:
     document = FLOW.model_dump(by_alias=True, exclude_unset=True)
     document["metadata"] |= {"creationTimestamp": MADE}
-    document["spec"] |= {"startFrom": choice}
+    document["spec"] |= {"startFrom": {"mode": choice, **more}}
     scene.context.change(ReplicationFlow.model_validate(document))
 
 
@@ -54,3 +54,41 @@ def test_of_a_later_partition_latest_skips_old_records_and_earliest_copies_them(
     write(scene, 0, (b"since", 5))
     scene.settle()
     assert (scene.copies(0), scene.copies(1)) == ([b"since"], [b"restored"])
+
+
+def test_listed_offsets_begin_there_and_other_partitions_at_their_earliest_record(
+    scene: Scene,
+) -> None:
+    write(scene, 0, (b"a", 0), (b"b", 1), (b"c", 2))
+    write(scene, 1, (b"x", 0), (b"y", 1))
+    start_from(scene, "Offsets", offsets=[{"topic": P0.topic, "partition": 0, "offset": 2}])
+    scene.task.change(frozenset({P0, P1}))
+    scene.start()
+    scene.settle()
+    assert (scene.copies(0), scene.copies(1)) == ([b"c"], [b"x", b"y"])
+
+
+def test_a_partition_with_progress_ignores_its_listed_offset(scene: Scene) -> None:
+    write(scene, 0, (b"a", 0), (b"b", 1))
+    scene.start()
+    scene.settle()
+    start_from(scene, "Offsets", offsets=[{"topic": P0.topic, "partition": 0, "offset": 0}])
+    scene.restart()
+    write(scene, 0, (b"c", 2))
+    scene.settle()
+    assert scene.copies() == [b"a", b"b", b"c"]
+
+
+def test_the_end_may_be_listed_and_an_offset_above_it_fails_the_task(scene: Scene) -> None:
+    write(scene, 0, (b"a", 0))
+    start_from(scene, "Offsets", offsets=[{"topic": P0.topic, "partition": 0, "offset": 2}])
+    scene.task.activate()
+    scene.restore_pool.run()
+    scene.run_once()
+    assert "lists offset 2 of orders-0, and" in scene.error
+    assert "has offsets 0 to 1 there" in scene.error
+    start_from(scene, "Offsets", offsets=[{"topic": P0.topic, "partition": 0, "offset": 1}])
+    scene.restart()
+    write(scene, 0, (b"b", 1))
+    scene.settle()
+    assert scene.copies() == [b"b"]

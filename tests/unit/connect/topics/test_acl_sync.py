@@ -20,7 +20,7 @@ def read(principal: str, topic: str = TOPIC, permission: str = "Allow") -> Topic
 @pytest.fixture
 def scene() -> Iterator[Scene]:
     scene = Scene()
-    scene.change_spec(acls={"sync": True, "intervalSeconds": 10})
+    scene.change_spec(acls={"enabled": True, "intervalSeconds": 10})
     yield scene
     scene.close()
 
@@ -47,7 +47,7 @@ def again(scene: Scene, sync: AclSync) -> None:
 
 
 def test_they_are_off_unless_the_spec_asks(scene: Scene, sync: AclSync) -> None:
-    scene.change_spec(acls={"sync": False})
+    scene.change_spec(acls={"enabled": False})
     allow(scene, read("User:ann"))
     sync.poll(TOPICS)
     assert (scene.target.acls, MEMORY in scene.target.ids) == ([], False)

@@ -6,6 +6,7 @@ See ``test_source_task`` for what is a fake.
 from collections.abc import Callable
 
 import pytest
+from support.lags import lag_of
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import LossAction, LossCause, OnDataLoss, TaskPhase
@@ -286,7 +287,7 @@ def test_the_others_of_a_task_go_on_and_the_lag_of_the_stopped_one_grows(scene: 
     assert scene.stops(P0)
     assert not scene.stops(P1)
     assert "offsets up to 2 were copied" in scene.lost_data
-    assert scene.task.status.lag_records == 7
+    assert lag_of(scene.task).records == 7
     (loss,) = scene.task.status.losses
     assert (loss.cause, loss.first_offset, loss.last_offset, loss.action) == (
         LossCause.SOURCE_DIVERGED,

@@ -1,0 +1,10 @@
+"""Conversion of configurations of other tools and earlier versions to manifests.
+
+``read`` recognises a file by its content. ``write`` makes YAML of the manifests, with a comment for
+each setting that has no counterpart.
+"""
+
+from headrace.convert.files import read
+from headrace.convert.result import Converted, Note, write
+
+__all__ = ["Converted", "Note", "read", "write"]

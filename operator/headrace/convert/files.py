@@ -1,0 +1,62 @@
+"""Files whose content decides how they are converted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headrace.api.documents import Document, read_text
+from headrace.api.loader import KINDS
+from headrace.api.mistakes import Mistake, shown
+from headrace.convert.old_manifests import OLD_VERSION, convert_manifest
+from headrace.convert.result import Converted
+from headrace.errors import InvalidSpec
+
+_KNOWN = f"ReplicationFlow and MirrorTest of {OLD_VERSION}"
+
+
+def read(file: Path, text: str) -> list[Converted]:
+    """Return the manifests that the text of a file is converted to.
+
+    Raises:
+        InvalidSpec: the text cannot be converted; the message has a line for each mistake.
+    """
+    documents, mistakes = read_text(file, text)
+    if mistakes:
+        raise InvalidSpec("\n".join(map(str, mistakes)))
+    found = [one for document in documents for one in _convert(document)]
+    for one in found:
+        one.check(file)
+    return found
+
+
+def _convert(document: Document) -> Iterator[Converted]:
+    for path, data in _objects(document.data, ()):
+        line = document.line(path)
+        if not isinstance(data, dict) or not data.get("kind"):
+            raise _refusal(document, path, None, f"has no kind; `headrace convert` reads {_KNOWN}")
+        version, kind = data.get("apiVersion"), data["kind"]
+        if version == OLD_VERSION and kind in ("ReplicationFlow", "MirrorTest"):
+            yield convert_manifest(data, document.lines, path, line)
+        elif kind in KINDS and version == KINDS[kind][0]:
+            yield Converted(data, line=line)  # a Secret, or a manifest that is current
+        elif version == OLD_VERSION and kind == "ReplicationTask":
+            continue  # headrace writes the tasks of the converted flows
+        else:
+            given = f"{shown(version)}, kind {shown(kind)}"
+            why = f"is not converted; `headrace convert` reads {_KNOWN}"
+            raise _refusal(document, (*path, "apiVersion"), given, why)
+
+
+def _objects(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the object of a document, or each item of a List that kubectl wrote."""
+    if isinstance(data, dict) and str(data.get("kind", "")).endswith("List"):
+        for index, item in enumerate(data.get("items") or ()):
+            yield (*path, "items", index), item
+    else:
+        yield path, data
+
+
+def _refusal(
+    document: Document, path: tuple[str | int, ...], given: str | None, why: str
+) -> InvalidSpec:
+    return InvalidSpec(str(Mistake(document.file, document.line(path), path, why, given)))
