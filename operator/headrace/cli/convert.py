@@ -14,10 +14,12 @@ from headrace.errors import InvalidSpec
 def command(file: Path) -> None:
     """Print FILE as manifests of the current version; - reads standard input.
 
-    FILE may contain flows and mirror tests of headrace.dev/v1alpha1, also as kubectl get -o yaml
-    prints them. Every setting without a counterpart is listed as a comment and on standard error.
+    FILE contains flows and mirror tests of headrace.dev/v1alpha1, also as kubectl get -o yaml
+    prints them, Strimzi's KafkaMirrorMaker2, or the properties of a dedicated MirrorMaker 2. Every
+    setting without a counterpart is listed as a comment and on standard error.
 
     Examples:
+      headrace convert mm2.properties > flows.yaml
       headrace convert old.yaml > flows.yaml
       kubectl get rflow,mtest -A -o yaml | headrace convert -
     """

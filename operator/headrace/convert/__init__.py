@@ -1,4 +1,4 @@
-"""Conversion of configurations of other tools and earlier versions to manifests.
+"""Converts configurations of MirrorMaker 2, of Strimzi, or of an earlier version to manifests.
 
 ``read`` recognises a file by its content. ``write`` makes YAML of the manifests, with a comment for
 each setting that has no counterpart.

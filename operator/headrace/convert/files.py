@@ -8,10 +8,15 @@ from headrace.api.documents import Document, read_text
 from headrace.api.loader import KINDS
 from headrace.api.mistakes import Mistake, shown
 from headrace.convert.old_manifests import OLD_VERSION, convert_manifest
+from headrace.convert.properties import convert_properties, is_properties
 from headrace.convert.result import Converted
+from headrace.convert.strimzi import GROUP, KIND, convert_strimzi
 from headrace.errors import InvalidSpec
 
-_KNOWN = f"ReplicationFlow and MirrorTest of {OLD_VERSION}"
+_KNOWN = (
+    f"ReplicationFlow and MirrorTest of {OLD_VERSION}, Strimzi's {KIND}, and the properties of a "
+    "dedicated MirrorMaker 2"
+)
 
 
 def read(file: Path, text: str) -> list[Converted]:
@@ -20,16 +25,31 @@ def read(file: Path, text: str) -> list[Converted]:
     Raises:
         InvalidSpec: the text cannot be converted; the message has a line for each mistake.
     """
-    documents, mistakes = read_text(file, text)
-    if mistakes:
-        raise InvalidSpec("\n".join(map(str, mistakes)))
-    found = [one for document in documents for one in _convert(document)]
+    if is_properties(text):
+        found = convert_properties(file, text)
+    else:
+        documents, mistakes = read_text(file, text)
+        if mistakes:
+            raise InvalidSpec("\n".join(map(str, mistakes)))
+        beside_strimzi = any(_is_strimzi(document.data) for document in documents)
+        found = [one for document in documents for one in _convert(document, beside_strimzi)]
     for one in found:
         one.check(file)
     return found
 
 
-def _convert(document: Document) -> Iterator[Converted]:
+def _is_strimzi(data: Any) -> bool:
+    return any(
+        isinstance(one, dict) and one.get("kind") == KIND and _group(one) == GROUP
+        for _, one in _objects(data, ())
+    )
+
+
+def _group(data: dict[str, Any]) -> str:
+    return str(data.get("apiVersion", "")).partition("/")[0]
+
+
+def _convert(document: Document, beside_strimzi: bool) -> Iterator[Converted]:
     for path, data in _objects(document.data, ()):
         line = document.line(path)
         if not isinstance(data, dict) or not data.get("kind"):
@@ -37,6 +57,10 @@ def _convert(document: Document) -> Iterator[Converted]:
         version, kind = data.get("apiVersion"), data["kind"]
         if version == OLD_VERSION and kind in ("ReplicationFlow", "MirrorTest"):
             yield convert_manifest(data, document.lines, path, line)
+        elif kind == KIND and _group(data) == GROUP:
+            yield from convert_strimzi(document, data, path)
+        elif beside_strimzi and (_group(data) == GROUP or kind == "ConfigMap"):
+            continue  # the clusters, users and metrics of Strimzi, which stay as they are
         elif kind in KINDS and version == KINDS[kind][0]:
             yield Converted(data, line=line)  # a Secret, or a manifest that is current
         elif version == OLD_VERSION and kind == "ReplicationTask":

@@ -99,7 +99,7 @@ BAD = {
     "unknown field": (FLOW + "  topic: orders\n", ":8: spec.topic: unknown field; did you mean "),
     "a rule between fields": (
         FLOW + "  startFrom: {mode: Timestamp}\n",
-        ":4: spec.startFrom.timestamp: ",
+        ":8: spec.startFrom.timestamp: ",
     ),
     "one cluster": (FLOW.replace("west", "east"), ":6: spec.target"),
     "twice": (f"{FLOW}---\n{FLOW}", ':11: metadata.name: got "orders", is the name of another '),
