@@ -62,7 +62,7 @@ def test_the_kind_of_offsets_stays(create: Change, change: Change) -> None:
     change(preserved, {"spec": {"tasks": {"max": 2}}})
     for other in ("Translated", None):
         with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of"):
-            change(preserved, {"spec": {"offsets": other}})
+            change(preserved, {"spec": {"offsets": {"mode": other}}})
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Verifying", "Finished"])

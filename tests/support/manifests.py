@@ -12,6 +12,30 @@ Say = Callable[[object], list[str]]
 EAST: Document = {"alias": "east", "bootstrapServers": "east:9092"}
 WEST: Document = {"alias": "west", "bootstrapServers": "west:9092"}
 
+SERVER_DEFAULTS: Document = {
+    "replicationPolicy.type": "Default",
+    "delivery.mode": "AtLeastOnce",
+    "offsets.mode": "Translated",
+    "batchVerification": "Sampled",
+    "startFrom.mode": "Earliest",
+    "tasks.max": 8,
+    "tasks.standbys": 0,
+    "tasks.assignor": "sticky",
+    "topicConfigs.enabled": True,
+    "topicDeletion.mode": "Disabled",
+    "acls.enabled": False,
+    "checkpoints.enabled": True,
+    "checkpoints.applyToGroups": False,
+    "heartbeats.enabled": True,
+    "heartbeats.onSource": True,
+    "offsetSyncs.location": "Target",
+    "onDataLoss": "Fail",
+    "onRecordError.action": "Fail",
+    "drivers.replicas": 2,
+    "state": "Running",
+}
+"""Defaults that the API server writes into a flow, by their path in the spec."""
+
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 COUNT = st.integers(1, 10**6)
 # Names that YAML would read as something else, and expressions full of its own characters.

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.manifests import SERVER_DEFAULTS
 
 from headrace.api.crds import RESOURCES, definition, files
 from headrace.api.fields import fields_of
@@ -66,28 +67,8 @@ def test_every_field_is_there_and_says_what_it_is() -> None:
 def test_the_server_fills_in_choices_and_switches_and_the_other_defaults_are_said() -> None:
     flow, *others = RESOURCES
     defaults = {path: schema["default"] for path, schema in schemas(flow) if "default" in schema}
-    assert {".".join(path[1:]): value for path, value in defaults.items() if value != {}} == {
-        "replicationPolicy.type": "Default",
-        "delivery.mode": "AtLeastOnce",
-        "offsets.mode": "Translated",
-        "batchVerification": "Sampled",
-        "startFrom.mode": "Earliest",
-        "tasks.max": 8,
-        "tasks.standbys": 0,
-        "tasks.assignor": "sticky",
-        "topicConfigs.enabled": True,
-        "topicDeletion.mode": "Disabled",
-        "acls.enabled": False,
-        "checkpoints.enabled": True,
-        "checkpoints.applyToGroups": False,
-        "heartbeats.enabled": True,
-        "heartbeats.onSource": True,
-        "offsetSyncs.location": "Target",
-        "onDataLoss": "Fail",
-        "onRecordError.action": "Fail",
-        "drivers.replicas": 2,
-        "state": "Running",
-    }
+    found = {".".join(path[1:]): value for path, value in defaults.items() if value != {}}
+    assert found == SERVER_DEFAULTS
     inside = {path[:-1] for path, value in defaults.items() if value != {} and len(path) > 2}
     assert inside == {path for path, value in defaults.items() if value == {}}
     assert not [path for other in others for path, schema in schemas(other) if "default" in schema]
