@@ -571,6 +571,105 @@ BAD = [
     ),
     *(
         Bad(
+            document({"resources": {"requests": {name: more}, "limits": {name: less}}}),
+            f"{field}.resources.requests",
+            f"{name} must not be above the limit",
+        )
+        for document, field in (
+            (lambda drivers: flow(drivers=drivers), "spec.drivers"),
+            (lambda pod: mirror_test(spark={"driver": pod}), "spec.spark.driver"),
+            (lambda pod: mirror_test(spark={"executor": pod}), "spec.spark.executor"),
+        )
+        for name, more, less in (
+            ("cpu", 2, "500m"),
+            ("cpu", "2001m", "2"),
+            ("memory", "1.5Gi", "1G"),
+        )
+    ),
+    *(
+        Bad(
+            flow(drivers={"resources": {part: {"memory": amount}}}),
+            f"spec.drivers.resources.{part}",
+            "memory must be at least 1Mi: a number without a unit is a number of bytes",
+        )
+        for part in ("requests", "limits")
+        for amount in (100, "512", "900k")
+    ),
+    *(
+        Bad(
+            document({"metadata": {"labels": {"team": "a", label: "mine"}}}),
+            f"{field}.podTemplate.metadata.labels",
+            "must not have a label of headrace's own",
+            ours="pod-template-hash",
+        )
+        for document, field in (
+            (lambda pods: flow(drivers={"podTemplate": pods}), "spec.drivers"),
+            (lambda pods: mirror_test(podTemplate=pods), "spec"),
+        )
+        for label in (
+            "headrace.dev/flow",
+            "headrace.dev/stage",
+            "app.kubernetes.io/component",
+            "pod-template-hash",
+        )
+    ),
+    *(
+        Bad(
+            flow(drivers={"podTemplate": {"tolerations": [toleration]}}),
+            f"spec.drivers.podTemplate.tolerations[0].{field}",
+            sentence,
+            ours=ours,
+        )
+        for toleration, field, sentence, ours in (
+            (
+                {"key": "a", "operator": "In"},
+                "operator",
+                "Unsupported value",
+                "must be Equal or Exists",
+            ),
+            (
+                {"key": "a", "operator": "Exists", "value": "b"},
+                "value",
+                "must be left out beside the operator Exists",
+                "",
+            ),
+            (
+                {"operator": "Equal", "value": "b"},
+                "key",
+                "is required unless the operator is Exists",
+                "",
+            ),
+            ({"effect": "NoSchedule"}, "key", "is required unless the operator is Exists", ""),
+            (
+                {"key": "a", "effect": "NoSchedule", "tolerationSeconds": 3},
+                "tolerationSeconds",
+                "needs the effect NoExecute",
+                "",
+            ),
+        )
+    ),
+    *(
+        Bad(
+            mirror_test(**{field: value}),
+            f"spec.{field}",
+            "needs schedule: without one it has no effect",
+        )
+        for field, value in (
+            ("timeZone", "Europe/Berlin"),
+            ("startingDeadlineSeconds", 60),
+            ("concurrencyPolicy", "Replace"),
+        )
+    ),
+    *(
+        Bad(
+            mirror_test(suspend=True, **load),
+            "spec.suspend",
+            "needs schedule or load.durationSeconds: 0: without one it has no effect",
+        )
+        for load in ({}, {"load": {"messages": 5}}, {"load": {"durationSeconds": 60}})
+    ),
+    *(
+        Bad(
             flow(pausedPartitions=[{"topic": "orders", "partitions": partitions}]),
             "spec.pausedPartitions[0].partitions",
             "should match",
@@ -610,6 +709,22 @@ def test_a_bad_manifest_is_refused_in_both_places(
     [
         flow(topics={"include": ["(?P<a"]}),
         flow(pausedPartitions=[{"topic": "orders", "partitions": "3-0"}]),
+        flow(pausedPartitions=[{"topic": "orders", "partitions": "0-3,9-7"}]),
+        flow(
+            policy={"type": "RenameMap", "renames": {"a": "x", "b": "x"}},
+            topics={"include": ["a", "b"]},
+        ),
+        flow(policy={"type": "RenameMap", "renames": {"a": "b"}}, topics={"include": ["a", "b"]}),
+        mirror_test(schedule="0 * * * *", timeZone="Berlin"),
+        mirror_test(schedule="0 * * * *", timeZone="Europe/Atlantis"),
+        flow(
+            drivers={
+                "resources": {
+                    "requests": {"ephemeral-storage": "2Gi"},
+                    "limits": {"ephemeral-storage": "1Gi"},
+                }
+            }
+        ),
         source(
             authentication={"type": "OAuthBearer", "oauth": OAUTH | {"extensions": {"a-b": "c"}}}
         ),
@@ -679,7 +794,7 @@ GOOD = [
     flow(
         drivers={
             "replicas": 0,
-            "resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"cpu": "500m"}},
+            "resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"cpu": "2500m"}},
             "podTemplate": {
                 "metadata": {"labels": {"team": "a"}, "annotations": {"a/b": "c"}},
                 "nodeSelector": {"disk": "fast"},

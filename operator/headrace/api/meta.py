@@ -186,6 +186,8 @@ class Reason(StrEnum):
     """The message has the flow's spec.bandwidth.bytesPerSecond."""
     RESET_BY_ANNOTATION = "ResetByAnnotation"
     """The message names the partitions that were reset."""
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    """The message names an annotation of headrace's whose value is ignored."""
     INVALID_RESET = "InvalidReset"
     """The annotation headrace.dev/reset cannot be read, or names nothing that the flow copies."""
     RECORD_REFUSED = "RecordRefused"

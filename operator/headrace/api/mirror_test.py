@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field
 
@@ -128,7 +129,18 @@ _KEYS_MOVE = (
     "which partition is right"
 )
 _NO_ONE_LOG = "needs partitioning: Preserved: an offset is one of a partition"
+_NEEDS_SCHEDULE = "needs schedule: without one it has no effect"
+_NEEDS_REPETITION = "needs schedule or load.durationSeconds: 0: without one it has no effect"
+_NO_ZONE = "must be a time zone of the IANA database, like Europe/Berlin"
 _WITHOUT_END = "!has(self.chaos) || !has(self.load) || !has(self.load.durationSeconds)"
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 class MirrorTestSpec(Model):
@@ -281,6 +293,21 @@ class MirrorTestSpec(Model):
             _NO_SCHEDULE,
             at="schedule",
         ),
+        *(
+            Rule(f"!has(self.{field}) || has(self.schedule)", _NEEDS_SCHEDULE, at=field)
+            for field in ("timeZone", "startingDeadlineSeconds")
+        ),
+        Rule(
+            "has(self.schedule) || self.?concurrencyPolicy.orValue('Forbid') == 'Forbid'",
+            _NEEDS_SCHEDULE,
+            at="concurrencyPolicy",
+        ),
+        Rule(
+            "!self.?suspend.orValue(false) || has(self.schedule)"
+            " || self.?load.durationSeconds.orValue(1) == 0",
+            _NEEDS_REPETITION,
+            at="suspend",
+        ),
     )
 
     @property
@@ -312,8 +339,24 @@ class MirrorTestSpec(Model):
             yield Breach(("budgets", "unequalOffsets"), _NO_ONE_LOG)
         if self.schedule and self.load.is_endless:
             yield Breach(("schedule",), _NO_SCHEDULE)
+        yield from self._schedule_breaches()
         yield from self._rehearsal_breaches()
         yield from self._chaos_breaches()
+
+    def _schedule_breaches(self) -> Iterator[Breach]:
+        if self.schedule is None:
+            without_effect = {
+                "timeZone": self.time_zone is not None,
+                "startingDeadlineSeconds": self.starting_deadline_seconds is not None,
+                "concurrencyPolicy": self.concurrency_policy is not ConcurrencyPolicy.FORBID,
+            }
+            for field, given in without_effect.items():
+                if given:
+                    yield Breach((field,), _NEEDS_SCHEDULE)
+        if self.suspend and not self.repeats:
+            yield Breach(("suspend",), _NEEDS_REPETITION)
+        if self.time_zone is not None and not _is_zone(self.time_zone):
+            yield Breach(("timeZone",), _NO_ZONE)
 
     def _rehearsal_breaches(self) -> Iterator[Breach]:
         if self.rehearsal and self.flow_name is None:

@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue
 
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Matching, Model, Name, Text, Unquoted, Whole
+from headrace.api.quantities import quantity
 
 AsInKubernetes = dict[str, JsonValue]
 """What is too wide to be spelled out here."""
@@ -24,6 +25,31 @@ Quantity = Annotated[
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
+_AMOUNT = "quantity(string(self.{part}['{name}']))"
+_ABOVE_LIMIT = "must not be above the limit"
+_TOO_LITTLE_MEMORY = "must be at least 1Mi: a number without a unit is a number of bytes"
+_LEAST_MEMORY = "1Mi"
+
+
+def _not_above_limit(name: str) -> Rule:
+    request = _AMOUNT.format(part="requests", name=name)
+    limit = _AMOUNT.format(part="limits", name=name)
+    both = f"'{name}' in self.?requests.orValue({{}}) && '{name}' in self.?limits.orValue({{}})"
+    return Rule(
+        f"!({both}) || {request}.compareTo({limit}) <= 0", f"{name} {_ABOVE_LIMIT}", at="requests"
+    )
+
+
+def _enough_memory(part: str) -> Rule:
+    amount = _AMOUNT.format(part=part, name="memory")
+    return Rule(
+        f"!('memory' in self.?{part}.orValue({{}}))"
+        f" || {amount}.compareTo(quantity('{_LEAST_MEMORY}')) >= 0",
+        f"memory {_TOO_LITTLE_MEMORY}",
+        at=part,
+    )
+
+
 class Resources(Model):
     """Resources of a container (Kubernetes' ResourceRequirements)."""
 
@@ -31,6 +57,21 @@ class Resources(Model):
     """Requests: cpu, memory."""
     limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
     """Limits: cpu, memory."""
+
+    rules = (
+        _not_above_limit("cpu"),
+        _not_above_limit("memory"),
+        _enough_memory("requests"),
+        _enough_memory("limits"),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        for name, amount in self.requests.items():
+            if name in self.limits and quantity(amount) > quantity(self.limits[name]):
+                yield Breach(("requests",), f"{name} {_ABOVE_LIMIT}")
+        for part, amounts in (("requests", self.requests), ("limits", self.limits)):
+            if "memory" in amounts and quantity(amounts["memory"]) < quantity(_LEAST_MEMORY):
+                yield Breach((part,), f"memory {_TOO_LITTLE_MEMORY}")
 
 
 _OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP", "HEADRACE_RACK")
@@ -52,6 +93,21 @@ class EnvVar(Model):
             yield Breach(("name",), _NOT_OURS)
 
 
+_OWN_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/component",
+    "headrace.dev/flow",
+    "headrace.dev/template",
+    "headrace.dev/mirror-test",
+    "headrace.dev/stage",
+    "pod-template-hash",
+)
+"""Labels by which headrace, and Kubernetes, find the pods."""
+_NOT_OWN_LABELS = f"must not have a label of headrace's own: {', '.join(_OWN_LABELS)}"
+
+
 class PodMetadata(Model):
     """Labels and annotations of pods."""
 
@@ -60,13 +116,30 @@ class PodMetadata(Model):
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations to add."""
 
+    rules = (
+        Rule(
+            f"!has(self.labels) || {list(_OWN_LABELS)}.all(own, !(own in self.labels))",
+            _NOT_OWN_LABELS,
+            at="labels",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if not self.labels.keys().isdisjoint(_OWN_LABELS):
+            yield Breach(("labels",), _NOT_OWN_LABELS)
+
+
+_VALUE_BESIDE_EXISTS = "must be left out beside the operator Exists"
+_KEY_MISSING = "is required unless the operator is Exists"
+_SECONDS_WITHOUT_EVICTION = "needs the effect NoExecute"
+
 
 class Toleration(Model):
     """Kubernetes' Toleration: a taint of a node that a pod tolerates."""
 
     key: Text | None = None
     """Key of the taint; absent: any, with the operator Exists."""
-    operator: Text | None = None
+    operator: Literal["Equal", "Exists"] | None = None
     """How key and value are compared: Equal, which is the default, or Exists."""
     value: Text | None = None
     """Value of the taint."""
@@ -74,6 +147,33 @@ class Toleration(Model):
     """Effect of the taint; absent: any."""
     toleration_seconds: Whole | None = None
     """With NoExecute: how long; absent: for ever."""
+
+    rules = (
+        Rule(
+            "self.?operator.orValue('Equal') != 'Exists' || self.?value.orValue('') == ''",
+            _VALUE_BESIDE_EXISTS,
+            at="value",
+        ),
+        Rule(
+            "self.?key.orValue('') != '' || self.?operator.orValue('Equal') == 'Exists'",
+            _KEY_MISSING,
+            at="key",
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || self.?effect.orValue('') == 'NoExecute'",
+            _SECONDS_WITHOUT_EVICTION,
+            at="tolerationSeconds",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        exists = self.operator == "Exists"
+        if exists and self.value:
+            yield Breach(("value",), _VALUE_BESIDE_EXISTS)
+        if not exists and not self.key:
+            yield Breach(("key",), _KEY_MISSING)
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            yield Breach(("tolerationSeconds",), _SECONDS_WITHOUT_EVICTION)
 
 
 class LabelSelectorRequirement(Model):

@@ -84,7 +84,15 @@ def test_a_volume_of_a_secret_is_optional_and_whole() -> None:
 
 
 def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> None:
-    deployment = build_deployment(read("everything"), IMAGE)
+    """The definitions refuse such a label; an object of an earlier version may have one."""
+    flow = read("everything")
+    metadata = flow.spec.drivers.pod_template.metadata.model_copy(
+        update={"labels": {FLOW_LABEL: "other"}}
+    )
+    template = flow.spec.drivers.pod_template.model_copy(update={"metadata": metadata})
+    drivers = flow.spec.drivers.model_copy(update={"pod_template": template})
+    flow = flow.model_copy(update={"spec": flow.spec.model_copy(update={"drivers": drivers})})
+    deployment = build_deployment(flow, IMAGE)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert labels[FLOW_LABEL] == "orders"
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
