@@ -32,6 +32,7 @@ _FAILURES = (
     Reason.TASK_FAILED,
     Reason.NOT_PLACED,
     Reason.NOT_APPLIED,
+    Reason.REFUSED,
     Reason.SOURCE_UNREACHABLE,
     Reason.TARGET_UNREACHABLE,
 )
@@ -55,7 +56,7 @@ class Occurrence:
 
 
 def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Occurrence]:
-    """What happened between two statuses. Pure."""
+    """Return what happened between two statuses."""
     before = list(before)
     for new in after:
         old = condition(before, new.type)
@@ -66,12 +67,14 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
             lost = new.reason is Reason.NO_DRIVERS and was_ready  # else they start
             failed = lost or new.reason in _FAILURES or _stalled(after)
             warning = new.status is ConditionStatus.FALSE and failed
-            starts = new.status is ConditionStatus.FALSE and old is not None and not was_ready
+            steps = old is not None or new.reason is Reason.NO_DRIVERS
+            starts = new.status is ConditionStatus.FALSE and steps and not was_ready
             if warning or not starts:  # its steps to Ready are in the status
                 yield Occurrence(new.reason, new.message, warning)
         elif new.type not in _WITHOUT_EVENTS:
-            wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET
-            wrong &= new.type is not ConditionType.RECONCILIATION_PAUSED
+            asked = new.type is ConditionType.RECONCILIATION_PAUSED
+            wrong = new.status is ConditionStatus.TRUE and not asked
+            wrong |= new.reason in (Reason.INVALID_RESET, Reason.INVALID_ANNOTATION)
             yield Occurrence(new.type, new.message, wrong)
 
 

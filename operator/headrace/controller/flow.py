@@ -107,7 +107,7 @@ class FlowReconciler:
 
     async def _make_and_assign(self, in_force: InForce) -> _Outcome:
         flow = in_force.flow
-        paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
+        paused = flow.metadata.annotations.get(PAUSE_ANNOTATION, "").lower() == "true"
         hands_off = paused or not in_force.is_complete
         drivers = await self._owned.drivers(flow, paused=hands_off)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)

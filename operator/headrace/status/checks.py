@@ -88,12 +88,13 @@ def _pod_does_not_start(facts: FlowFacts) -> Readiness | None:
 def _no_pods(facts: FlowFacts) -> Readiness | None:
     if facts.alive or facts.pods is None or facts.pods:
         return None
-    message = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
     if facts.refused_pods:
-        message = (
+        return Readiness.reconciling(
+            Reason.REFUSED,
             f"the API server takes no driver pod: {facts.refused_pods}; change spec.drivers, "
-            "or what the namespace allows"
+            "or what the namespace allows",
         )
+    message = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
     return Readiness.reconciling(Reason.NO_DRIVERS, message)
 
 

@@ -180,6 +180,17 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
         )
 
 
+def _why_missing(facts: FlowFacts) -> str:
+    """Return why drivers are missing, as far as pods or their Deployment show it."""
+    if facts.refused_pods:
+        return f"; the API server takes no more pods: {facts.refused_pods}"
+    pods = facts.pods or ()
+    if problem := next((f"; pod {pod.name}: {pod.problem}" for pod in pods if pod.problem), ""):
+        return problem
+    starting = sum(not pod.ended and not pod.terminating for pod in pods) - facts.alive
+    return f"; {starting} are starting" if starting > 0 else "; their pods do not exist yet"
+
+
 def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
     if facts.paused:
         yield Condition(
@@ -189,14 +200,30 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             message=f"the annotation {PAUSE_ANNOTATION} keeps the operator from changing what the "
             "flow owns; units of lost drivers are assigned all the same",
         )
+    elif (asked := facts.flow.metadata.annotations.get(PAUSE_ANNOTATION, "")).lower() not in (
+        "",
+        "false",
+        "true",
+    ):
+        yield Condition(
+            type=ConditionType.RECONCILIATION_PAUSED,
+            status=ConditionStatus.FALSE,
+            reason=Reason.INVALID_ANNOTATION,
+            message=f"the annotation {PAUSE_ANNOTATION} has the value {asked!r} and is ignored: "
+            "write true or false",
+        )
     if facts.pods is not None:
         waits = "; their roll-out waits for its turn" if facts.waits_for_rollout else ""
         enough = facts.alive >= facts.desired
+        of = f"{facts.alive} of {facts.desired} drivers are alive"
+        if facts.alive > facts.desired:
+            of = f"{facts.alive} drivers are alive, {facts.desired} are wanted: others are ending"
+        why = "" if enough else _why_missing(facts)
         yield Condition(
             type=ConditionType.DRIVERS_AVAILABLE,
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
-            message=f"{facts.alive} of {facts.desired} drivers are alive{waits}",
+            message=f"{of}{why}{waits}"[:_LONGEST_MESSAGE],
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

@@ -408,7 +408,7 @@ def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.M
 def test_units_move_while_the_reconciliation_is_paused() -> None:
     async def test() -> None:
         server = a_flow_whose_driver_is_gone()
-        pause = {"headrace.dev/pause-reconciliation": "true"}
+        pause = {"headrace.dev/pause-reconciliation": "True"}
         server.objects[FLOW, "orders"]["metadata"]["annotations"] = pause
         async with operated(server) as it:
             assert await it.reconcile() is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.api import (
+    PAUSE_ANNOTATION,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -75,7 +76,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
         (
             replace(facts(), refused_pods="exceeded quota"),
             NO,
-            Reason.NO_DRIVERS,
+            Reason.REFUSED,
             "the API server takes no driver pod: exceeded quota; change spec.drivers",
             False,
         ),
@@ -214,8 +215,24 @@ def test_every_condition_says_which_generation_it_describes() -> None:
     ("alive", "spec", "status", "message"),
     [
         (10, {"drivers": {"replicas": 10}}, YES, "10 of 10 drivers are alive"),
-        (1, {"drivers": {"replicas": 10}}, NO, "1 of 10 drivers are alive"),
-        (0, {"drivers": {"replicas": 10}}, NO, "0 of 10 drivers are alive"),
+        (
+            1,
+            {"drivers": {"replicas": 10}},
+            NO,
+            "1 of 10 drivers are alive; their pods do not exist yet",
+        ),
+        (
+            0,
+            {"drivers": {"replicas": 10}},
+            NO,
+            "0 of 10 drivers are alive; their pods do not exist yet",
+        ),
+        (
+            2,
+            {"drivers": {"replicas": 1}},
+            YES,
+            "2 drivers are alive, 1 are wanted: others are ending",
+        ),
         (0, {"drivers": {"replicas": 10}, "state": "Stopped"}, YES, "0 of 0 drivers are alive"),
     ],
 )
@@ -227,6 +244,45 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
     assert available is not None
     assert (available.status, available.message) == (status, message)
     assert ConditionType.DRIVERS_AVAILABLE not in {one.reason for one in occurrences((), after)}
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        (replace(facts(POD), refused_pods="exceeded quota"), "takes no more pods: exceeded quota"),
+        (facts(replace(POD, problem="cannot be scheduled: no node")), "pod a: cannot be scheduled"),
+        (facts(POD), "1 are starting"),
+    ],
+)
+def test_missing_drivers_have_a_reason(of: FlowFacts, why: str) -> None:
+    available = condition(flow_status(of).conditions, ConditionType.DRIVERS_AVAILABLE)
+    assert available is not None
+    assert (available.status, available.reason) == (NO, Reason.DRIVERS_MISSING)
+    assert why in available.message
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [("True", False), ("true", False), ("false", False), ("yes", True)]
+)
+def test_value_of_the_pause_annotation_that_is_ignored_is_named(value: str, named: bool) -> None:
+    flow = facts(POD).flow
+    annotations = {"annotations": {PAUSE_ANNOTATION: value}}
+    flow = flow.model_copy(update={"metadata": flow.metadata.model_copy(update=annotations)})
+    status = flow_status(replace(facts(POD), flow=flow))
+    found = condition(status.conditions, ConditionType.RECONCILIATION_PAUSED)
+    assert (found is not None) is named
+    if found is not None:
+        assert (found.status, found.reason) == (NO, Reason.INVALID_ANNOTATION)
+        assert [one.warning for one in occurrences((), [found])] == [True]
+
+
+def test_flow_has_no_event_before_its_drivers_can_exist() -> None:
+    first = flow_status(facts()).conditions
+    assert list(occurrences((), first)) == []
+    refused = flow_status(replace(facts(), refused_pods="exceeded quota")).conditions
+    assert [(one.reason, one.warning) for one in occurrences(first, refused)] == [
+        (Reason.REFUSED, True)
+    ]
 
 
 @pytest.mark.parametrize(

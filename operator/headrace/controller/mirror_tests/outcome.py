@@ -38,7 +38,7 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
             else None
             for key, model in (("counts", MirrorTestCounts), ("latencyMs", LatencyMs))
         )
-        reasons = " ".join(map(str, document["reasons"]))
+        reasons = "; ".join(str(one).removesuffix(".") for one in document["reasons"])
         if verdict is Verdict.INCONCLUSIVE:
             reasons = "; ".join([reasons, *ended_badly(facts, *_BEFORE_VERDICT)])
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:

@@ -12,8 +12,9 @@ from headrace.api import (
     Reason,
     conditions_of,
 )
+from headrace.api.meta import ObjectMeta
 from headrace.controller.blocked import is_reported
-from headrace.controller.events import EventRecorder, occurrences
+from headrace.controller.events import EventRecorder, Occurrence, occurrences
 from headrace.k8s import MIRROR_TEST, Client, Object
 from headrace.logs import get_logger
 
@@ -37,6 +38,9 @@ class StatusWrites:
         conditions = conditions_of(stalled, None, now, generation=generation)
         invalid = MirrorTestStatus(observed_generation=generation, conditions=conditions)
         await self._apply(metadata, status | _dumped(invalid))
+        named = ObjectMeta(**{key: metadata[key] for key in ("name", "namespace", "uid")})
+        unparsed = MirrorTest.model_construct(metadata=named)
+        await self._events.post(unparsed, Occurrence(Reason.INVALID_SPEC, why, warning=True))
 
     async def write(self, test: MirrorTest, status: MirrorTestStatus) -> None:
         """Write a status that differs, and post an Event for each change of a condition."""
