@@ -105,6 +105,16 @@ def source(**more: Any) -> Document:
     return flow(source=EAST | more)
 
 
+RESOURCES_OF_PODS: tuple[tuple[Callable[[Document], Document], str], ...] = (
+    (lambda drivers: flow(drivers=drivers), "spec.drivers"),
+    (lambda pod: mirror_test(spark={"driver": pod}), "spec.spark.driver"),
+    (lambda pod: mirror_test(spark={"executor": pod}), "spec.spark.executor"),
+)
+POD_TEMPLATES: tuple[tuple[Callable[[Document], Document], str], ...] = (
+    (lambda pods: flow(drivers={"podTemplate": pods}), "spec.drivers"),
+    (lambda pods: mirror_test(podTemplate=pods), "spec"),
+)
+
 BAD = [
     # Of a value alone, in our words.
     *(
@@ -575,11 +585,7 @@ BAD = [
             f"{field}.resources.requests",
             f"{name} must not be above the limit",
         )
-        for document, field in (
-            (lambda drivers: flow(drivers=drivers), "spec.drivers"),
-            (lambda pod: mirror_test(spark={"driver": pod}), "spec.spark.driver"),
-            (lambda pod: mirror_test(spark={"executor": pod}), "spec.spark.executor"),
-        )
+        for document, field in RESOURCES_OF_PODS
         for name, more, less in (
             ("cpu", 2, "500m"),
             ("cpu", "2001m", "2"),
@@ -602,10 +608,7 @@ BAD = [
             "must not have a label of headrace's own",
             ours="pod-template-hash",
         )
-        for document, field in (
-            (lambda pods: flow(drivers={"podTemplate": pods}), "spec.drivers"),
-            (lambda pods: mirror_test(podTemplate=pods), "spec"),
-        )
+        for document, field in POD_TEMPLATES
         for label in (
             "headrace.dev/flow",
             "headrace.dev/stage",

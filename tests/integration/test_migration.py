@@ -34,7 +34,7 @@ OLD_FLOW: Document = {
 
 @pytest.fixture
 def old_api_server(own_api_server: OwnApiServer) -> Iterator[OwnApiServer]:
-    """An API server that stores v1alpha1, whatever the fields of an object are."""
+    """Start an API server that stores v1alpha1, whatever the fields of an object are."""
     own_api_server.kubectl("delete", "crd", *NAMES)
     for file in CRDS.glob("*.yaml"):
         definition = yaml.safe_load(file.read_text())

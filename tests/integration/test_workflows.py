@@ -24,7 +24,13 @@ ACTIONLINT = Program(
 def test_actionlint_accepts_the_workflows() -> None:
     assert len(WORKFLOWS) > 1
     # Other programs that actionlint starts differ between machines.
-    command = [ACTIONLINT.get(), "-no-color", "-shellcheck=", "-pyflakes=", *WORKFLOWS]
+    command: list[str | Path] = [
+        ACTIONLINT.get(),
+        "-no-color",
+        "-shellcheck=",
+        "-pyflakes=",
+        *WORKFLOWS,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -15,13 +15,24 @@ from headrace.api import (
     ReplicationTask,
     condition,
 )
+from headrace.api.meta import API_VERSION, ObjectMeta
 from headrace.errors import HeadraceError
 from headrace.k8s import EVENT, Client, Object, micro_time
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
-Subject = ReplicationFlow | ReplicationTask | MirrorTest
+
+@dataclass(frozen=True)
+class UnparsedMirrorTest:
+    """A MirrorTest whose spec is invalid."""
+
+    metadata: ObjectMeta
+    api_version: str = API_VERSION
+    kind: str = "MirrorTest"
+
+
+Subject = ReplicationFlow | ReplicationTask | MirrorTest | UnparsedMirrorTest
 
 _WITHOUT_EVENTS = (
     ConditionType.RECONCILING,

@@ -14,7 +14,7 @@ from headrace.api import (
 )
 from headrace.api.meta import ObjectMeta
 from headrace.controller.blocked import is_reported
-from headrace.controller.events import EventRecorder, Occurrence, occurrences
+from headrace.controller.events import EventRecorder, Occurrence, UnparsedMirrorTest, occurrences
 from headrace.k8s import MIRROR_TEST, Client, Object
 from headrace.logs import get_logger
 
@@ -39,7 +39,7 @@ class StatusWrites:
         invalid = MirrorTestStatus(observed_generation=generation, conditions=conditions)
         await self._apply(metadata, status | _dumped(invalid))
         named = ObjectMeta(**{key: metadata[key] for key in ("name", "namespace", "uid")})
-        unparsed = MirrorTest.model_construct(metadata=named)
+        unparsed = UnparsedMirrorTest(named)
         await self._events.post(unparsed, Occurrence(Reason.INVALID_SPEC, why, warning=True))
 
     async def write(self, test: MirrorTest, status: MirrorTestStatus) -> None:

@@ -9,9 +9,8 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.client_settings import SUPPORTED, nearest, owner_of, supported
-from headrace.errors import InvalidSpec
+from headrace.errors import InvalidSpec, Unreachable
 from headrace.kafka import check_settings
-from headrace.kafka.errors import Unreachable
 from headrace.kafka.wire import Connection, Loop, Settings, start
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.opening import Opener, Server
