@@ -586,11 +586,20 @@ BAD = [
             f"{name} must not be above the limit",
         )
         for document, field in RESOURCES_OF_PODS
-        for name, more, less in (
-            ("cpu", 2, "500m"),
-            ("cpu", "2001m", "2"),
-            ("memory", "1.5Gi", "1G"),
+        for name, more, less in (("cpu", 2, "500m"), ("cpu", "2001m", "2"))
+    ),
+    Bad(
+        flow(drivers={"resources": {"requests": {"memory": "1.5Gi"}, "limits": {"memory": "1G"}}}),
+        "spec.drivers.resources.requests",
+        "memory must not be above the limit",
+    ),
+    *(
+        Bad(
+            mirror_test(spark={"driver": {"resources": {"limits": {"memory": amount}}}}),
+            "spec.spark.driver.resources.limits",
+            "must be at least 1Gi: 512Mi are for Python, the rest is the JVM's",
         )
+        for amount in (100, "512Mi", "1G")
     ),
     *(
         Bad(

@@ -13,6 +13,7 @@ from headrace.api.quantities import quantity
 MIB = 1 << 20
 _LEAST_MEMORY = "1Gi"
 _TOO_LITTLE = f"must be at least {_LEAST_MEMORY}: 512Mi are for Python, the rest is the JVM's"
+_ABOVE_LIMIT = "cpu must not be above the limit"
 _TWO_SIZES = "must be as limits.memory: the JVM's heap is made for one size"
 
 
@@ -43,6 +44,19 @@ class SparkResources(Model):
             _TWO_SIZES,
             at="requests",
         ),
+        Rule(
+            "!has(self.limits) || !has(self.limits.memory)"
+            f" || quantity(string(self.limits.memory)).compareTo(quantity('{_LEAST_MEMORY}')) >= 0",
+            f"memory {_TOO_LITTLE}",
+            at="limits",
+        ),
+        Rule(
+            "!has(self.requests) || !has(self.requests.cpu) || !has(self.limits)"
+            " || !has(self.limits.cpu) || quantity(string(self.requests.cpu))"
+            ".compareTo(quantity(string(self.limits.cpu))) <= 0",
+            _ABOVE_LIMIT,
+            at="requests",
+        ),
     )
 
     @property
@@ -56,6 +70,9 @@ class SparkResources(Model):
             yield Breach(("requests", "memory"), _TWO_SIZES)
         if self.limits.memory and quantity(self.limits.memory) < quantity(_LEAST_MEMORY):
             yield Breach(("limits", "memory"), _TOO_LITTLE)
+        requested, limit = self.requests.cpu, self.limits.cpu
+        if requested and limit and quantity(requested) > quantity(limit):
+            yield Breach(("requests",), _ABOVE_LIMIT)
 
 
 class SparkPod(Model):
