@@ -723,10 +723,13 @@ def test_a_bad_manifest_is_refused_in_both_places(
         flow(pausedPartitions=[{"topic": "orders", "partitions": "3-0"}]),
         flow(pausedPartitions=[{"topic": "orders", "partitions": "0-3,9-7"}]),
         flow(
-            policy={"type": "RenameMap", "renames": {"a": "x", "b": "x"}},
+            replicationPolicy={"type": "RenameMap", "renames": {"a": "x", "b": "x"}},
             topics={"include": ["a", "b"]},
         ),
-        flow(policy={"type": "RenameMap", "renames": {"a": "b"}}, topics={"include": ["a", "b"]}),
+        flow(
+            replicationPolicy={"type": "RenameMap", "renames": {"a": "b"}},
+            topics={"include": ["a", "b"]},
+        ),
         mirror_test(schedule="0 * * * *", timeZone="Berlin"),
         mirror_test(schedule="0 * * * *", timeZone="Europe/Atlantis"),
         flow(
