@@ -118,6 +118,7 @@ def test_a_topic_that_a_list_lacks_for_a_moment_is_not_deleted(scene: Scene) -> 
 
 def test_a_topic_that_a_foreign_broker_lacks_is_not_deleted(scene: Scene) -> None:
     two_copied_of_three(scene)
+    scene.context.progress.read_to_end()
     scene.source.delete_topic(TOPIC)
     scene.source.foreign_broker = True
     deleted = DeletedTopics(scene.context)
