@@ -300,7 +300,7 @@ def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
     checked.grant_all()
     checked.nothing_is_wrong()  # the flow raises it itself
 
-    fields["topicConfigs"] = {"sync": False}
+    fields["topicConfigs"] = {"enabled": False}
     found = checked.only("target", "max.message.bytes")
     assert found["message"] == (
         "1048588 is less than the source's 5000000: larger records are refused"
