@@ -248,7 +248,7 @@ def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: C
         "orders False TaskFailed 3 2 1 40 5 2 2",
     ]
     assert table(api_server, *here, "mtest") == [
-        "NAME FLOW PHASE VERDICT ACKNOWLEDGED MISSING DUPLICATED P99-MS",
+        "NAME FLOW PHASE VERDICT READY REASON ACKNOWLEDGED MISSING DUPLICATED P99-MS",
         "orders orders Finished Passed 900 0 8 12",
     ]
     assert table(api_server, *here, "rtask") == [

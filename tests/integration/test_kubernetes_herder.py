@@ -328,11 +328,13 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         with pytest.raises(Refused, match=r"connectorEpoch: .* higher epoch wrote this split"):
             asyncio.run(apply(api_server, task))
 
-        # A user raises the epoch of a task: its connector says so, and recovers without a restart.
+        # A user raises the epoch of a task: the next connector says so, and recovers by itself.
         victim = min(made.running())
         made.patch(victim, {"spec": {"connectorEpoch": 9_000_000_000}})
+        made.assign(connector, holder)
         wait_until(
             lambda: made.unit(connector)["status"].get("lastError", {}).get("message", ""),
+            within_s=100,
             until=lambda said: f"task {victim} has connectorEpoch 9000000000" in said,
         )
         assert made.unit(connector)["status"]["phase"] == "Failed"
