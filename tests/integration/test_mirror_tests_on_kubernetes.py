@@ -110,7 +110,15 @@ def test_from_the_probe_to_the_verdict(
     )
     row = resources.kubectl("get", "mtest").splitlines()
     print("\n".join(row))
-    assert row[1].split()[:5] == ["nightly", "Finished", "Failed", "1000", "3"]
+    assert row[1].split()[:7] == [
+        "nightly",
+        "Finished",
+        "Failed",
+        "False",
+        "TestFailed",
+        "1000",
+        "3",
+    ]
     ready = next(c for c in status(resources)["conditions"] if c["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "TestFailed")
     assert ready["message"] == "3 messages are missing, 0 are allowed"
