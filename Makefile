@@ -36,11 +36,11 @@ PYTEST := $(BIN)/pytest
 SIDE_BY_SIDE := $(PYTEST) --numprocesses $(WORKERS)
 stage = @printf '\n== %s\n' "$(1)"
 
-check: lint docs  ## lint, types, links of the pages, unit and property tests: two minutes
+check: lint docs  ## lint, types, links of the pages, unit and property tests
 	$(call stage,Unit and property tests: they need no cluster)
 	$(PYTEST) --numprocesses 2 -m "not long" tests/unit tests/property
 
-test: check  ## check, then one test of each feature on real brokers and a real API server: eight minutes
+test: check  ## check, then one test of each feature on real brokers and a real API server
 	$(call stage,One test of each feature of docs/tested-features.md on real brokers and a real API server)
 	$(SIDE_BY_SIDE) --verbose --tier features tests/chart tests/integration
 

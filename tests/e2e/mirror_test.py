@@ -39,7 +39,7 @@ class MirrorTestInPods:
         return json.loads(found["data"]["report.json"])
 
     def end_load(self) -> None:
-        """As ``kubectl headrace test end-load`` does."""
+        """End the load as ``kubectl headrace test end-load`` does."""
         ended = f"{END_LOAD_ANNOTATION}={datetime.now(UTC).isoformat()}"
         self.cluster.kubectl("-n", self.namespace, "annotate", f"mtest/{self.name}", ended)
 
@@ -49,7 +49,7 @@ class MirrorTestInPods:
         return self.cluster.pods(self.namespace, f"{own},{labels}" if labels else own)
 
     def report(self, folder: Path, *options: str, browser: str = "false") -> str:
-        """What ``kubectl headrace test report`` says; files appear below ``folder``."""
+        """Return the output of ``kubectl headrace test report``, which writes below ``folder``."""
         verb = ("-m", "headrace", "test", "report", self.name, "-n", self.namespace, *options)
         done = subprocess.run(
             [sys.executable, *verb],

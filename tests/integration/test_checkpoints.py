@@ -142,7 +142,7 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 
 
 def report(*arguments: str) -> dict[str, Any]:
-    """What ``headrace flow groups`` prints, for programs."""
+    """Return the JSON that ``headrace flow groups`` prints."""
     found = printed("flow", "groups", *arguments)
     assert found["problems"] == []
     return found

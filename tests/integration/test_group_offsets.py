@@ -28,7 +28,7 @@ def offsets(cluster: Cluster, group: str) -> dict[int, int]:
 
 
 def shown(run: FlowRun) -> list[tuple[int, int]]:
-    """What is committed, and its lag, of partitions without a note in ``headrace flow groups``."""
+    """Return committed offsets and lags of partitions without a note in ``flow groups``."""
     groups = printed("flow", "groups", run.name)["groups"]
     return [(one["committed"], one["lag"]) for one in groups if not one["note"]]
 

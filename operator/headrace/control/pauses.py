@@ -1,4 +1,4 @@
-"""What ``headrace flow pause`` and ``resume`` do to ``spec.pausedPartitions``; pure."""
+"""Changes of ``spec.pausedPartitions`` by ``headrace flow pause`` and ``resume``, without I/O."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What ``headrace flow reset`` asks of a flow; pure."""
+"""Requests of ``headrace flow reset``, without I/O."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -108,7 +108,7 @@ class PodDriver:
         self._units = DriverUnits(client, pod.namespace, pod.name, self._wake.set)
         self._background: list[asyncio.Task[None]] = []
         self._seen: tuple[object, ...] | None = None
-        """What the Worker follows: generations of the spec, and the resets that are asked for."""
+        """Generations of the spec that the Worker follows, and the requested resets."""
         self._in_force: InForce | None = None
         self._herder: KubernetesHerder | None = None
         self._worker: Worker | None = None

@@ -242,6 +242,6 @@ class Result(Model):
 
     @property
     def commits_every_ms(self) -> int | None:
-        """Of a flow with ``delivery.mode: ExactlyOnce``: consumers get messages when it commits."""
+        """Commit interval of a flow with ``delivery.mode: ExactlyOnce``, in milliseconds."""
         annotations = self.test.metadata.annotations
         return int(annotations.get(COMMIT_INTERVAL_ANNOTATION, 0)) or None

@@ -1,4 +1,4 @@
-"""What ``offsets.mode: Preserved`` costs: ``make bench-preserved``.
+"""Benchmark of ``offsets.mode: Preserved``: ``make bench-preserved``.
 
 Each part by itself: ``PART=cpu``, ``transactions``, ``padding``, ``compacted``. Brokers run on the
 same machine. Nothing is held against a limit.

@@ -1,4 +1,4 @@
-"""Which partitions ``headrace flow reset`` means."""
+"""Partitions that ``headrace flow reset`` selects."""
 
 from typing import Any
 

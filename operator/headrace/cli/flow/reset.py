@@ -91,6 +91,6 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
     repeated = sum(found.repeated for found in previews.values())
     click.echo(
         f"By spec.startFrom.mode: {flow.spec.start_from.mode} {repeated} offsets would be "
-        "copied again "
-        "(at most so many records), from those that are on the source now. Nothing was changed."
+        "copied again (at most so many records), from those that are on the source now. "
+        "Nothing was changed."
     )

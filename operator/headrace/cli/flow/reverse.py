@@ -144,11 +144,9 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     if flow.spec.offsets.mode is OffsetsMode.PRESERVED:
         raise InvalidSpec(
             f"{flow.metadata.name} has offsets.mode: Preserved, which headrace flow reverse "
-            "does not "
-            "support: write a flow in the other direction with offsets.mode: Preserved. It "
-            "compares all "
-            "that the old source holds, goes on where that is equal, and refuses a partition that "
-            "has records which were never copied, with the first offset"
+            "does not support: write a flow in the other direction with offsets.mode: Preserved. "
+            "It compares all that the old source holds, goes on where that is equal, and refuses a "
+            "partition that has records which were never copied, with the first offset"
         )
     name = flow.metadata.name
     name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"

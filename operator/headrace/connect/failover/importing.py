@@ -52,8 +52,8 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
     if context.preserved:
         raise InvalidSpec(
             f"flow {context.name} has offsets.mode: Preserved, and what MirrorMaker 2 has "
-            "copied has "
-            "other offsets than its source: import with a flow that has offsets.mode: Translated"
+            "copied has other offsets than its source: import with a flow that has "
+            "offsets.mode: Translated"
         )
     positions = mirror.positions()
     counts = context.source.topics()

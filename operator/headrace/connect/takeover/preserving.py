@@ -1,4 +1,4 @@
-"""What ``offsets.mode: Preserved`` asks of partitions before they are taken over."""
+"""Checks of partitions with ``offsets.mode: Preserved`` before they are taken over."""
 
 from collections.abc import Mapping
 from dataclasses import replace

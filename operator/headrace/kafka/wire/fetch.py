@@ -48,8 +48,8 @@ class Wanted(NamedTuple):
     leader_epoch: int = -1
     """The current one, so that an old leader refuses; -1: not known."""
     last_fetched_epoch: int = -1
-    """Of the record before ``offset``: the broker then reports a divergence (KIP-595), from version
-    12 on."""
+    """Leader epoch of the record before ``offset``. From version 12 on, the broker compares it, and
+    reports a divergence (KIP-595)."""
     topic: str = ""
     """Its name, for versions before 13."""
 

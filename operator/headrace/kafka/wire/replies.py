@@ -21,7 +21,7 @@ class Reply(Generic[T]):
     def __init__(self) -> None:
         self._result: object = _PENDING
         self.error: BaseException | None = None
-        """What ``result`` would raise; ``None`` before the outcome, too."""
+        """Error that ``result`` raises, or None if there is no error or no outcome yet."""
         self._then: list[Callable[[Reply[T]], None]] = []
 
     @property

@@ -88,7 +88,7 @@ class Passing:
         return suspects is not None or self._verifier.compares_all
 
     def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
-        """What Python makes one."""
+        """Yield the batches that Python joins into one, together."""
         for ones in coalesced(found):
             # What is rebuilt is not compared.
             alone = int(self._verifier.due)

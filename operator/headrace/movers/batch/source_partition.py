@@ -50,8 +50,8 @@ class SourcePartition:
         self.checked_epoch = leader_epoch
         """Of the last record read, for the broker to compare; -1: it cannot."""
         self.topic_id: UUID | None = None
-        """As it was when the partition was opened: another one is another topic. None: it is not
-        known yet, or the cluster has no topic ids (before Kafka 2.8)."""
+        """Topic id when the partition was opened; another id is another topic. None if it is not
+        known yet, or if the cluster has no topic ids (before Kafka 2.8)."""
         self.compared_at_epoch = -2
         """Leader epoch at which the log was last compared with what was read, where a broker does
         not compare by itself (before Fetch 12)."""
