@@ -1,7 +1,9 @@
 """A small model checker: every state that can be reached, the nearest first."""
 
+import gc
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -27,19 +29,30 @@ class Exploration(Generic[S]):
 def explore(
     initial: S, successors: Callable[[S], Iterable[tuple[str, S]]], violation: Callable[[S], str]
 ) -> Exploration[S]:
-    """``violation`` names what is wrong with a state, else it is empty."""
+    """Visit every state that can be reached, until ``violation`` names what is wrong with one."""
     reached: dict[S, tuple[str, S] | None] = {initial: None}
     waiting, transitions, depth = deque([(initial, 0)]), 0, 0
-    while waiting:
-        state, depth = waiting.popleft()
-        if found := violation(state):
-            return Exploration(len(reached), transitions, depth, found, _trace(state, reached))
-        for event, following in successors(state):
-            transitions += 1
-            if following not in reached:
-                reached[following] = (event, state)
-                waiting.append((following, depth + 1))
+    with _no_collection():
+        while waiting:
+            state, depth = waiting.popleft()
+            if found := violation(state):
+                return Exploration(len(reached), transitions, depth, found, _trace(state, reached))
+            for event, following in successors(state):
+                transitions += 1
+                if following not in reached:
+                    reached[following] = (event, state)
+                    waiting.append((following, depth + 1))
     return Exploration(len(reached), transitions, depth)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look for no garbage: tuples have no cycles, and the search would take a third of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _trace(state: S, reached: dict[S, tuple[str, S] | None]) -> tuple[tuple[str, S], ...]:

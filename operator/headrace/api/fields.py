@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from headrace.api.model import Model
@@ -27,10 +28,14 @@ class FieldAt:
         return " ".join(self.schema.get("description", "").split())
 
 
-def fields_of(kind: type[Model]) -> Iterator[FieldAt]:
-    """Every field of ``kind``, each followed by those inside it."""
+@cache
+def fields_of(kind: type[Model]) -> tuple[FieldAt, ...]:
+    """Return every field of ``kind``, each followed by those inside it.
+
+    A schema takes a second to generate, so it is generated once.
+    """
     schema = kind.model_json_schema()
-    return _walk(schema, schema.get("$defs", {}), ())
+    return tuple(_walk(schema, schema.get("$defs", {}), ()))
 
 
 def _walk(parent: Schema, types: dict[str, Schema], path: tuple[str, ...]) -> Iterator[FieldAt]:

@@ -17,6 +17,7 @@ from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
 from headrace.mirror_test.resolve import resolve
+from headrace_spark import command
 
 SCRIPTS = Path(__file__).parents[4] / "spark-jobs"
 
@@ -252,24 +253,35 @@ def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
     assert resolve(one, flow).spec.target_topic == "{topic}"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--test"),
-        (["--test", "test.yaml", "--run", "No!", "--out", "."], "must be 1 to 20 of"),
-        (["--test", "test.yaml", "--run", "r", "--out", "."], "`headrace verify` finds the flow"),
-        (["--test", "none.yaml", "--run", "r", "--out", "."], "none.yaml"),
-    ],
-)
-def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], message: str) -> None:
-    write(tmp_path, manifest(flowName="orders"))
+def test_a_job_without_arguments_is_bad_usage(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, SCRIPTS / "verify.py", *arguments],
+        [sys.executable, SCRIPTS / "verify.py"],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
     )
     assert ended.returncode == Exit.USAGE, ended.stderr
-    assert message in ended.stderr
+    assert "--test" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--test", "test.yaml", "--run", "No!"], "must be 1 to 20 of"),
+        (["--test", "test.yaml", "--run", "r"], "`headrace verify` finds the flow"),
+        (["--test", "none.yaml", "--run", "r"], "none.yaml"),
+    ],
+)
+def test_bad_usage_of_a_job(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    write(tmp_path, manifest(flowName="orders"))
+    monkeypatch.setattr(sys, "argv", ["verify.py", *arguments, "--out", "."])
+    assert command.verify() == Exit.USAGE
+    assert message in capsys.readouterr().err
