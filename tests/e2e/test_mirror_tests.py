@@ -66,7 +66,7 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     with cluster.enforcing_policies():  # Spark's pods reach each other, and the brokers
         test = begin(name, wishes)
         wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
-        wait_until(lambda: something_was_sent(cluster, f"{name}-0"), within_s=120)
+        wait_until(lambda: something_was_sent(cluster, f"{name}-0"), within_s=300)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
     wait_until(lambda: "has no report yet" in test.report(tmp_path), within_s=60)
