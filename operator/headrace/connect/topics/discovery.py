@@ -1,6 +1,6 @@
 """What a flow is to copy, by the topics of both clusters; the target gets those that it lacks."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
@@ -23,8 +23,8 @@ class Discovery:
     """Sentences, by topic."""
     made: set[str] = field(default_factory=set)
     """Those whose copies were made now."""
-    there: Collection[str] = ()
-    """All topics of the source."""
+    there: Mapping[str, int] = field(default_factory=dict)
+    """All topics of the source, and their numbers of partitions."""
     is_new: bool = True
     """Whether it was not compared with what is stored."""
 

@@ -131,9 +131,15 @@ def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -
 
 
 def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    topic = f"topic {at.topic} on {context.source.name} was deleted"
+    if loss.last < loss.first:
+        return (
+            f"{topic}: what its partition {at.partition} held from offset {loss.first} on was not "
+            "copied, and is lost"
+        )
     return (
-        f"topic {at.topic} on {context.source.name} was deleted: offsets {loss.first} to (at "
-        f"least) {loss.last} of its partition {at.partition} were not copied, and are lost"
+        f"{topic}: offsets {loss.first} to (at least) {loss.last} of its partition {at.partition} "
+        "were not copied, and are lost"
     )
 
 

@@ -108,11 +108,17 @@ def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
     return Loss(LossCause.SOURCE_RECREATED, first, last, now_ms, lower_bound=True)
 
 
-def deleted_on_source(progress: Progress, end: int, now_ms: int) -> Loss | None:
-    """``end``: as last seen. None when all below it was copied, and nothing else was lost."""
+def deleted_on_source(
+    progress: Progress, end: int, now_ms: int, *, unseen: bool = False
+) -> Loss | None:
+    """Return the loss of a deleted log, or None if all of it was copied and nothing else was lost.
+
+    ``end`` is the end of the log as last seen. With ``unseen``, more may have been written since.
+    """
     first = progress.source_offset
-    if first < end:
-        return Loss(LossCause.SOURCE_DELETED, first, end - 1, now_ms, lower_bound=True)
+    if first < end or unseen:
+        last = max(first, end) - 1
+        return Loss(LossCause.SOURCE_DELETED, first, last, now_ms, lower_bound=True)
     return progress.loss if progress.loss is not None and progress.loss.unresolved else None
 
 

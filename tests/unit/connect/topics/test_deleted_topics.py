@@ -6,7 +6,7 @@ See ``test_source_task`` for what is a fake.
 from collections.abc import Callable, Iterable
 
 import pytest
-from support.source_tasks import P0, P1, TOPIC, Scene
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.topics.deleted_topics import DeletedTopics
@@ -111,7 +111,7 @@ def test_a_topic_that_a_list_lacks_for_a_moment_is_not_deleted(scene: Scene) -> 
     deleted = DeletedTopics(scene.context)
     deleted.saw({P0: 3})
     for _ in range(3):
-        deleted.find((), set())  # the broker describes it all the same
+        deleted.find({}, set())  # the broker still describes it
     assert not deleted.losses
     assert scene.position() == 2
 
@@ -125,7 +125,7 @@ def test_a_topic_that_a_foreign_broker_lacks_is_not_deleted(scene: Scene) -> Non
     deleted.saw({P0: 3})
     for _ in range(3):
         with pytest.raises(Retriable, match="a broker of another cluster answers"):
-            deleted.find((), set())
+            deleted.find({}, set())
     assert not deleted.losses
     assert scene.position() == 2
 
@@ -149,7 +149,7 @@ def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
     deleted = DeletedTopics(scene.context)
     deleted.saw({TopicPartition("payments", 0): 9})
     for _ in range(3):
-        deleted.find((), set())
+        deleted.find({}, set())
     assert {at.topic for at in deleted.losses} == {"payments"}
     assert scene.position() == 2
 
@@ -220,3 +220,102 @@ def test_a_topic_whose_loss_was_accepted_is_copied_from_its_beginning_when_it_is
     assert following.copies() == [b"a", b"b", b"n"]
     (loss,) = following.task.status.losses
     assert (loss.action, loss.first_offset) == (LossAction.CONTINUED, 2)
+
+
+def shrunk(scene: Scene) -> None:
+    """Create the topic again with one partition."""
+    scene.source.delete_topic(TOPIC)
+    del scene.source.logs[P1]
+    scene.source.create_topic(TOPIC, 1)
+
+
+def copied_one_of_two(scene: Scene) -> None:
+    """In partition 1; the second record is seen, or not."""
+    scene.source.append(TOPIC, b"a", partition=1)
+    scene.start()
+    scene.settle()
+    scene.context.progress.read_to_end()
+
+
+def test_a_topic_created_again_with_fewer_partitions_loses_the_rest_in_a_run(scene: Scene) -> None:
+    copied_one_of_two(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 0, P1: 2})
+    shrunk(scene)
+    discover(scene, deleted, P0)
+    assert not deleted.losses, "one list may be an old one"
+    discover(scene, deleted, P0)
+    (at,) = deleted.losses
+    loss = deleted.losses[at]
+    assert (at, loss.cause, loss.first, loss.last) == (P1, LossCause.SOURCE_DELETED, 1, 1)
+    assert loss.unresolved
+    assert scene.stored(P1).loss == loss
+
+
+def test_a_partition_that_is_gone_after_a_stop_is_named_without_its_end(scene: Scene) -> None:
+    """The records that were written while the flow was stopped were never seen."""
+    copied_one_of_two(scene)
+    shrunk(scene)
+    deleted = DeletedTopics(scene.context)
+    for _ in range(2):
+        discover(scene, deleted, P0)
+    said = sentence(scene.context, P1, deleted.losses[P1])
+    assert "what its partition 1 held from offset 1 on was not copied, and is lost" in said
+    assert sorted(deleted.losses) == [P1]
+    again = DeletedTopics(scene.context)
+    discover(scene, again, P0)
+    assert again.losses == deleted.losses
+
+
+def test_a_partition_that_was_copied_to_its_end_and_is_gone_is_purged(scene: Scene) -> None:
+    copied_one_of_two(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 0, P1: 1})
+    shrunk(scene)
+    for _ in range(2):
+        discover(scene, deleted, P0)
+    assert not deleted.losses
+    assert (scene.position(P0), scene.position(P1)) == (0, None)
+
+
+def test_a_broker_that_does_not_know_new_partitions_yet_deletes_none(scene: Scene) -> None:
+    copied_one_of_two(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 0, P1: 2})
+    for _ in range(3):
+        deleted.find({TOPIC: 1}, {P0})
+    del scene.source.logs[P1]  # it also describes the topic as it was, with the same id
+    for _ in range(3):
+        deleted.find({TOPIC: 1}, {P0})
+    assert not deleted.losses
+    assert scene.position(P1) == 1
+
+
+def test_a_partition_that_a_task_still_holds_is_not_judged(scene: Scene) -> None:
+    copied_one_of_two(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 0, P1: 2})
+    shrunk(scene)
+    for _ in range(3):
+        discover(scene, deleted, P0, P1)
+    assert not deleted.losses
+
+
+def test_an_accepted_loss_of_a_partition_lets_it_begin_again(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
+    copied_one_of_two(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 0, P1: 2})
+    shrunk(scene)
+    for _ in range(2):
+        discover(scene, deleted, P0)
+    assert deleted.losses[P1].action is LossAction.CONTINUED
+    scene.source.delete_topic(TOPIC)
+    scene.source.create_topic(TOPIC, 2)
+    scene.source.append(TOPIC, b"n", partition=1)
+    following = scenes(P1, kafka=scene.kafka)  # its policy is Fail
+    following.start()
+    following.settle()
+    assert scene.target.records(COPY, 1) == [b"a", b"n"]
