@@ -27,10 +27,12 @@ from headrace.replication.copy_settings import AS_GIVEN, settings_of_other_offse
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.flow_loops import (
     Copied,
+    copied_by_both,
     loop_of_patterns,
     loop_of_topics,
     loop_sentence,
     may_loop,
+    same_clusters,
     share_addresses,
 )
 from headrace.replication.group_offsets import (
@@ -110,6 +112,7 @@ __all__ = [
     "config_changes",
     "connect_group",
     "connect_offsets_topic",
+    "copied_by_both",
     "decode_applied",
     "decode_position",
     "denials_topic",
@@ -128,6 +131,7 @@ __all__ = [
     "policy_for",
     "progress_topic",
     "record_filter",
+    "same_clusters",
     "settings_of_other_offsets",
     "share_addresses",
     "split_groups",

@@ -1,6 +1,7 @@
 """Two flows in opposite directions, and the topic that would go round between them. Pure."""
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,6 +34,27 @@ def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
     """Whether the one's source is the other's target, and the other way round, as far as that can
     be seen without asking: they share an address."""
     return _same(there.spec.source, back.spec.target) and _same(there.spec.target, back.spec.source)
+
+
+def same_clusters(one: ReplicationFlow, other: ReplicationFlow) -> bool:
+    """Return whether both flows name an address of the same source and of the same target."""
+    return _same(one.spec.source, other.spec.source) and _same(one.spec.target, other.spec.target)
+
+
+def copied_by_both(
+    one: ReplicationFlow, other: ReplicationFlow, topics: Iterable[str]
+) -> frozenset[str]:
+    """Return those of ``topics`` that both flows copy to the same topic of the same clusters."""
+    if not same_clusters(one, other):
+        return frozenset()
+    first, second = _direction(one), _direction(other)
+    return frozenset(
+        topic
+        for topic in topics
+        if first.topics.matches(topic)
+        and second.topics.matches(topic)
+        and first.policy.target_topic(topic) == second.policy.target_topic(topic)
+    )
 
 
 def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> Loop | None:

@@ -11,12 +11,13 @@ import click
 
 from headrace import logs
 from headrace.api import ReplicationFlow, load
-from headrace.cli.flow.flows import Flows, of_flows, the_only_one
+from headrace.cli.flow.flows import Flows, LocalFlows, of_flows, the_only_one
 from headrace.cli.screen.output import Table, output_option, watch_and_show
 from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
-from headrace.errors import InvalidSpec
+from headrace.errors import InvalidSpec, NotRunning
+from headrace.replication import same_clusters
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Document = dict[str, Any]
@@ -46,13 +47,18 @@ def flow_options(when: str) -> Callable[[Command], Command]:
 
 
 def of_flow(
-    when: str, table: Table[Document], names: Callable[[Document], Iterable[str]] | None = None
+    when: str,
+    table: Table[Document],
+    names: Callable[[Document], Iterable[str]] | None = None,
+    *,
+    only_reads: bool = False,
 ) -> Callable[[Callable[..., Document]], Callable[..., None]]:
     """Give a command the context of the flow that its options name.
 
-    The command also gets the ``Flows``, or None if the flow comes from a manifest. The document
-    that it returns is printed, for people as ``table``. ``names`` are printed with ``-o name``, by
-    default the flow's.
+    The command also gets the ``Flows``, or None if the flow comes from a manifest and does not run
+    on this machine. The document that it returns is printed, for people as ``table``. ``names`` are
+    printed with ``-o name``, by default the flow's. A command that ``only_reads`` gets None for
+    every manifest.
     """
 
     def decorated(command: Callable[..., Document]) -> Callable[..., None]:
@@ -69,9 +75,13 @@ def of_flow(
             watch: bool = False,
             **options: Any,
         ) -> None:
+            running: Flows | None
             with open_flow(flows, flow, file, secrets) as context:
+                running = flows
+                if file is not None:
+                    running = None if only_reads else _running_here(context)
                 watch_and_show(
-                    lambda: command(context, None if file else flows, **options),
+                    lambda: command(context, running, **options),
                     output,
                     table,
                     names or _flow_name,
@@ -81,6 +91,34 @@ def of_flow(
         return with_context
 
     return decorated
+
+
+def running_flow(flows: Flows, name: str) -> ReplicationFlow:
+    """Return a flow with the spec that its run or cluster has now."""
+    return ReplicationFlow.model_validate(flows.request(name, "access")["flow"])
+
+
+def flows_here() -> LocalFlows | None:
+    """Return the flows that run on this machine, or None if there are none."""
+    flows = LocalFlows()
+    try:
+        flows.names()
+    except NotRunning:
+        return None
+    return flows
+
+
+def _running_here(context: FlowContext) -> Flows | None:
+    """Return the flows of this machine if a manifest's flow is one of them, else None."""
+    flows = flows_here()
+    if flows is None or context.name not in flows.names():
+        return None
+    if not same_clusters(context.flow, running_flow(flows, context.name)):
+        raise InvalidSpec(
+            f"a flow {context.name} between other addresses runs on this machine: leave out --file "
+            "to use that flow, or give the flow of the file another metadata.name"
+        )
+    return flows
 
 
 def _flow_name(document: Document) -> list[str]:

@@ -20,7 +20,7 @@ def names(document: Document) -> list[str]:
 
 @click.command()
 @watch_option
-@of_flow("runs or does not run", show_groups, names)
+@of_flow("runs or does not run", show_groups, names, only_reads=True)
 def command(context: FlowContext, _: Flows | None) -> Document:
     """Show where each consumer group of FLOW would resume on the target now.
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from headrace.api import FlowState
-from headrace.cli.flow.flow_access import Document, of_flow
+from headrace.api import FlowState, ReplicationFlow
+from headrace.cli.flow.flow_access import Document, flows_here, of_flow, running_flow
 from headrace.cli.flow.flows import Flows
 from headrace.cli.flow.mirror_maker_view import (
     export_document,
@@ -14,11 +14,12 @@ from headrace.cli.flow.mirror_maker_view import (
     show_export,
     show_import,
 )
-from headrace.connect.failover.importing import do_import, plan_export, plan_import
+from headrace.connect.failover.importing import do_import, find_groups, plan_export, plan_import
 from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, InvalidSpec
+from headrace.replication import copied_by_both
 
 
 @click.group(name="import", short_help="Resume a flow where another mirror stopped.")
@@ -80,14 +81,15 @@ def import_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Doc
       headrace flow import mm2 -f flow.yaml --dry-run
       headrace flow import mm2 orders -n shop --secrets secrets
     """
-    _check_flow(context, flows)
+    _check_stopped(context, flows)
     mirror = _mirror(context, options)
     plan = plan_import(context, mirror, again=options["again"])
     copies = frozenset(target_partition(context, at) for at in plan.partitions)
     mirror.check_stopped(copies, options["quiet_seconds"])
     plan = plan_import(context, mirror, again=options["again"])
-    syncs = 0 if options["dry_run"] else do_import(context, plan)
-    return import_document(context, plan, done=not options["dry_run"], syncs=syncs)
+    groups = find_groups(context, plan)
+    syncs = 0 if options["dry_run"] else do_import(context, plan, groups)
+    return import_document(context, plan, groups, done=not options["dry_run"], syncs=syncs)
 
 
 @export.command("mm2")
@@ -103,7 +105,7 @@ def export_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Doc
       headrace flow export mm2 orders --dry-run
       headrace flow export mm2 orders -n shop --secrets secrets
     """
-    _check_flow(context, flows)
+    _check_stopped(context, flows)
     mirror = _mirror(context, options)
     if options["topic"] and not mirror.exists:
         raise InvalidSpec(f"there is no topic {mirror.topic} on {context.target.name}")
@@ -122,15 +124,30 @@ def _mirror(context: FlowContext, options: dict[str, Any]) -> MirrorMaker:
     return MirrorMaker.of(context, options["topic"], options["group"], options["connector"])
 
 
-def _check_flow(context: FlowContext, flows: Flows | None) -> None:
-    """Raise an error if the flow runs. ``flows`` is None for a flow of a manifest."""
-    if flows is None:
+def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
+    """Raise an error if the flow runs, or if another flow here copies one of its topics.
+
+    ``flows`` is None for a flow of a manifest that does not run on this machine.
+    """
+    if flows is not None:
+        _check_released(flows, running_flow(flows, context.name))
+    if (here := flows_here()) is None:
         return
-    if context.spec.state is not FlowState.STOPPED:
+    topics = context.source.topics()
+    for name in here.names():
+        other = running_flow(here, name)
+        if name != context.name and copied_by_both(context.flow, other, topics):
+            _check_released(here, other, f" copies topics of {context.name}, and")
+
+
+def _check_released(flows: Flows, flow: ReplicationFlow, why: str = "") -> None:
+    """Raise an error unless the flow is stopped and no driver holds a task of it."""
+    name = flow.metadata.name
+    if flow.spec.state is not FlowState.STOPPED:
         raise InvalidSpec(
-            f"flow {context.name} is not stopped: stop it first, by "
-            f"`headrace flow pause {context.name} --stop`"
+            f"flow {name}{why} is not stopped: stop it first, by "
+            f"`headrace flow pause {name} --stop`"
         )
-    units = flows.request(context.name, "status")["units"]
+    units = flows.request(name, "status")["units"]
     if holders := sorted({unit["driverName"] for unit in units if unit["driverName"]}):
-        raise Fatal(f"{', '.join(holders)} has not released all tasks of {context.name} yet")
+        raise Fatal(f"{', '.join(holders)} has not released all tasks of {name} yet")

@@ -1,16 +1,23 @@
 """The output of ``headrace flow import mm2`` and ``export mm2``."""
 
+from collections.abc import Sequence
+
 import click
 
 from headrace.cli.flow.flow_access import Document
 from headrace.cli.screen.tables import show_rows
-from headrace.connect.failover.importing import Export, Import
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
+from headrace.connect.failover.importing import Export, Groups, Import
 from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
 from headrace.connect.runtime.context import FlowContext
 
+_MOST = 5
 
-def import_document(context: FlowContext, plan: Import, *, done: bool, syncs: int) -> Document:
-    """``syncs``: how many offset syncs were taken over."""
+
+def import_document(
+    context: FlowContext, plan: Import, groups: Groups, *, done: bool, syncs: int
+) -> Document:
+    """Return the plan or result of an import; ``syncs`` counts the offset syncs taken over."""
     return {
         "flow": context.name,
         "done": done,
@@ -29,10 +36,17 @@ def import_document(context: FlowContext, plan: Import, *, done: bool, syncs: in
             for offset in [one.source_offset]
         ],
         "offsetSyncs": syncs,
+        "groupsTakenOver": [_group(one) for one in sorted(groups.synchronized)],
+        "groupsLeftAlone": [_group(one) for one in groups.foreign],
         "notOfFlow": list(plan.not_of_flow),
         "notOfMirrorMaker": list(plan.not_of_mirror_maker),
         "startFrom": str(context.spec.start_from.mode),
     }
+
+
+def _group(position: GroupPartition) -> Document:
+    group, at = position
+    return {"group": group, "topic": at.topic, "partition": at.partition}
 
 
 def show_import(found: Document, *, wide: bool = False) -> None:
@@ -66,6 +80,16 @@ def show_import(found: Document, *, wide: bool = False) -> None:
             f"MirrorMaker 2 has copied nothing of {', '.join(found['notOfMirrorMaker'])}: the flow "
             f"begins by spec.startFrom: {found['startFrom']}."
         )
+    if taken := found["groupsTakenOver"]:
+        click.echo(
+            f"MirrorMaker 2 has set {len(taken)} offsets of groups of the target to earlier "
+            f"checkpoints ({_groups_listed(taken)}): the flow continues them."
+        )
+    if left := found["groupsLeftAlone"]:
+        click.echo(
+            f"Consumers of the target have committed {len(left)} offsets "
+            f"({_groups_listed(left)}): the flow does not change them."
+        )
     if found["done"]:
         click.echo(
             f"{found['flow']} goes on there, with {found['offsetSyncs']} offset syncs of "
@@ -73,6 +97,12 @@ def show_import(found: Document, *, wide: bool = False) -> None:
         )
     else:
         click.echo("Nothing was changed.")
+
+
+def _groups_listed(entries: Sequence[Document]) -> str:
+    names = sorted({one["group"] for one in entries})
+    more = f" and {len(names) - _MOST} more groups" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more
 
 
 def export_document(
@@ -89,6 +119,7 @@ def export_document(
                 "partition": at.partition,
                 "mirrorMaker": plan.before.get(at),
                 "goesOnAt": offset,
+                "repeated": plan.repeated.get(at, 0),
             }
             for at, offset in plan.positions.items()
         ],
@@ -105,6 +136,21 @@ def show_export(found: Document, *, wide: bool = False) -> None:
         ),
         wide=wide,
     )
+    repeated = {
+        f"{one['topic']}/{one['partition']}": one["repeated"]
+        for one in found["partitions"]
+        if one["repeated"]
+    }
+    if repeated:
+        largest = sorted(repeated.items(), key=lambda one: (-one[1], one[0]))
+        named = ", ".join(f"{at} {count:,}" for at, count in largest[:_MOST])
+        more = f" and {len(largest) - _MOST} more partitions" if len(largest) > _MOST else ""
+        click.echo(
+            f"Warning: the target has {sum(repeated.values()):,} records that are not in the "
+            f"progress of {found['flow']} ({named}{more}), as after a kill of a driver. "
+            "MirrorMaker 2 copies these records again. To prevent that, run the flow once more and "
+            "stop it before the export."
+        )
     if found["done"]:
         click.echo(
             f"MirrorMaker 2 goes on there, by {found['offsetsTopic']}: start it, and leave "

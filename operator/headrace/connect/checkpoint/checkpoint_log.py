@@ -1,6 +1,6 @@
 """The checkpoints of a flow's source, read from their topic and written to it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
@@ -23,12 +23,15 @@ log = get_logger(__name__)
 class CheckpointLog:
     """One thread calls it."""
 
-    def __init__(self, context: FlowContext) -> None:
+    def __init__(self, context: FlowContext, *, keeps_earlier: bool = False) -> None:
+        """``keeps_earlier``: also remember the target offsets of all earlier checkpoints."""
         self.topic = context.checkpoints_topic
-        self._context = context
+        self._context, self._keeps_earlier = context, keeps_earlier
         self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
         """By key; also what other tasks have written."""
+        self._earlier: dict[bytes, set[int]] = {}
+        """By key: target offsets of all checkpoints that the topic still has."""
 
     def prepare(self) -> None:
         """Make the topic where it is absent, and read what was written since the last call."""
@@ -44,6 +47,8 @@ class CheckpointLog:
                 continue
             applied = decode_applied(dict(message.headers() or ()).get(APPLIED))
             self._written[key] = StoredCheckpoint(checkpoint, applied)
+            if self._keeps_earlier:
+                self._earlier.setdefault(key, set()).add(checkpoint.target_offset)
 
     def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
         """Those of the flow's groups and topics: other flows of its source share the topic."""
@@ -58,6 +63,10 @@ class CheckpointLog:
     def before(self, key: bytes) -> StoredCheckpoint | None:
         """What is written of a group's partition."""
         return self._written.get(key)
+
+    def earlier(self, key: bytes) -> Collection[int]:
+        """Return the target offsets of all checkpoints of a group's partition, if they are kept."""
+        return self._earlier.get(key, ())
 
     def write(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
         """Write those that say something new, and wait until the target has them."""

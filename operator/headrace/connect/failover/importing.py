@@ -5,15 +5,17 @@ from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.api.flow import Location
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
 from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
-from headrace.connect.runtime.both_clusters import find_offsets
+from headrace.connect.runtime.both_clusters import find_offsets, target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.connect.takeover.beginnings import Beginning, store_beginnings
 from headrace.connect.topics.topic_tail import TopicTail
 from headrace.connect.topics.topic_writer import Keyed, TopicWriter
 from headrace.errors import InvalidSpec
-from headrace.replication import OffsetSync, Progress, offset_syncs_topic
+from headrace.replication import OffsetSync, Progress, StoredCheckpoint, offset_syncs_topic
 
 _MOST_SYNCS = 64
 """Of a partition: so many does MirrorMaker 2 keep in memory (``OffsetSyncStore``)."""
@@ -97,10 +99,61 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
     return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)))
 
 
-def do_import(context: FlowContext, plan: Import) -> int:
-    """Store it; how many offset syncs were taken over for checkpoints. Raises ``Retriable``."""
+class Groups(NamedTuple):
+    """Offsets of groups of the target, by what is known of the client that has set them."""
+
+    synchronized: Mapping[GroupPartition, StoredCheckpoint]
+    """Offsets that MirrorMaker 2 has set: the flow continues them as its own."""
+    foreign: tuple[GroupPartition, ...]
+    """Offsets that a consumer of the target has committed: the flow leaves them alone."""
+
+
+def find_groups(context: FlowContext, plan: Import) -> Groups:
+    """Find the groups of the target whose offsets MirrorMaker 2 has synchronised.
+
+    MirrorMaker 2 sets a group to a checkpoint that it has written, which need not be the last one,
+    and commits without a leader epoch. A consumer commits the leader epoch of the last record.
+    """
+    topic = context.checkpoints_topic
+    if not context.spec.checkpoints.enabled or not context.target.describe([topic]):
+        return Groups({}, ())
+    log = CheckpointLog(context, keeps_earlier=True)
+    try:
+        log.prepare()
+    finally:
+        log.close()
+    written = {at: one for at, one in log.of_flow().items() if at.at in plan.partitions}
+    committed, unread = context.target.committed({group for group, _ in written})
+    for error in unread.values():
+        raise error
+    found, foreign = {}, []
+    for position, stored in written.items():
+        held = committed.get(position.group, {}).get(target_partition(context, position.at))
+        if held is None or held.offset in stored.ours:
+            continue
+        if held.offset in log.earlier(stored.checkpoint.key()) and held.leader_epoch < 0:
+            found[position] = StoredCheckpoint(
+                stored.checkpoint, tuple(sorted({*stored.applied, held.offset}))
+            )
+        else:
+            foreign.append(position)
+    return Groups(found, tuple(sorted(foreign)))
+
+
+def do_import(context: FlowContext, plan: Import, groups: Groups) -> int:
+    """Store what the flow continues; return how many offset syncs were taken over.
+
+    Raises ``Retriable``.
+    """
     taken = {at: one for at, one in plan.partitions.items() if not one.stays}
     syncs = _import_syncs(context, taken)
+    if groups.synchronized:
+        log = CheckpointLog(context)
+        try:
+            log.prepare()
+            log.write(groups.synchronized.values())
+        finally:
+            log.close()
     store_beginnings(
         context,
         "import",
@@ -116,6 +169,8 @@ class Export(NamedTuple):
     """The next offset that MirrorMaker 2 is to copy."""
     before: Mapping[TopicPartition, int]
     """The same as it is now."""
+    repeated: Mapping[TopicPartition, int]
+    """Records that the target has and progress lacks: MirrorMaker 2 copies these again."""
 
 
 def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
@@ -139,7 +194,42 @@ def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
             f"`headrace failover {context.name} --abort` undoes it"
         )
     before = mirror.positions() if mirror.exists else {}
-    return Export({at: one.source_offset for at, one in sorted(stored.items())}, before)
+    positions = {at: one.source_offset for at, one in sorted(stored.items())}
+    return Export(positions, before, _repeated(context, stored))
+
+
+def _repeated(
+    context: FlowContext, stored: Mapping[TopicPartition, Progress]
+) -> dict[TopicPartition, int]:
+    """Count the records of the target behind the last progress, as a killed driver leaves them.
+
+    With ExactlyOnce there are none: records and progress are committed together.
+    """
+    if context.exactly_once:
+        return {}
+    copies = {at: target_partition(context, at) for at in stored}
+    ends = context.target.known_ends(frozenset(copies.values()))
+    found = {}
+    for at, copy in copies.items():
+        start = stored[at].target_offset
+        if ends.get(copy, 0) <= start:
+            continue
+        access, clients = context.target_access, context.clients
+        tail = TopicTail(
+            copy.topic,
+            access,
+            context.target,
+            clients,
+            context.clock,
+            partition=copy.partition,
+            start=start,
+        )
+        try:
+            if count := sum(1 for _ in tail.read()):  # a log may also end with markers
+                found[at] = count
+        finally:
+            tail.close()
+    return found
 
 
 def _offset(progress: Progress | None) -> int:

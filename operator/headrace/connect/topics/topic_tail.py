@@ -35,11 +35,12 @@ class TopicTail:
         clock: Clock,
         *,
         partition: int = 0,
+        start: int = 0,
     ) -> None:
-        """``admin`` is of that cluster."""
+        """``admin`` is of that cluster; ``start`` is the first offset to be read."""
         self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
-        self._position = 0
+        self._position = start
         self._consumer: Consumer | None = None
         self._renewal = Renewal()
 

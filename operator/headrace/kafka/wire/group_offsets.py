@@ -42,6 +42,8 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str
+    leader_epoch: int = -1
+    """Leader epoch of the last record that was read, as consumers commit it; -1 without one."""
 
 
 Offsets = dict[TopicPartition, Committed]
@@ -110,7 +112,7 @@ def _offsets(
         return refusal(answer.error_code, tried)
     return {
         TopicPartition(topic.name, one.partition_index): Committed(
-            int(one.committed_offset), one.metadata or ""
+            int(one.committed_offset), one.metadata or "", int(one.committed_leader_epoch)
         )
         for topic in answer.topics
         for one in topic.partitions

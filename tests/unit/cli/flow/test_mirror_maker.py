@@ -3,17 +3,22 @@ tests/integration/test_take_turns.py has a real MirrorMaker 2."""
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_kafka import FakeRecord
-from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+import yaml
+from support.fake_kafka import MARKER, FakeRecord
+from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.kafka import Committed
 from headrace.replication import (
+    Checkpoint,
     ConnectPartition,
     OffsetSync,
     Progress,
@@ -102,6 +107,50 @@ def test_its_pairs_of_offsets_up_to_there_go_on_to_be_known(say: Say, scene: Sce
     assert pairs == [OffsetSync(TOPIC, 0, n, n).value() for n in (2, 5)]
 
 
+def checkpoints(scene: Scene, group: str, *offsets: int) -> None:
+    """Checkpoints that MirrorMaker 2 has written, one after the other."""
+    topic = scene.context.checkpoints_topic
+    scene.target.create_topic(topic, 1)
+    for n in offsets:
+        one = Checkpoint(group, COPY, 0, n, n)
+        scene.target.write(TopicPartition(topic, 0), FakeRecord(one.key(), one.value(), 1_000))
+
+
+def test_groups_that_mirror_maker_has_synchronised_move_on_and_consumers_stay(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    """Continue only ``synced``, which MirrorMaker 2 has set to an earlier checkpoint.
+
+    A consumer of the target has committed for ``other``. For ``same`` it has committed the offset
+    of an earlier checkpoint by chance.
+    """
+    spec = herder.flow("f").spec.checkpoints
+    herder.change_spec("f", checkpoints=spec.model_copy(update={"apply_to_groups": True}))
+    copy = TopicPartition(COPY, 0)
+    for group in ("other", "same", "synced"):
+        checkpoints(scene, group, 3, 5)
+        scene.source.consumer_commits(group, P0, 8)
+    scene.target.committed_by |= {
+        "other": {copy: Committed(4, "")},
+        "same": {copy: Committed(3, "", leader_epoch=2)},
+        "synced": {copy: Committed(3, "")},
+    }
+    dry = json.loads(say("flow", "import", "mm2", "f", "--dry-run", "-o", "json"))
+    assert [one["group"] for one in dry["groupsTakenOver"]] == ["synced"]
+    said = say("flow", "import", "mm2", "f")
+    assert "has set 1 offsets of groups of the target to earlier checkpoints (synced)" in said
+    assert "Consumers of the target have committed 2 offsets (other, same)" in said
+
+    scene.start()
+    scene.settle()
+    groups = GroupCheckpoints(scene.context)
+    groups.read(["other", "same", "synced"])
+    groups.write(last=True, apply=True)
+    groups.close()
+    held = {group: offsets[copy].offset for group, offsets in scene.target.committed_by.items()}
+    assert held == {"other": 4, "same": 3, "synced": 8}
+
+
 def test_while_mirror_maker_runs_nothing_is_imported(
     say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
 ) -> None:
@@ -120,6 +169,69 @@ def test_a_flow_that_runs_is_left_alone(say: Say, herder: StandaloneHerder) -> N
         assert "stop it first, by `headrace flow pause f --stop`" in say(
             "flow", verb, "mm2", "f", code=3
         )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Write the manifest of the flow."""
+    return manifest(tmp_path, "f")
+
+
+def manifest(folder: Path, name: str) -> Path:
+    document = FLOW.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document |= {"apiVersion": "headrace.dev/v1beta1", "kind": "ReplicationFlow"}
+    document["metadata"]["name"] = name
+    document["spec"]["discovery"] = {"topicsSeconds": 7}
+    (path := folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize("name", ["f", "renamed"])
+def test_a_manifest_of_a_flow_that_runs_here_is_refused(
+    say: Say, scene: Scene, herder: StandaloneHerder, tmp_path: Path, name: str
+) -> None:
+    """A flow of another name that copies the same topic also runs on beside MirrorMaker 2."""
+    copied(scene, 3, 7)
+    herder.pause("f", state=FlowState.RUNNING)
+    given = ("-f", str(manifest(tmp_path, name)))
+    for words in (("import", "mm2", "--again"), ("export", "mm2")):
+        said = say("flow", *words, *given, code=3)
+        assert "stop it first, by `headrace flow pause f --stop`" in said, words
+        assert (f"copies topics of {name}" in said) == (name != "f")
+    assert positions(scene, "MirrorSourceConnector") == {}
+    assert (scene.stored(P0).source_offset, scene.stored(P0).epoch) == (3, 3)
+
+    herder.pause("f", state=FlowState.STOPPED)
+    say("flow", "export", "mm2", *given)
+    assert positions(scene, "MirrorSourceConnector") == {P0: 3, P1: 7}
+
+
+def test_a_manifest_with_other_clusters_than_the_run_is_refused(
+    say: Say, scene: Scene, herder: StandaloneHerder, file: Path
+) -> None:
+    copied(scene, 3, 7)
+    elsewhere = FLOW.spec.target.model_copy(update={"bootstrap_servers": "127.0.0.1:3"})
+    herder.change_spec("f", target=elsewhere)
+    assert "a flow f between other addresses runs on this machine: leave out --file" in say(
+        "flow", "export", "mm2", "-f", str(file), code=3
+    )
+
+
+def test_an_export_after_a_kill_warns_of_records_that_come_twice(say: Say, scene: Scene) -> None:
+    copied(scene, 6, 0)
+    found = json.loads(say("flow", "export", "mm2", "f", "--dry-run", "-o", "json"))
+    assert [one["repeated"] for one in found["partitions"]] == [2, 0]
+    said = say("flow", "export", "mm2", "f")
+    assert (
+        "Warning: the target has 2 records that are not in the progress of f (orders/0 2)" in said
+    )
+    assert positions(scene, "MirrorSourceConnector") == {P0: 6, P1: None}
+
+
+def test_an_export_after_a_stop_warns_of_nothing(say: Say, scene: Scene) -> None:
+    scene.target.write(TopicPartition(COPY, 0), MARKER)
+    copied(scene, 8, 0)
+    assert "Warning" not in say("flow", "export", "mm2", "f")
 
 
 def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) -> None:
