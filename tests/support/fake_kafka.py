@@ -333,10 +333,14 @@ class FakeCluster:
         if self.too_old:
             raise Fatal(f"{self.name} is too old")
 
-    def groups(self, *, active: bool = False) -> set[str]:
+    def groups(self) -> set[str]:
         self._answer()
-        there = self.committed_by.keys() - self.kinds.keys()
-        return self.active & there if active else there
+        return self.committed_by.keys() - self.kinds.keys()
+
+    def groups_with_members(self) -> dict[str, str]:
+        return {
+            group: kind for group, kind in self.protocol_types().items() if group in self.active
+        }
 
     def protocol_types(self) -> dict[str, str]:
         self._answer()

@@ -2,35 +2,26 @@
 
 from collections.abc import Collection, Mapping
 
-from confluent_kafka import ConsumerGroupState
-
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.cluster_admin import ClusterAdmin
 from headrace.kafka.wire import (
     Committed,
     committed_offsets,
-    protocol_types,
+    list_groups,
     set_committed_offsets,
 )
-
-_WITH_MEMBERS = {
-    ConsumerGroupState.STABLE,
-    ConsumerGroupState.PREPARING_REBALANCING,
-    ConsumerGroupState.COMPLETING_REBALANCING,
-}
 
 
 class GroupAdmin(ClusterAdmin):
     """Blocking calls as ``ClusterAdmin``'s."""
 
-    def groups(self, *, active: bool = False) -> set[str]:
-        """The consumer groups that the principal may describe; ``active``: those with members."""
+    def groups(self) -> set[str]:
+        """Return the consumer groups that the principal may describe."""
         client = self._requests.client
         tried = f"list the consumer groups of {self.name}"
-        states = {"states": _WITH_MEMBERS} if active else {}
         future = self._requests.call(
-            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s, **states)
+            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s)
         )
         found = self._requests.result(tried, future)
         if found.errors:
@@ -41,7 +32,19 @@ class GroupAdmin(ClusterAdmin):
         """The groups that the principal may describe, of any kind: ``consumer``, ``share``,
         ``streams``, ``connect``; empty for offsets without a protocol. ``groups`` has those of
         ``consumer`` and without a protocol only."""
-        return self._on_wire(protocol_types)
+        return {group: one.protocol_type for group, one in self._on_wire(list_groups).items()}
+
+    def groups_with_members(self) -> dict[str, str]:
+        """Return the groups of any kind that have members, with their protocol types.
+
+        Brokers before Kafka 2.6 list no states: their groups are described one by one.
+        """
+        found = {}
+        for group, one in self._on_wire(list_groups).items():
+            known = one.has_members
+            if known or (known is None and self.has_members(group)):
+                found[group] = one.protocol_type
+        return found
 
     def has_members(self, group: str) -> bool:
         """Whether a group of any kind, as one of Connect's workers, has members; ``False`` of one

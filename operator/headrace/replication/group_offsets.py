@@ -43,17 +43,31 @@ class StoredCheckpoint(NamedTuple):
         return frozenset({*self.applied, self.checkpoint.target_offset})
 
 
-def judge(wanted: int, held: int | None, ours: Collection[int], *, used: bool = False) -> Applied:
-    """``held``: what the group has committed, or its start offset; ``ours``: what headrace may have
-    set it to; ``used``: whether it is a share group that ever had members. These may have records
-    in flight behind a start offset that is still ours, so nobody else sets it any more."""
+def judge(
+    wanted: int,
+    held: int | None,
+    ours: Collection[int],
+    *,
+    used: bool = False,
+    back: bool = False,
+) -> Applied:
+    """Decide whether a group of the target is set to an offset.
+
+    Args:
+        wanted: The translated offset.
+        held: The offset that the group has committed, or its start offset.
+        ours: The offsets that headrace may have set.
+        used: Whether it is a share group that ever had members. Such a group may have records in
+            flight behind a start offset that is still ours, so it is left alone.
+        back: Whether an offset that headrace has set may also move back.
+    """
     if used:
         return Applied.FOREIGN
     if held is None or held == wanted:
         return Applied.SET
     if held not in ours:
         return Applied.FOREIGN
-    return Applied.SET if held < wanted else Applied.LATER
+    return Applied.SET if back or held < wanted else Applied.LATER
 
 
 def announced(

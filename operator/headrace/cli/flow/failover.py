@@ -10,11 +10,17 @@ import click
 
 from headrace.api import FlowState, TopicPartition
 from headrace.cli.flow.failover_view import Outcome, document, growth, sentence, show_outcome
-from headrace.cli.flow.flow_access import Document, of_flow
+from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.other_groups import other_groups
-from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
+from headrace.connect.failover.fail_over import (
+    Survey,
+    plan_groups,
+    settle_groups,
+    survey,
+    survey_target,
+)
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.open_transactions import end_open_transactions
@@ -108,8 +114,11 @@ class _Run:
             raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
         found = self._survey()
         if self.options.dry_run:
-            why = (*_why_not(self.context, found), *self._untranslated())
-            return Outcome("dry run", planned, found, lag=self._lag(), problems=why)
+            with closing(GroupCheckpoints(self.context)) as groups:
+                why = [*_why_not(self.context, found), *self._planned_groups(groups)]
+            why += self._untranslated()
+            lag = self._lag()
+            return Outcome("dry run", planned, found, groups=groups, lag=lag, problems=tuple(why))
         if planned and not found.switched:
             found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
@@ -125,6 +134,16 @@ class _Run:
         problems += [str(groups.problem)] if groups.problem else []
         problems += self._untranslated()
         return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
+
+    def _planned_groups(self, groups: GroupCheckpoints) -> list[str]:
+        """Plan what becomes of groups; return why that is not known of all of them."""
+        if not self.context.spec.checkpoints.enabled:
+            return []
+        try:
+            plan_groups(self.context, groups, planned=not self.options.source_is_gone)
+        except HeadraceError as error:
+            return [f"what becomes of consumer groups is not known: {error}"]
+        return [str(groups.problem)] if groups.problem else []
 
     def _untranslated(self) -> list[str]:
         """Of groups that go on at the target somewhere else than they were."""
@@ -169,7 +188,7 @@ class _Run:
 
     def _drained(self, found: Survey) -> Survey:
         """Copied to its end, and stopped."""
-        runs = self.flows is not None and self.context.spec.state is FlowState.RUNNING
+        runs = self._runs()
         if why := _why_not(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
         deadline_s = self.context.clock.monotonic() + self.options.timeout_seconds
@@ -191,6 +210,12 @@ class _Run:
                 f"{self.context.name} is not failed over, and runs on: {growth(late)} meanwhile"
             )
         return found
+
+    def _runs(self) -> bool:
+        """Return whether the flow is to copy now. The spec of a manifest may be an older one."""
+        if self.flows is None:
+            return False
+        return running_flow(self.flows, self.context.name).spec.state is FlowState.RUNNING
 
     def _stop(self, found: Survey) -> None:
         """And end what drivers that did not release their tasks have left open: so it is final what

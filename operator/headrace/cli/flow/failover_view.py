@@ -90,13 +90,17 @@ def _partition(at: TopicPartition, outcome: Outcome) -> _Json:
 
 
 def _groups(groups: GroupCheckpoints) -> list[_Json]:
+    left = groups.applier.left
     return [
         {
             "group": position.group,
             "topic": position.at.topic,
             "partition": position.at.partition,
             "sourceOffset": one.source_offset,
-            "targetOffset": one.target_offset,
+            "translatedOffset": one.target_offset,
+            "targetOffset": (held := left.get(position)),
+            "skipped": None if held is None else max(0, held - one.target_offset),
+            "readAgain": None if held is None else max(0, one.target_offset - held),
             "exact": groups.precision.get(position) is Precision.EXACT,
             "note": _NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
         }
@@ -123,13 +127,25 @@ def show_outcome(found: _Json, *, wide: bool = False) -> None:
     if found["groups"]:
         click.echo()
         show_rows(
-            ("GROUP", "PARTITION", "ON SOURCE", "ON TARGET", "NOTE"),
+            (
+                "GROUP",
+                "PARTITION",
+                "ON SOURCE",
+                "TRANSLATED",
+                "ON TARGET",
+                "SKIPPED",
+                "READ AGAIN",
+                "NOTE",
+            ),
             (
                 (
                     one["group"],
                     f"{one['topic']}/{one['partition']}",
                     one["sourceOffset"],
+                    one["translatedOffset"],
                     one["targetOffset"],
+                    one["skipped"],
+                    one["readAgain"],
                     one["note"],
                 )
                 for one in found["groups"]
@@ -152,6 +168,16 @@ def _sentences(found: _Json) -> list[str]:
         case _:
             lines.append(
                 f"{found['flow']} is failed over, and stopped: start applications at the target."
+            )
+    for group in dict.fromkeys(one["group"] for one in found["groups"]):
+        of_group = [one for one in found["groups"] if one["group"] == group]
+        skipped = sum(one["skipped"] or 0 for one in of_group)
+        again = sum(one["readAgain"] or 0 for one in of_group)
+        if skipped or again:
+            would = "would skip" if found["done"] == "dry run" else "skips"
+            lines.append(
+                f"Group {group} {would} at most {skipped:,} records at the target, and at most "
+                f"{again:,} are read again."
             )
     if not found["planned"]:
         lines.append(

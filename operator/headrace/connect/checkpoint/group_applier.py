@@ -41,6 +41,8 @@ class GroupApplier:
         self._target = target
         self.found: dict[GroupPartition, Applied] = {}
         """How each was left last."""
+        self.left: dict[GroupPartition, int | None] = {}
+        """The offset that each group of the target has since, or would have after ``plan``."""
         self.refused: tuple[HeadraceError, ...] = ()
         """Why some groups could not be read or set last."""
 
@@ -48,8 +50,33 @@ class GroupApplier:
         self,
         wanted: Mapping[GroupPartition, Wanted],
         write: Callable[[Collection[StoredCheckpoint]], None],
+        *,
+        back: bool = False,
     ) -> None:
-        """Write the checkpoints, then set the groups."""
+        """Write the checkpoints, then set the groups; ``back`` as in ``judge``."""
+        held, unreadable = self._judge(wanted, back=back)
+        write(
+            [
+                announced(*one, held.get(at), readable=at.group not in unreadable)
+                for at, one in wanted.items()
+            ]
+        )
+        self._set({at: one for at, one in wanted.items() if self._differs(at, one, held.get(at))})
+        self._remember(wanted, held)
+
+    def plan(self, wanted: Mapping[GroupPartition, Wanted], *, back: bool = False) -> None:
+        """Find out what ``apply`` would do, and change nothing."""
+        held, _ = self._judge(wanted, back=back)
+        members = self._target.groups_with_members()
+        for position, one in wanted.items():
+            if position.group in members and self._differs(position, one, held.get(position)):
+                self.found[position] = Applied.ACTIVE
+        self._remember(wanted, held)
+
+    def _judge(
+        self, wanted: Mapping[GroupPartition, Wanted], *, back: bool
+    ) -> tuple[dict[GroupPartition, int], Collection[str]]:
+        """Return the offsets that groups of the target hold, and the groups that are unreadable."""
         share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
         there = read_target_groups(self._target, {group for group, _ in wanted}, share)
         held = {
@@ -61,19 +88,21 @@ class GroupApplier:
         for position, (checkpoint, before) in wanted.items():
             ours = before.ours if before else ()
             used = position.group in there.used
-            how = judge(checkpoint.target_offset, held.get(position), ours, used=used)
+            how = judge(checkpoint.target_offset, held.get(position), ours, used=used, back=back)
             self.found[position] = Applied.REFUSED if position.group in there.unreadable else how
-        write(
-            [
-                announced(*one, held.get(at), readable=at.group not in there.unreadable)
-                for at, one in wanted.items()
-            ]
-        )
-        self._set({at: one for at, one in wanted.items() if self._differs(at, one, held.get(at))})
+        return held, there.unreadable.keys()
+
+    def _remember(
+        self, wanted: Mapping[GroupPartition, Wanted], held: Mapping[GroupPartition, int]
+    ) -> None:
+        for at, one in wanted.items():
+            is_set = self.found[at] is Applied.SET
+            self.left[at] = one.checkpoint.target_offset if is_set else held.get(at)
 
     def keep(self, positions: Collection[GroupPartition]) -> None:
         """Forget all others."""
         self.found = {at: how for at, how in self.found.items() if at in positions}
+        self.left = {at: offset for at, offset in self.left.items() if at in positions}
 
     def _differs(self, position: GroupPartition, wanted: Wanted, held: int | None) -> bool:
         set_now = self.found[position] is Applied.SET

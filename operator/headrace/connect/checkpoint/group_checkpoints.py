@@ -74,38 +74,63 @@ class GroupCheckpoints:
         self._refused = _problem(refused.values())
         self._count_unread()
 
-    def write(self, *, last: bool, apply: bool) -> None:
-        """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
-        as well as they are known. ``apply``: set the groups of the target."""
-        self._syncs.read()
-        copied = copied_to(self._context, {position.at for position in self.waiting})
-        translated = {
-            position: self._syncs.offsets.translate(position.at, one.offset, copied[position.at])
-            for position, one in self.waiting.items()
-        }
+    def write(self, *, last: bool, apply: bool, back: bool = False) -> None:
+        """Write the checkpoints of what is waiting and is translated exactly.
+
+        Args:
+            last: Write the others also, as well as they are known.
+            apply: Set the groups of the target.
+            back: Let offsets of groups that only headrace has set also move back.
+        """
+        translated = self._translated()
         done = {
             position: found
             for position, found in translated.items()
             if last or (found is not None and found.precision is Precision.EXACT)
         }
         wanted = {at: self._wanted(at, found) for at, found in done.items() if found is not None}
-        self._put(wanted, apply=apply)
+        self._put(wanted, apply=apply, back=back)
         for position, found in done.items():
             self.precision[position] = None if found is None else found.precision
             del self.waiting[position]
         self.translations = Counter(str(one) for one in self.precision.values())
 
+    def plan(self) -> None:
+        """Find out what ``write`` with all arguments would do, and change nothing."""
+        translated = self._translated()
+        self.precision = {at: one and one.precision for at, one in translated.items()}
+        self._plan({at: self._wanted(at, one) for at, one in translated.items() if one})
+
     def apply_written(self) -> None:
-        """Set the groups of the target to the checkpoints that are there: all that is known without
-        the source."""
+        """Set the groups of the target to the stored checkpoints, without the source."""
+        self._put(self._stored(), apply=True)
+
+    def plan_written(self) -> None:
+        """Find out what ``apply_written`` would do, and change nothing."""
+        self._plan(self._stored(), back=False)
+
+    def _plan(self, wanted: Mapping[GroupPartition, Wanted], *, back: bool = True) -> None:
+        wanted = self._not_below_start(wanted)
+        self.applier.plan(wanted, back=back)
+        self._not_set = _problem(self.applier.refused)
+        self.written |= {at: one.checkpoint for at, one in wanted.items()}
+
+    def _translated(self) -> dict[GroupPartition, Translated | None]:
+        self._syncs.read()
+        copied = copied_to(self._context, {position.at for position in self.waiting})
+        return {
+            position: self._syncs.offsets.translate(position.at, one.offset, copied[position.at])
+            for position, one in self.waiting.items()
+        }
+
+    def _stored(self) -> dict[GroupPartition, Wanted]:
         self._checkpoints.prepare()
-        found = {
+        return {
             at: Wanted(stored.checkpoint, stored)
             for at, stored in self._checkpoints.of_flow().items()
             if self._context.spec.checkpoints.apply_to_groups
             or not stored.checkpoint.is_of_share_group
         }
-        self._put(found, apply=True)
 
     def close(self) -> None:
         """Free the clients."""
@@ -152,10 +177,12 @@ class GroupCheckpoints:
         known = before.checkpoint if before else None
         return Wanted(next_checkpoint(checkpoint, found.precision, known), before)
 
-    def _put(self, wanted: Mapping[GroupPartition, Wanted], *, apply: bool) -> None:
+    def _put(
+        self, wanted: Mapping[GroupPartition, Wanted], *, apply: bool, back: bool = False
+    ) -> None:
         wanted = self._not_below_start(wanted)
         if apply:
-            self.applier.apply(wanted, self._checkpoints.write)
+            self.applier.apply(wanted, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused)
         else:
             # What the groups may hold by an earlier flow, or of an earlier spec, stays known.

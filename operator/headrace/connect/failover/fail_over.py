@@ -9,6 +9,7 @@ from headrace.api import HEARTBEATS, TopicPartition
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.other_groups import other_groups
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.groups_in_use import groups_in_use
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.kafka import Position
 from headrace.replication import Progress, ProgressKey, Switch
@@ -105,16 +106,39 @@ def survey_target(context: FlowContext) -> Survey:
 
 
 def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
-    """Translate what is committed on the source, and set the groups of the target."""
-    names = {group for group in context.source.groups() if context.groups.matches(group)}
-    with suppress(HeadraceError):  # whoever names those that are not translated says why
-        names |= other_groups(context).starts.keys()
-    groups.read(names)
+    """Translate what is committed on the source, and set the groups of the target.
+
+    Nobody uses the target as a source yet, so a group that moved back on the source also moves
+    back on the target, unless a consumer of the target has committed.
+    """
+    groups.read(_names(context))
     until_s = context.clock.monotonic() + _EXACT_WITHIN_S
     while groups.waiting:
-        groups.write(last=context.clock.monotonic() >= until_s, apply=True)
+        groups.write(last=context.clock.monotonic() >= until_s, apply=True, back=True)
         if groups.waiting:
             time.sleep(_POLL_S)
+
+
+def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool) -> None:
+    """Find out what a fail-over would do to the groups of the target, without a change."""
+    topics = {context.checkpoints_topic}
+    if not context.target.describe(topics):
+        return  # to read it would create it
+    if not planned:
+        groups.plan_written()
+        return
+    syncs = context.offset_syncs.topic
+    if context.preserved or context.offset_syncs_admin.describe([syncs]):
+        groups.read(_names(context))
+        groups.plan()
+
+
+def _names(context: FlowContext) -> set[str]:
+    """Return the groups of the source whose offsets are translated."""
+    names = {group for group in context.source.groups() if context.groups.matches(group)}
+    with suppress(HeadraceError):  # the caller names the groups that are not translated
+        names |= other_groups(context).starts.keys()
+    return names
 
 
 def _stored(context: FlowContext) -> tuple[dict[ProgressKey, Progress], int]:
@@ -135,12 +159,8 @@ def _is_of(context: FlowContext, key: ProgressKey) -> bool:
 
 
 def _active(context: FlowContext) -> frozenset[str]:
-    groups = {
-        group for group in context.source.groups(active=True) if context.groups.matches(group)
-    }
-    committed, _ = context.source.committed(groups)
     return frozenset(
         group
-        for group, offsets in committed.items()
-        if any(context.topics.matches(at.topic) for at in offsets)
+        for group, topics in groups_in_use(context.source).items()
+        if context.groups.matches(group) and any(map(context.topics.matches, topics))
     )

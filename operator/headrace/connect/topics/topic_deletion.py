@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Set
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason
 from headrace.api.flow import TopicDeletionMode
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.groups_in_use import groups_in_use
 from headrace.connect.topics.deleted_topics import described
 from headrace.connect.topics.made_topics import MadeTopics
 from headrace.errors import HeadraceError
@@ -148,10 +149,8 @@ class TopicDeletion:
                 kept[key.target_topic] = "it was failed over"
             elif one.loss is not None and one.loss.unresolved:
                 kept[key.target_topic] = "records of its source were lost"
-        active = context.target.groups(active=True)
-        committed, _ = context.target.committed(active)
-        for group, offsets in committed.items():
-            for name in due.keys() & {at.topic for at in offsets}:
+        for group, topics in groups_in_use(context.target).items():
+            for name in due.keys() & topics:
                 kept[name] = f"group {group} reads it"
         return kept
 

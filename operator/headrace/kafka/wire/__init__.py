@@ -44,7 +44,7 @@ from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.group_offsets import Committed, committed_offsets, set_committed_offsets
-from headrace.kafka.wire.groups import protocol_types
+from headrace.kafka.wire.groups import GroupListing, list_groups
 from headrace.kafka.wire.joining import (
     Helper,
     Joined,
@@ -125,6 +125,7 @@ __all__ = [
     "ForeignBroker",
     "Garbled",
     "Gate",
+    "GroupListing",
     "Helper",
     "Joined",
     "Leadership",
@@ -166,11 +167,11 @@ __all__ = [
     "joined",
     "joined_bytes",
     "led_by",
+    "list_groups",
     "list_offsets",
     "log_ends",
     "may_use_transactional_id",
     "produce_call",
-    "protocol_types",
     "read_batch",
     "refusal",
     "refuse_corrupt",

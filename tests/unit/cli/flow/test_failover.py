@@ -13,12 +13,14 @@ from support.fake_kafka import FakeClock, FakeRecord
 from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.write_denials import deny_writes
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
 from headrace.movers import Before, Closed
-from headrace.replication import Checkpoint, Writer, write_denial
+from headrace.replication import Checkpoint, StoredCheckpoint, Writer, write_denial
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -95,6 +97,91 @@ def test_a_dry_run_changes_nothing(say: Say, scene: Scene, herder: StandaloneHer
     before = scene.stored(P0)
     assert "Nothing was changed." in say("failover", "f", "--dry-run")
     assert (scene.stored(P0), state(herder)) == (before, FlowState.RUNNING)
+
+
+def of_group(found: dict[str, Any]) -> list[tuple[object, ...]]:
+    names = ("sourceOffset", "translatedOffset", "targetOffset", "skipped", "readAgain")
+    return [tuple(one[name] for name in names) for one in found["groups"]]
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param(None, (9, 9, 9, 0, 0), id="it has none yet"),
+        pytest.param(4, (9, 9, 4, 0, 5), id="a consumer of the target is behind"),
+        pytest.param(10, (9, 9, 10, 1, 0), id="a consumer of the target is ahead"),
+    ],
+)
+def test_real_offsets_of_groups_are_in_the_plan_and_in_the_result(
+    say: Say, scene: Scene, held: int | None, expected: tuple[int, ...]
+) -> None:
+    checkpointed(scene, 9)
+    copy = TopicPartition(COPY, 0)
+    if held is not None:
+        scene.target.consumer_commits("billing", copy, held)
+    before = scene.target.committed(["billing"])
+    ends = {at: log.end for at, log in scene.target.logs.items()}
+    planned = json.loads(say("failover", "f", "--dry-run", "-o", "json"))
+    assert of_group(planned) == [expected]
+    assert scene.target.committed(["billing"]) == before
+    assert {at: log.end for at, log in scene.target.logs.items()} == ends
+    said = say("failover", "f")
+    assert ("Group billing skips at most" in said) == (held is not None)
+    done = json.loads(say("failover", "f", "-o", "json"))
+    assert of_group(done) == [expected]
+    assert scene.target.committed(["billing"])[0]["billing"][copy].offset == expected[2]
+
+
+def test_a_plan_names_a_group_that_has_members_at_the_target(say: Say, scene: Scene) -> None:
+    checkpointed(scene, 3)
+    scene.target.consumer_commits("billing", TopicPartition(COPY, 0), 3)
+    scene.target.active.add("billing")
+    (group,) = json.loads(say("failover", "f", "--dry-run", "-o", "json"))["groups"]
+    assert (group["targetOffset"], group["readAgain"]) == (3, 6)
+    assert "it has members at the target" in group["note"]
+
+
+def test_a_group_that_moved_back_on_the_source_moves_back(say: Say, scene: Scene) -> None:
+    """No consumer of the target has committed: only headrace has set its offset."""
+    checkpointed(scene, 9)
+    copy = TopicPartition(COPY, 0)
+    scene.target.consumer_commits("billing", copy, 9)
+    scene.source.consumer_commits("billing", P0, 2)
+    planned = json.loads(say("failover", "f", "--dry-run", "-o", "json"))
+    assert of_group(planned) == [(2, 2, 2, 0, 0)]
+    assert scene.target.committed(["billing"])[0]["billing"][copy].offset == 9
+    done = json.loads(say("failover", "f", "-o", "json"))
+    assert of_group(done) == [(2, 2, 2, 0, 0)]
+    assert scene.target.committed(["billing"])[0]["billing"][copy].offset == 2
+
+
+def test_a_group_that_moved_back_stays_where_a_consumer_of_the_target_committed(
+    say: Say, scene: Scene
+) -> None:
+    checkpointed(scene, 7)
+    scene.target.consumer_commits("billing", TopicPartition(COPY, 0), 8)
+    scene.source.consumer_commits("billing", P0, 2)
+    assert of_group(json.loads(say("failover", "f", "-o", "json"))) == [(2, 2, 8, 6, 0)]
+
+
+def test_a_group_of_any_kind_with_members_refuses(say: Say, scene: Scene) -> None:
+    scene.source.consumer_commits("prices", P0, 1)
+    scene.source.kinds |= {"prices": "streams", "packing": "share"}
+    scene.source.starts["packing"] = {P0: 1}
+    scene.source.active |= {"prices", "packing"}
+    said = say("failover", "f", code=1)
+    assert "consumers of packing, prices still run at east" in said
+    scene.source.active.clear()
+    say("failover", "f")
+
+
+def checkpointed(scene: Scene, target_offset: int) -> None:
+    """Write a checkpoint of the group, as the flow does before it sets the offset."""
+    log = CheckpointLog(scene.context)
+    log.prepare()
+    log.write([StoredCheckpoint(Checkpoint("billing", COPY, 0, target_offset, target_offset))])
+    log.close()
+    ensure_offset_syncs_topic(scene.context.target, scene.context.offset_syncs.topic)
 
 
 def test_groups_that_are_not_translated_are_named(say: Say, scene: Scene) -> None:

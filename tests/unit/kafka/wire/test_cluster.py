@@ -39,7 +39,7 @@ from headrace.kafka.wire.errors import (
     RefusedForGood,
     UnsupportedBroker,
 )
-from headrace.kafka.wire.groups import protocol_types
+from headrace.kafka.wire.groups import GroupListing, list_groups
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
 from headrace.kafka.wire.opening import Server, Settings
@@ -202,12 +202,26 @@ def test_groups_are_listed_by_each_broker(two: Two, client: Client) -> None:
     two.second.script[LIST_GROUPS] = lambda _: listing(ErrorCode.none, orders="share", plain="")
     cluster = client(two.first)
 
-    found = run(cluster, protocol_types(cluster))
+    found = {name: one.protocol_type for name, one in run(cluster, list_groups(cluster)).items()}
 
     assert found == {"orders": "share", "plain": "", "prices": "streams"}
     two.second.script[LIST_GROUPS] = lambda _: listing(ErrorCode.coordinator_not_available)
     with pytest.raises(Retriable, match="could not list the groups of east"):
-        run(cluster, protocol_types(cluster))
+        run(cluster, list_groups(cluster))
+
+
+@pytest.mark.parametrize(
+    ("state", "has_members"),
+    [
+        *((state, True) for state in ("Stable", "Reconciling", "Assigning")),
+        *((state, True) for state in ("PreparingRebalance", "CompletingRebalance", "NotReady")),
+        ("Empty", False),
+        ("Dead", False),
+        ("", None),
+    ],
+)
+def test_every_state_but_empty_and_dead_has_members(state: str, has_members: bool | None) -> None:
+    assert GroupListing("consumer", state).has_members is has_members
 
 
 def test_refreshes_at_the_same_time_share_a_request(two: Two, client: Client) -> None:
