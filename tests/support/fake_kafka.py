@@ -184,6 +184,8 @@ class FakeCluster:
         """Groups that may not be described, and topics that may not be made."""
         self.denied: set[tuple[str, Operation]] = set()
         """What its user may not do, on topics, groups and transactional ids."""
+        self.refused_settings: set[str] = set()
+        """Settings of topics that its policy refuses."""
         self.acls: list[dict[str, str]] = []
         """Of topics."""
         self.too_old = False
@@ -267,9 +269,19 @@ class FakeCluster:
         there = self.ids.keys() & set(names)
         return {one: TopicConfig(self.configs[one], self.configs[one]) for one in there}, {}
 
-    def change_topic_configs(self, changes: object) -> dict[str, HeadraceError]:
+    def change_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
         self._answer()
-        return {}
+        failed: dict[str, HeadraceError] = {}
+        for topic, change in changes.items():
+            if refused := self.refused_settings & change.keys():
+                failed[topic] = Fatal(f"could not set {', '.join(sorted(refused))} of {topic}")
+                continue
+            for setting, value in change.items():
+                self.configs[topic].pop(setting, None)
+                self.configs[topic] |= {} if value is None else {setting: value}
+        return failed
 
     def create_topic(
         self, name: str, partitions: int, *_: object, config: dict[str, str] | None = None

@@ -55,6 +55,28 @@ class TopicConfigSync:
             self._next_s = now_s + rest_s
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
+    def _change(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, HeadraceError]:
+        """Change settings of the target; return the first refusal of each topic.
+
+        A broker that refuses one setting of a topic changes none of them. The settings of such a
+        topic are therefore changed one by one, so that the others follow.
+        """
+        target, found = self._context.target, {}
+        together = target.change_topic_configs(changes)
+        for name, change in sorted(changes.items()):
+            done = dict(change)
+            if name in together:
+                alone = {
+                    setting: target.change_topic_configs({name: {setting: value}}).get(name)
+                    for setting, value in change.items()
+                }
+                if errors := [error for error in alone.values() if error is not None]:
+                    found[name] = errors[0]
+                done = {one: value for one, value in change.items() if alone[one] is None}
+            if done:
+                log.info("settings synchronized", topic=name, changed=done)
+        return found
+
     def _synchronize(self) -> tuple[bool, dict[str, str]]:
         """Whether topics were absent, and why others could not be made equal."""
         target_topic = {topic: self._context.policy.target_topic(topic) for topic in self._topics}
@@ -76,10 +98,8 @@ class TopicConfigSync:
                 )
                 if change:
                     changes[target_topic[topic]] = change
-        refused = self._context.target.change_topic_configs(changes)
+        refused = self._change(changes)
         problems |= {name: str(error) for name, error in refused.items()}
-        for name in sorted(changes.keys() - refused.keys()):
-            log.info("settings synchronized", topic=name, changed=changes[name])
         self._before |= {
             topic: config.own
             for topic, config in source.items()
