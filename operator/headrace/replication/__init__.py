@@ -60,6 +60,7 @@ from headrace.replication.progress import (
     Switch,
     TargetSeen,
     Writer,
+    losses_before,
     progress_topic,
 )
 from headrace.replication.record_filter import Copies, record_filter
@@ -124,6 +125,7 @@ __all__ = [
     "loop_of_patterns",
     "loop_of_topics",
     "loop_sentence",
+    "losses_before",
     "made_topics_topic",
     "may_loop",
     "next_checkpoint",

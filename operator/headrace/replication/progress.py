@@ -46,7 +46,10 @@ class ProgressKey:
 
 @dataclass(frozen=True)
 class Loss:
-    """The last loss of records of one partition: it stays here, as what follows would hide it."""
+    """A loss of records of one partition.
+
+    It stays in progress until the partition is reset, as later records hide it.
+    """
 
     cause: LossCause
     first: int
@@ -64,6 +67,43 @@ class Loss:
     def unresolved(self) -> bool:
         """Whether the partition waits."""
         return self.action is LossAction.STOPPED
+
+    @property
+    def leaves_gap(self) -> bool:
+        """Whether the copy lacks records since.
+
+        It does not if everything was copied again after the target lost records, or if the source
+        lost records that the copy has.
+        """
+        if self.unresolved:
+            return True
+        if self.cause in (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED):
+            return self.action is LossAction.CONTINUED
+        return self.cause is not LossCause.SOURCE_DIVERGED
+
+
+_MOST_EARLIER = 20
+"""Losses that are kept one by one. Two of the oldest become one that covers both."""
+
+
+def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> tuple[Loss, ...]:
+    """Return the losses before ``loss``: an unresolved one is replaced by what becomes of it."""
+    if last is None or last.unresolved or last == loss:
+        return earlier
+    kept = (*earlier, last)
+    if len(kept) <= _MOST_EARLIER:
+        return kept
+    seen: dict[tuple[LossCause, bool], int] = {}
+    for n, one in enumerate(kept):  # there are fewer kinds than losses: two are of one kind
+        if (first := seen.setdefault((one.cause, one.leaves_gap), n)) != n:
+            covering = _covering(kept[first], one)
+            return (*kept[:first], covering, *kept[first + 1 : n], *kept[n + 1 :])
+    return kept
+
+
+def _covering(one: Loss, other: Loss) -> Loss:
+    first, last = min(one.first, other.first), max(one.last, other.last)
+    return replace(other, first=first, last=last, lower_bound=one.lower_bound or other.lower_bound)
 
 
 @dataclass(frozen=True)
@@ -112,6 +152,8 @@ class Switch:
     """Of the source's log; the highest that was seen, where the source did not answer."""
     target_end: int
     """Of the target's log, once no writer of the flow could append any more."""
+    accepted: tuple[Loss, ...] = ()
+    """Losses of the partition that the user accepted with the fail-over."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +178,12 @@ class Progress:
     confirmed: Confirmed | None = None
     """None: of an owner that did not store it."""
     loss: Loss | None = None
-    """What was lost of it last."""
+    """The last loss."""
+    earlier_losses: tuple[Loss, ...] = ()
+    """Resolved losses before the last one, in the order in which they were noticed."""
+    first_offset: int = -1
+    """Where ``spec.startFrom`` let the partition begin; -1 if that is not known. While it is still
+    the next offset, nothing was copied."""
     reset_ms: int = 0
     """The time of the last reset that was carried out, as the user gave it: Unix time."""
     tombstones_since_ms: int = 0
@@ -195,6 +242,21 @@ class Progress:
         """Up to where these are positions of the topics that are named."""
         here = Confirmed(self.source_offset, self.source_end, self.target_offset)
         return self.confirmed or here
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the partition is behind the offset at which it began."""
+        return self.source_offset != self.first_offset
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """All losses since the partition was reset last."""
+        return self.earlier_losses if self.loss is None else (*self.earlier_losses, self.loss)
+
+    def with_loss(self, loss: Loss) -> "Progress":
+        """Return the same with this loss as the last one."""
+        earlier = losses_before(loss, self.loss, self.earlier_losses)
+        return replace(self, loss=loss, earlier_losses=earlier)
 
     def encode(self) -> bytes:
         """Return the record's value, in JSON."""

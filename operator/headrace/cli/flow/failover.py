@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from headrace.api import FlowState, TopicPartition
-from headrace.cli.flow.failover_view import Outcome, document, growth, sentence, show_outcome
+from headrace.cli.flow.failover_view import (
+    Outcome,
+    document,
+    growth,
+    is_refused,
+    sentence,
+    show_outcome,
+)
 from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
@@ -24,7 +31,7 @@ from headrace.connect.failover.fail_over import (
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.open_transactions import end_open_transactions
-from headrace.connect.takeover.switching import Switched, Wish, abort, switch
+from headrace.connect.takeover.switching import Switched, Wish, abort, switch, switch_deleted
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable
 
 _RELEASED_WITHIN_S = 60.0
@@ -46,6 +53,12 @@ _DENIED_WITHIN_S = 10.0
     "--abort", "aborts", is_flag=True, help="End of the fail-over: the flow copies again."
 )
 @click.option(
+    "--accept-losses",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Fail over although the copies of N partitions are incomplete, as the plan says.",
+)
+@click.option(
     "--quiet-seconds",
     type=click.IntRange(min=1),
     default=5,
@@ -61,7 +74,7 @@ _DENIED_WITHIN_S = 10.0
     metavar="SECONDS",
     help="Time limit for copying the rest, in seconds.",
 )
-@of_flow("does not run", show_outcome)
+@of_flow("does not run", show_outcome, failed=is_refused)
 def command(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
     """Fail over FLOW: let applications resume on its target.
 
@@ -75,6 +88,9 @@ def command(context: FlowContext, flows: Flows | None, **options: Any) -> Docume
 
     With --source-is-gone, the command waits for nothing. It counts the records that are known to
     be missing on the target. Groups resume at their last checkpoints.
+
+    The plan lists each partition whose copy lacks records because of a loss. Such a fail-over is
+    refused with exit code 1, until --accept-losses names the number of these partitions.
 
     The brokers must be reachable from this machine.
 
@@ -95,6 +111,7 @@ class _Options:
     source_is_gone: bool
     deny_writes: bool
     aborts: bool
+    accept_losses: int | None
     quiet_seconds: int
     timeout_seconds: int
 
@@ -114,17 +131,29 @@ class _Run:
             raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
         found = self._survey()
         if self.options.dry_run:
-            with closing(GroupCheckpoints(self.context)) as groups:
+            with closing(GroupCheckpoints(self.context, creates=False)) as groups:
                 why = [*_why_not(self.context, found), *self._planned_groups(groups)]
             why += self._untranslated()
             lag = self._lag()
-            return Outcome("dry run", planned, found, groups=groups, lag=lag, problems=tuple(why))
+            return Outcome(
+                "dry run",
+                planned,
+                found,
+                groups=groups,
+                lag=lag,
+                problems=tuple(why),
+                losses_refused=self._losses_refused(found),
+            )
+        if self._losses_refused(found):
+            return Outcome("refused", planned, found, losses_refused=True)
         if planned and not found.switched:
             found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
         if not planned:
             self._stop(found)
             found = self._survey()  # what was committed until then
+            if self._losses_refused(found):  # noticed when the flow stopped
+                return Outcome("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
         groups = GroupCheckpoints(self.context)
         with closing(groups):
@@ -134,6 +163,11 @@ class _Run:
         problems += [str(groups.problem)] if groups.problem else []
         problems += self._untranslated()
         return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
+
+    def _losses_refused(self, found: Survey) -> bool:
+        """Return whether there are losses that are neither accepted now nor by an earlier run."""
+        wanted, count = self.options.accept_losses, len(found.not_accepted)
+        return count != wanted if count else wanted not in (None, len(found.losses))
 
     def _planned_groups(self, groups: GroupCheckpoints) -> list[str]:
         """Plan what becomes of groups; return why that is not known of all of them."""
@@ -192,10 +226,10 @@ class _Run:
         if why := _why_not(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
         deadline_s = self.context.clock.monotonic() + self.options.timeout_seconds
-        while found.behind:
+        while found.waits:
             if self.context.clock.monotonic() > deadline_s:
                 raise GaveUp(
-                    f"not copied within {self.options.timeout_seconds} s: {sentence(found.behind)}"
+                    f"not copied within {self.options.timeout_seconds} s: {sentence(found.waits)}"
                     f"; the flow runs on, see `headrace status {self.context.name}`"
                 )
             found = survey(self.context, _POLL_S)
@@ -208,6 +242,13 @@ class _Run:
                 self._set_state(FlowState.RUNNING)
             raise Fatal(
                 f"{self.context.name} is not failed over, and runs on: {growth(late)} meanwhile"
+            )
+        if self._losses_refused(found):
+            if runs:
+                self._set_state(FlowState.RUNNING)
+            raise Fatal(
+                f"{self.context.name} is not failed over: a loss was noticed meanwhile, see "
+                f"`headrace failover {self.context.name} --dry-run`"
             )
         return found
 
@@ -263,7 +304,10 @@ class _Run:
             for at, one in found.partitions.items()
             if (stored := self.context.stored(at))
         }
-        done = switch(self.context, wishes, planned=not self.options.source_is_gone)
+        planned = not self.options.source_is_gone
+        done = switch(self.context, wishes, planned=planned)
+        deleted = found.incomplete.keys() - found.partitions.keys()
+        switch_deleted(self.context, {at: found.incomplete[at] for at in deleted}, planned=planned)
         return (
             {at: one for at, one in done.items() if isinstance(one, Switched)},
             {at: one for at, one in done.items() if isinstance(one, Retriable)},
@@ -283,8 +327,9 @@ def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> li
             f"consumers of {', '.join(sorted(found.active))} still run at {context.source.name}: "
             "stop them"
         )
-    if paused := context.pauses.among(found.behind):
-        why.append(f"{sentence({at: found.behind[at] for at in paused})}, and is paused: resume it")
-    elif behind and found.behind:
-        why.append(f"not copied are {sentence(found.behind)}, and the flow does not run: resume it")
+    waits = found.waits
+    if paused := context.pauses.among(waits):
+        why.append(f"{sentence({at: waits[at] for at in paused})}, and is paused: resume it")
+    elif behind and waits:
+        why.append(f"not copied are {sentence(waits)}, and the flow does not run: resume it")
     return why

@@ -13,6 +13,8 @@ from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.failover.fail_over import Survey
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.switching import Switched
+from headrace.connect.topics.loss_report import lost_offsets
+from headrace.connect.topics.loss_report import sentence as loss_sentence
 from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]
@@ -37,6 +39,8 @@ class Outcome:
     lag: Mapping[str, int] = field(default_factory=dict)
     """Records and seconds, as the flow's drivers saw it last."""
     problems: tuple[str, ...] = ()
+    losses_refused: bool = False
+    """Whether copies are incomplete and the user has not accepted exactly these partitions."""
 
 
 def growth(grew: Mapping[TopicPartition, int]) -> str:
@@ -65,12 +69,27 @@ def document(context: FlowContext, outcome: Outcome) -> _Json:
         "planned": outcome.planned,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
         "groups": _groups(outcome.groups) if outcome.groups else [],
+        "losses": [
+            {
+                **lost_offsets(at, one).model_dump(mode="json", by_alias=True),
+                "sentence": loss_sentence(context, at, one),
+                "accepted": at not in found.not_accepted or not outcome.losses_refused,
+            }
+            for at, losses in found.losses.items()
+            for one in losses
+        ],
+        "lossesRefused": outcome.losses_refused,
         "notCopied": sum(found.behind.values()),
         "lagSeen": dict(outcome.lag),
         "progressStored": time_text(found.seen_ms) if found.seen_ms else None,
         "progressAgeSeconds": round(time.time() - found.seen_ms / 1000) if found.seen_ms else None,
         "problems": list(outcome.problems),
     }
+
+
+def is_refused(found: _Json) -> bool:
+    """Return whether losses prevent the fail-over."""
+    return bool(found["lossesRefused"])
 
 
 def _partition(at: TopicPartition, outcome: Outcome) -> _Json:
@@ -165,6 +184,8 @@ def _sentences(found: _Json) -> list[str]:
             lines.append(f"{found['flow']} is not failed over any more, and copies on.")
         case "unchanged":
             lines.append(f"{found['flow']} is not failed over: nothing is changed.")
+        case "refused":
+            lines.append(f"{found['flow']} is not failed over.")
         case _:
             lines.append(
                 f"{found['flow']} is failed over, and stopped: start applications at the target."
@@ -195,4 +216,15 @@ def _sentences(found: _Json) -> list[str]:
             "Not every earlier writer could be fenced (mover Record, or a missing right): a driver "
             "that was cut off may append behind the switch, for an hour at most."
         )
+    lines += [f"Lost: {one['sentence']}." for one in found["losses"]]
+    if found["lossesRefused"]:
+        count = len({(one["topic"], one["partition"]) for one in found["losses"]})
+        lines.append(
+            f"The copies of {count} partitions are incomplete: reset or rebuild these partitions, "
+            f"or accept the losses by --accept-losses {count}."
+            if count
+            else "No copy is known to be incomplete: leave out --accept-losses."
+        )
+    elif found["losses"]:
+        lines.append("These losses are accepted.")
     return lines + [f"But {problem}." for problem in found["problems"]]

@@ -12,11 +12,12 @@ import click
 from headrace import logs
 from headrace.api import ReplicationFlow, load
 from headrace.cli.flow.flows import Flows, LocalFlows, of_flows, the_only_one
+from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.output import Table, output_option, watch_and_show
 from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
-from headrace.errors import InvalidSpec, NotRunning
+from headrace.errors import InvalidSpec, NotRunning, Unreachable
 from headrace.replication import same_clusters
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,16 +53,17 @@ def of_flow(
     names: Callable[[Document], Iterable[str]] | None = None,
     *,
     only_reads: bool = False,
-) -> Callable[[Callable[..., Document]], Callable[..., None]]:
+    failed: Callable[[Document], bool] = lambda _: False,
+) -> Callable[[Callable[..., Document]], Callable[..., Exit]]:
     """Give a command the context of the flow that its options name.
 
     The command also gets the ``Flows``, or None if the flow comes from a manifest and does not run
     on this machine. The document that it returns is printed, for people as ``table``. ``names`` are
     printed with ``-o name``, by default the flow's. A command that ``only_reads`` gets None for
-    every manifest.
+    every manifest. The exit code is 1 if the command has ``failed`` by its document.
     """
 
-    def decorated(command: Callable[..., Document]) -> Callable[..., None]:
+    def decorated(command: Callable[..., Document]) -> Callable[..., Exit]:
         @flow_options(when)
         @output_option
         @of_flows
@@ -74,19 +76,20 @@ def of_flow(
             output: str,
             watch: bool = False,
             **options: Any,
-        ) -> None:
+        ) -> Exit:
             running: Flows | None
             with open_flow(flows, flow, file, secrets) as context:
                 running = flows
                 if file is not None:
                     running = None if only_reads else _running_here(context)
-                watch_and_show(
+                document = watch_and_show(
                     lambda: command(context, running, **options),
                     output,
                     table,
                     names or _flow_name,
                     watch=watch,
                 )
+            return Exit.FAILED if failed(document) else Exit.OK
 
         return with_context
 
@@ -109,11 +112,18 @@ def flows_here() -> LocalFlows | None:
 
 
 def _running_here(context: FlowContext) -> Flows | None:
-    """Return the flows of this machine if a manifest's flow is one of them, else None."""
+    """Return the flows of this machine if a manifest's flow is one of them, else None.
+
+    A run that does not answer can be asked nothing: after a disaster it may be frozen.
+    """
     flows = flows_here()
     if flows is None or context.name not in flows.names():
         return None
-    if not same_clusters(context.flow, running_flow(flows, context.name)):
+    try:
+        flow = running_flow(flows, context.name)
+    except Unreachable:
+        return None
+    if not same_clusters(context.flow, flow):
         raise InvalidSpec(
             f"a flow {context.name} between other addresses runs on this machine: leave out --file "
             "to use that flow, or give the flow of the file another metadata.name"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -12,6 +12,7 @@ from headrace.control import control
 from headrace.errors import InvalidSpec, NotRunning
 
 Answer = dict[str, Any]
+Result = TypeVar("Result")
 
 
 class Flows(Protocol):
@@ -70,16 +71,16 @@ def open_flows(
         yield flows
 
 
-def of_flows(command: Callable[..., None]) -> Callable[..., None]:
+def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
     """Give a command its ``Flows``, and the options that name a cluster."""
 
     @cluster_options
     @click.pass_context
     def with_flows(
         ctx: click.Context, /, namespace: str | None, context: str | None, **arguments: Any
-    ) -> None:
+    ) -> Result:
         with open_flows(namespace, context, in_cluster=is_plug_in(ctx)) as flows:
-            command(flows, **arguments)
+            return command(flows, **arguments)
 
     return update_wrapper(with_flows, command)
 

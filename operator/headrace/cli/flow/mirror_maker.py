@@ -127,7 +127,8 @@ def _mirror(context: FlowContext, options: dict[str, Any]) -> MirrorMaker:
 def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
     """Raise an error if the flow runs, or if another flow here copies one of its topics.
 
-    ``flows`` is None for a flow of a manifest that does not run on this machine.
+    ``flows`` is None for a flow of a manifest that does not run on this machine. A run here that
+    does not answer is also an error: nobody knows what it copies.
     """
     if flows is not None:
         _check_released(flows, running_flow(flows, context.name))
@@ -136,8 +137,9 @@ def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
     topics = context.source.topics()
     for name in here.names():
         other = running_flow(here, name)
-        if name != context.name and copied_by_both(context.flow, other, topics):
-            _check_released(here, other, f" copies topics of {context.name}, and")
+        if copied_by_both(context.flow, other, topics):
+            beside = f" copies topics of {context.name}, and" if name != context.name else ""
+            _check_released(here, other, beside)
 
 
 def _check_released(flows: Flows, flow: ReplicationFlow, why: str = "") -> None:

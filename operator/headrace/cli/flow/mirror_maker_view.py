@@ -7,7 +7,7 @@ import click
 from headrace.cli.flow.flow_access import Document
 from headrace.cli.screen.tables import show_rows
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
-from headrace.connect.failover.importing import Export, Groups, Import
+from headrace.connect.failover.importing import Export, Import, TargetGroupOwners
 from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
 from headrace.connect.runtime.context import FlowContext
 
@@ -15,7 +15,7 @@ _MOST = 5
 
 
 def import_document(
-    context: FlowContext, plan: Import, groups: Groups, *, done: bool, syncs: int
+    context: FlowContext, plan: Import, groups: TargetGroupOwners, *, done: bool, syncs: int
 ) -> Document:
     """Return the plan or result of an import; ``syncs`` counts the offset syncs taken over."""
     return {
@@ -37,6 +37,7 @@ def import_document(
         ],
         "offsetSyncs": syncs,
         "groupsTakenOver": [_group(one) for one in sorted(groups.synchronized)],
+        "problems": [str(error) for error in groups.unread],
         "groupsLeftAlone": [_group(one) for one in groups.foreign],
         "notOfFlow": list(plan.not_of_flow),
         "notOfMirrorMaker": list(plan.not_of_mirror_maker),
@@ -90,6 +91,8 @@ def show_import(found: Document, *, wide: bool = False) -> None:
             f"Consumers of the target have committed {len(left)} offsets "
             f"({_groups_listed(left)}): the flow does not change them."
         )
+    for problem in found["problems"]:
+        click.echo(f"But {problem}.")
     if found["done"]:
         click.echo(
             f"{found['flow']} goes on there, with {found['offsetSyncs']} offset syncs of "

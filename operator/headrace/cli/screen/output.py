@@ -63,8 +63,8 @@ def watch_and_show(
     names: Callable[[Found], Iterable[str]],
     *,
     watch: bool,
-) -> None:
-    """Print what ``read`` returns; with ``watch``, again after each change until Ctrl-C."""
+) -> Found:
+    """Print and return what ``read`` returns; with ``watch``, again after each change."""
     found = read()
     show(found, output, table, names)
     while watch:
@@ -75,3 +75,4 @@ def watch_and_show(
         if output in ("table", "wide"):
             click.clear()  # does nothing where the output is not a terminal
         show(found, output, table, names)
+    return found

@@ -23,10 +23,18 @@ log = get_logger(__name__)
 class CheckpointLog:
     """One thread calls it."""
 
-    def __init__(self, context: FlowContext, *, keeps_earlier: bool = False) -> None:
-        """``keeps_earlier``: also remember the target offsets of all earlier checkpoints."""
+    def __init__(
+        self, context: FlowContext, *, creates: bool = True, keeps_earlier: bool = False
+    ) -> None:
+        """Prepare to read the topic.
+
+        Args:
+            context: The flow.
+            creates: Whether a missing topic is created. Without it, it has no checkpoints.
+            keeps_earlier: Whether the target offsets of all earlier checkpoints are remembered.
+        """
         self.topic = context.checkpoints_topic
-        self._context, self._keeps_earlier = context, keeps_earlier
+        self._context, self._creates, self._keeps_earlier = context, creates, keeps_earlier
         self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
         """By key; also what other tasks have written."""
@@ -34,7 +42,9 @@ class CheckpointLog:
         """By key: target offsets of all checkpoints that the topic still has."""
 
     def prepare(self) -> None:
-        """Make the topic where it is absent, and read what was written since the last call."""
+        """Create a missing topic, and read the records since the last call."""
+        if not self._creates and not self._context.target.describe([self.topic]):
+            return
         for message in self._log.read():
             key, value = message.key() or b"", message.value()
             if value is None:

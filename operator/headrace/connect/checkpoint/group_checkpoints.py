@@ -29,10 +29,11 @@ _MOST_GROUPS = 50
 class GroupCheckpoints:
     """One thread calls it."""
 
-    def __init__(self, context: FlowContext) -> None:
+    def __init__(self, context: FlowContext, *, creates: bool = True) -> None:
+        """Prepare to read both topics; ``creates`` says whether missing ones are created."""
         self._context = context
-        self._syncs = SyncedOffsetLog(context)
-        self._checkpoints = CheckpointLog(context)
+        self._syncs = SyncedOffsetLog(context, creates=creates)
+        self._checkpoints = CheckpointLog(context, creates=creates)
         self.waiting: dict[GroupPartition, Committed] = {}
         """What is committed and has no checkpoint yet."""
         self.precision: dict[GroupPartition, Precision | None] = {}

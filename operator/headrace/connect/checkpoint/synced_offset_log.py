@@ -16,8 +16,9 @@ log = get_logger(__name__)
 class SyncedOffsetLog:
     """One thread calls it."""
 
-    def __init__(self, context: FlowContext) -> None:
-        self._context = context
+    def __init__(self, context: FlowContext, *, creates: bool = True) -> None:
+        """Prepare to read the topic. A missing one is created, or has no offset syncs."""
+        self._context, self._creates = context, creates
         self.offsets: SyncedOffsets | SameOffsets = SyncedOffsets()
         if context.preserved:
             self.offsets = SameOffsets()
@@ -27,6 +28,11 @@ class SyncedOffsetLog:
     def read(self) -> None:
         """Take in what was written since. Raises as making and reading the topic does."""
         if isinstance(self.offsets, SameOffsets):
+            return
+        context = self._context
+        if not self._creates and not context.offset_syncs_admin.describe(
+            [context.offset_syncs.topic]
+        ):
             return
         location = self._context.spec.offset_syncs.location
         if self._tail is None or location is not self._location:

@@ -3,16 +3,17 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.api import HEARTBEATS, TopicPartition
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.other_groups import other_groups
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.groups_in_use import groups_in_use
+from headrace.connect.takeover.switching import gaps
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.kafka import Position
-from headrace.replication import Progress, ProgressKey, Switch
+from headrace.replication import Loss, Progress, ProgressKey, Switch
 
 _EXACT_WITHIN_S = 15.0
 """As long as a checkpoint task waits for the pair of offsets that makes an offset exact."""
@@ -49,6 +50,32 @@ class Survey:
     """Groups of the source with members and offsets of the flow's topics."""
     seen_ms: int = 0
     """When the flow stored progress last, Unix time; 0: never."""
+    incomplete: Mapping[TopicPartition, Progress] = field(default_factory=dict)
+    """Progress of partitions whose copies lack records, also of those that the source has no
+    longer."""
+
+    @property
+    def losses(self) -> dict[TopicPartition, tuple[Loss, ...]]:
+        """Losses for which copies lack records."""
+        return {at: gaps(one) for at, one in sorted(self.incomplete.items())}
+
+    @property
+    def not_accepted(self) -> frozenset[TopicPartition]:
+        """Partitions with losses that no fail-over has accepted."""
+        return frozenset(
+            at
+            for at, one in self.incomplete.items()
+            if not one.switch or not {*gaps(one)} <= {*one.switch.accepted}
+        )
+
+    @property
+    def waits(self) -> dict[TopicPartition, int]:
+        """Partitions that the flow has still to copy: ``behind`` without those that are stopped."""
+        return {
+            at: more
+            for at, more in self.behind.items()
+            if not ((one := self.partitions[at].stored) and one.loss and one.loss.unresolved)
+        }
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
@@ -83,7 +110,7 @@ def survey(context: FlowContext, quiet_s: float) -> Survey:
     ends = context.source.offsets(partitions, Position.LATEST)
     progress = {at: stored.get(context.progress_key(at)) for at in partitions}
     found = {at: Partition(progress[at], ends[at], ends[at] - before[at]) for at in partitions}
-    return Survey(found, _active(context), seen_ms)
+    return Survey(found, _active(context), seen_ms, _incomplete(context, stored))
 
 
 def survey_target(context: FlowContext) -> Survey:
@@ -102,7 +129,7 @@ def survey_target(context: FlowContext) -> Survey:
         for key, one in ours.items()
         if key.source_cluster_id == latest.source_cluster_id
     }
-    return Survey(found, seen_ms=seen_ms)
+    return Survey(found, seen_ms=seen_ms, incomplete=_incomplete(context, stored))
 
 
 def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
@@ -121,14 +148,9 @@ def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
 
 def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool) -> None:
     """Find out what a fail-over would do to the groups of the target, without a change."""
-    topics = {context.checkpoints_topic}
-    if not context.target.describe(topics):
-        return  # to read it would create it
     if not planned:
         groups.plan_written()
-        return
-    syncs = context.offset_syncs.topic
-    if context.preserved or context.offset_syncs_admin.describe([syncs]):
+    elif context.target.describe([context.progress.topic]):  # to follow it would create it
         groups.read(_names(context))
         groups.plan()
 
@@ -149,6 +171,16 @@ def _stored(context: FlowContext) -> tuple[dict[ProgressKey, Progress], int]:
     progress.read_to_end()
     found = progress.entries()
     return found, max(map(progress.stored_ms, found), default=0)
+
+
+def _incomplete(
+    context: FlowContext, stored: Mapping[ProgressKey, Progress]
+) -> dict[TopicPartition, Progress]:
+    return {
+        TopicPartition(key.topic, key.partition): one
+        for key, one in stored.items()
+        if key.source_cluster_id == context.source_cluster_id and _is_of(context, key) and gaps(one)
+    }
 
 
 def _is_of(context: FlowContext, key: ProgressKey) -> bool:

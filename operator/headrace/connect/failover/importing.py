@@ -14,7 +14,7 @@ from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.connect.takeover.beginnings import Beginning, store_beginnings
 from headrace.connect.topics.topic_tail import TopicTail
 from headrace.connect.topics.topic_writer import Keyed, TopicWriter
-from headrace.errors import InvalidSpec
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.replication import OffsetSync, Progress, StoredCheckpoint, offset_syncs_topic
 
 _MOST_SYNCS = 64
@@ -99,16 +99,18 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
     return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)))
 
 
-class Groups(NamedTuple):
+class TargetGroupOwners(NamedTuple):
     """Offsets of groups of the target, by what is known of the client that has set them."""
 
     synchronized: Mapping[GroupPartition, StoredCheckpoint]
     """Offsets that MirrorMaker 2 has set: the flow continues them as its own."""
     foreign: tuple[GroupPartition, ...]
     """Offsets that a consumer of the target has committed: the flow leaves them alone."""
+    unread: tuple[HeadraceError, ...] = ()
+    """Errors of the groups whose offsets could not be read."""
 
 
-def find_groups(context: FlowContext, plan: Import) -> Groups:
+def find_groups(context: FlowContext, plan: Import) -> TargetGroupOwners:
     """Find the groups of the target whose offsets MirrorMaker 2 has synchronised.
 
     MirrorMaker 2 sets a group to a checkpoint that it has written, which need not be the last one,
@@ -116,7 +118,7 @@ def find_groups(context: FlowContext, plan: Import) -> Groups:
     """
     topic = context.checkpoints_topic
     if not context.spec.checkpoints.enabled or not context.target.describe([topic]):
-        return Groups({}, ())
+        return TargetGroupOwners({}, ())
     log = CheckpointLog(context, keeps_earlier=True)
     try:
         log.prepare()
@@ -124,8 +126,6 @@ def find_groups(context: FlowContext, plan: Import) -> Groups:
         log.close()
     written = {at: one for at, one in log.of_flow().items() if at.at in plan.partitions}
     committed, unread = context.target.committed({group for group, _ in written})
-    for error in unread.values():
-        raise error
     found, foreign = {}, []
     for position, stored in written.items():
         held = committed.get(position.group, {}).get(target_partition(context, position.at))
@@ -137,10 +137,10 @@ def find_groups(context: FlowContext, plan: Import) -> Groups:
             )
         else:
             foreign.append(position)
-    return Groups(found, tuple(sorted(foreign)))
+    return TargetGroupOwners(found, tuple(sorted(foreign)), tuple(unread.values()))
 
 
-def do_import(context: FlowContext, plan: Import, groups: Groups) -> int:
+def do_import(context: FlowContext, plan: Import, groups: TargetGroupOwners) -> int:
     """Store what the flow continues; return how many offset syncs were taken over.
 
     Raises ``Retriable``.

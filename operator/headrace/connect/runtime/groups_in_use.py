@@ -11,8 +11,8 @@ def groups_in_use(admin: Admin) -> dict[str, frozenset[str]]:
     members = admin.groups_with_members()
     share = {group for group, kind in members.items() if kind == SHARE}
     committed, _ = admin.committed(members.keys() - share)
-    starts, _ = admin.share_starts(share) if share else ({}, {})
-    return {
-        group: frozenset(at.topic for at in offsets)
-        for group, offsets in [*committed.items(), *starts.items()]
-    }
+    found = {group: frozenset(at.topic for at in those) for group, those in committed.items()}
+    if share:
+        starts, _ = admin.share_starts(share)
+        found |= {group: frozenset(at.topic for at in those) for group, those in starts.items()}
+    return found

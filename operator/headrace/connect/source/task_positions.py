@@ -113,7 +113,9 @@ class TaskPositions:
                 self._noticed[at] = loss
         losses, self._noticed = self._noticed, {}
         self.settled |= {
-            at: start._replace(loss=losses.get(at, start.loss), pairs=self._syncing.unsafe(at))
+            at: (start.with_loss(losses[at]) if at in losses else start)._replace(
+                pairs=self._syncing.unsafe(at)
+            )
             for at, start in settled.items()
         }
 

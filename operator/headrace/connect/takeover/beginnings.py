@@ -1,14 +1,15 @@
 """Where partitions of a flow begin, stored as its progress by a command, before the flow runs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
+from headrace.api import LossAction, TopicPartition
 from headrace.connect.runtime.both_clusters import known_topic_ids
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.switching import identify
 from headrace.errors import Fatal
-from headrace.replication import Progress
+from headrace.replication import Loss, Progress
 
 
 class Beginning(NamedTuple):
@@ -20,6 +21,16 @@ class Beginning(NamedTuple):
     """Where the log of the copy ends."""
     before: Progress | None = None
     """What is stored of it already."""
+
+
+def _resolved(before: Progress | None) -> tuple[Loss, ...]:
+    """Return the losses before. The partition continues after a loss that had stopped it."""
+    if before is None:
+        return ()
+    return tuple(
+        replace(one, action=LossAction.CONTINUED) if one.unresolved else one
+        for one in before.losses
+    )
 
 
 def store_beginnings(
@@ -43,6 +54,7 @@ def store_beginnings(
                 epoch=one.before.epoch + 1 if one.before else 1,
                 owner=owner,
                 writer=own,
+                earlier_losses=_resolved(one.before),
             )
             for at, one in beginnings.items()
         }

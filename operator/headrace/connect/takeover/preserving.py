@@ -42,7 +42,7 @@ def begun_again(progress: Progress, found: Found, now_ms: int) -> Progress:
         last = progress.known_good.target_offset - 1
         lost = Loss(LossCause.TARGET_RECREATED, 0, last, now_ms, action=LossAction.RESTARTED)
         return replace(
-            progress,
+            progress.with_loss(lost),
             source_topic_id=found.source_topic_id,
             target_topic_id=found.target_topic_id,
             source_offset=found.start,
@@ -51,7 +51,6 @@ def begun_again(progress: Progress, found: Found, now_ms: int) -> Progress:
             confirmed=None,
             target_seen=None,
             source_end=found.end,
-            loss=lost,
             pairs=(),
         )
     if progress.target_offset < progress.source_offset:
@@ -80,13 +79,12 @@ def _truncated(progress: Progress, found: Found, now_ms: int) -> Progress:
         action=LossAction.RESTARTED,
     )
     return replace(
-        progress,
+        progress.with_loss(lost),
         source_offset=end,
         target_offset=end,
         leader_epoch=-1,
         confirmed=None,
         target_seen=None,
-        loss=lost,
         pairs=(),
     )
 

@@ -25,7 +25,7 @@ from headrace.connect.takeover.starts import Restored, Start, Starts, records
 from headrace.connect.takeover.switching import failed_over
 from headrace.connect.takeover.tombstones import not_copied_since
 from headrace.connect.topics.loss_report import sentence
-from headrace.connect.topics.losses import Found, find_loss, goes_on_as_new, resolve
+from headrace.connect.topics.losses import Found, begins_later, find_loss, goes_on_as_new, resolve
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
 
@@ -122,8 +122,9 @@ def _lost(
     """Return True if a partition has a loss that is not stored yet."""
     return any(
         progress.loss is None
-        and find_loss(progress, _found(at, offsets, ids), context.now_ms) is not None
+        and find_loss(begins_later(progress, found), found, context.now_ms) is not None
         for at, progress in stored.items()
+        for found in [_found(at, offsets, ids)]
     )
 
 
@@ -168,6 +169,7 @@ def _starts(
             end,
             Confirmed(position, position, acknowledged),
             reset_ms=resets.time_ms(at),
+            first_offset=position,
         )
     for at in sorted(again):
         before, after = stored[at].source_offset, starts[at].source_offset
@@ -193,6 +195,8 @@ def _start(progress: Progress, stable_end: int) -> Start:
         progress.tombstones_since_ms,
         progress.target_seen,
         progress.pairs,
+        earlier_losses=progress.earlier_losses,
+        first_offset=progress.first_offset,
     )
 
 
@@ -201,7 +205,7 @@ def _without_loss(
 ) -> Progress:
     """Where to go on, by the policy; one loss may hide another. Each is logged once."""
     now_ms = context.now_ms
-    progress = goes_on_as_new(progress, found)
+    progress = goes_on_as_new(begins_later(progress, found), found)
     if context.preserved:
         progress = begun_again(progress, found, now_ms)
     while (loss := find_loss(progress, found, now_ms)) is not None:

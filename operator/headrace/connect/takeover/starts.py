@@ -15,6 +15,7 @@ from headrace.replication import (
     ProgressKey,
     TargetSeen,
     Writer,
+    losses_before,
 )
 
 UNKNOWN = -1
@@ -37,7 +38,7 @@ class Start(NamedTuple):
     confirmed: Confirmed
     """See ``Progress``."""
     loss: Loss | None = None
-    """What was lost last."""
+    """The last loss."""
     reset_ms: int = 0
     """The last reset, which need not be repeated."""
     tombstones_since_ms: int = 0
@@ -60,11 +61,20 @@ class Start(NamedTuple):
     """Why records may be on the target twice; without a ``writer`` it is shown always."""
     doubt_until_ms: int = 0
     """So long it is shown, Unix time."""
+    earlier_losses: tuple[Loss, ...] = ()
+    """Resolved losses before the last one."""
+    first_offset: int = -1
+    """Where ``spec.startFrom`` let the partition begin; -1 if that is not known."""
 
     @property
     def waits(self) -> bool:
         """Whether the partition must not go on: its loss is unresolved."""
         return self.loss is not None and self.loss.unresolved
+
+    def with_loss(self, loss: Loss) -> "Start":
+        """Return the same with this loss as the last one."""
+        earlier = losses_before(loss, self.loss, self.earlier_losses)
+        return self._replace(loss=loss, earlier_losses=earlier)
 
     @property
     def here(self) -> Confirmed:
@@ -114,6 +124,8 @@ def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
         source_end=start.seen_end,
         confirmed=start.confirmed,
         loss=start.loss,
+        earlier_losses=start.earlier_losses,
+        first_offset=start.first_offset,
         reset_ms=start.reset_ms,
         tombstones_since_ms=start.tombstones_since_ms,
         writer=start.writer,

@@ -18,7 +18,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.logs import get_logger
 from headrace.movers import Before, Closed
-from headrace.replication import Progress, Switch, Writer
+from headrace.replication import Loss, Progress, Switch, Writer
 
 log = get_logger(__name__)
 
@@ -50,21 +50,28 @@ def failed_over(
     """Why these of the partitions are not copied."""
     return {
         at: Retriable(
-            f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}: "
-            f"it is not copied until `headrace failover {context.name} --abort`"
+            f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}"
+            f"{_with_accepted(known.switch)}: it is not copied until `headrace failover "
+            f"{context.name} --abort`"
         )
         for at, known in stored.items()
         if known.switch is not None
     }
 
 
+def _with_accepted(switch: Switch) -> str:
+    count = len(switch.accepted)
+    return f" with {count} accepted loss{'es' * (count > 1)}" if count else ""
+
+
 def switch(
     context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
 ) -> dict[TopicPartition, Switched | Retriable]:
-    """Close the partitions of the target to all writers of the flow; store where that was, or why
-    it has to be tried again. Those that are switched stay as they are.
+    """Close the partitions of the target to all writers of the flow, and store where that was.
 
-    Raises ``Retriable`` for what concerns all of them.
+    A partition that has to be tried again has the reason. Partitions that are switched already stay
+    as they are. The caller has made sure that the losses of all partitions are accepted. Raises
+    ``Retriable`` for what concerns all of them.
     """
     done = {
         at: Switched(one, one.switch)
@@ -103,7 +110,9 @@ def _switched(
             continue
         stored, source_end = wishes[at]
         end = ends[target_partition(context, at)]
-        made = stored.switch or Switch(context.now_ms, planned, source_end, end)
+        made = stored.switch or Switch(
+            context.now_ms, planned, source_end, end, accepted=gaps(stored)
+        )
         unfenced = tuple(sorted(one.unfenced | _unknown(stored)))
         progress = replace(claims[at], fencing=(), unfenced=unfenced, switch=made)
         found[at] = Switched(progress, made, one.records)
@@ -124,6 +133,36 @@ def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Swi
             for pair in pairs:
                 writer.send(at, pair)
         writer.flush(_SYNCS_WITHIN_S)
+
+
+def switch_deleted(
+    context: FlowContext, stored: Mapping[TopicPartition, Progress], *, planned: bool
+) -> None:
+    """Store the switch of partitions that the source has no longer, with their accepted losses.
+
+    Nobody copies them, so there is no writer to fence. Raises ``Retriable``.
+    """
+    owner = f"fail-over by {context.driver.incarnation}"
+    _store(
+        context,
+        {
+            at: replace(
+                one.of_no_transaction(),
+                owner=owner,
+                epoch=one.epoch + 1,
+                switch=Switch(
+                    context.now_ms, planned, one.source_end, one.target_offset, accepted=gaps(one)
+                ),
+            )
+            for at, one in stored.items()
+            if one.switch is None
+        },
+    )
+
+
+def gaps(stored: Progress) -> tuple[Loss, ...]:
+    """Return the losses for which the copy of a partition lacks records."""
+    return tuple(one for one in stored.losses if one.leaves_gap)
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:

@@ -24,11 +24,11 @@ _ACTIONS = {
 class DeletedTopics:
     """The partitions that have progress and that the source has no longer.
 
-    Their progress is kept until the loss was accepted and shown; without a loss it is purged. A
-    partition counts as deleted when the source did not have it in two successive discoveries: a
-    list may omit topics for a moment, or for lack of permissions. A topic that is created again
-    with fewer partitions deletes the others. For the partitions that are there again, the task that
-    copies them finds the loss. Not thread-safe.
+    Their progress is kept while it has a loss, until a reset, as a fail-over lists the loss.
+    Without a loss it is purged. A partition counts as deleted when the source did not have it in
+    two successive discoveries: a list may omit topics for a moment, or for lack of permissions. A
+    topic that is created again with fewer partitions deletes the others. For the partitions that
+    exist again, the task that copies them finds the loss. Not thread-safe.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -49,7 +49,9 @@ class DeletedTopics:
         whose progress a task may still store. Raises ``Retriable`` while brokers do not answer.
         """
         stored = self._stored()
-        absent = {at for at in stored if at.partition >= there.get(at.topic, 0)}
+        absent: Set[TopicPartition] = {
+            at for at in stored if at.partition >= there.get(at.topic, 0)
+        }
         if absent:
             absent = self._confirmed(absent, stored)
             self._context.progress.read_to_end()
@@ -122,6 +124,7 @@ class DeletedTopics:
         changed = {at: one for at, one in judged.items() if one != stored[at]}
         context.progress.write({context.progress_key(at): one for at, one in changed.items()})
         losses = {at: one.loss for at, one in judged.items() if one.loss is not None}
+        now_s = context.clock.time()
         for at in changed.keys() & losses.keys():
             why = sentence(context, at, losses[at])
             log.error("data loss", flow=context.name, partition=str(at), why=why)
@@ -130,10 +133,10 @@ class DeletedTopics:
             purged = len(stored)
             what = "partitions are gone" if exists else "topic is gone"
             log.info(f"{what}, their progress purged", flow=context.name, topic=topic, n=purged)
-        return losses
+        return {at: loss for at, loss in losses.items() if is_shown(loss, now_s)}
 
     def _judge(self, at: TopicPartition, progress: Progress, *, exists: bool) -> Progress | None:
-        """Return progress with its loss, answered by the policy, or None without a loss to show."""
+        """Return progress with its loss, answered by the policy, or None without a loss."""
         context = self._context
         if at.topic == HEARTBEATS or context.resets.time_ms(at) > progress.reset_ms:
             return None
@@ -144,11 +147,11 @@ class DeletedTopics:
             # then, nobody can say that all of it was copied.
             unseen = exists and at not in self._ends
             loss = deleted_on_source(progress, end, context.now_ms, unseen=unseen)
-        if loss is None or not is_shown(loss, context.clock.time()):
+        if loss is None:
             return None
         if loss.unresolved:
             loss = replace(loss, action=_ACTIONS[context.spec.on_data_loss])
-        return replace(progress, loss=loss, source_end=end)
+        return replace(progress.with_loss(loss), source_end=end)
 
 
 def described(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:

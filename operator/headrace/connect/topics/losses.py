@@ -52,6 +52,22 @@ def goes_on_as_new(progress: Progress, found: Found) -> Progress:
     )
 
 
+def begins_later(progress: Progress, found: Found) -> Progress:
+    """Return progress at the start of the source's log if retention overtook the first copy.
+
+    Nothing was copied yet, so nothing is lost: the partition begins at the first offset that is
+    there, as it would if it was claimed now.
+    """
+    if (
+        progress.has_begun
+        or progress.loss is not None
+        or replaced(progress.source_topic_id, found.source_topic_id)
+        or not progress.source_offset < found.start <= found.end
+    ):
+        return progress
+    return replace(progress, source_offset=found.start, first_offset=found.start, confirmed=None)
+
+
 def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
     """The loss that makes going on from here impossible; one that was resolved is none."""
     if progress.loss is not None and progress.loss.unresolved:
@@ -136,7 +152,7 @@ def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) ->
     record.
     """
     if policy is OnDataLoss.FAIL:
-        return replace(progress, loss=replace(loss, action=LossAction.STOPPED))
+        return progress.with_loss(replace(loss, action=LossAction.STOPPED))
     on_target = loss.cause in _ON_TARGET
     if policy is OnDataLoss.RESTART or loss.cause is LossCause.SOURCE_RECREATED:
         position = found.start
@@ -148,10 +164,9 @@ def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) ->
     action = LossAction.RESTARTED if restarted else LossAction.CONTINUED
     same = position == progress.source_offset
     resolved = replace(
-        progress,
+        progress.with_loss(replace(loss, action=action)),
         source_offset=position,
         leader_epoch=progress.leader_epoch if same else -1,
-        loss=replace(loss, action=action),
     )
     if on_target:
         return replace(

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 from support.fake_kafka import FakeClock, FakeRecord
-from support.source_tasks import COPY, P0, TOPIC, Scene
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.api import FlowState, LossAction, LossCause, ReplicationFlow, TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.write_denials import deny_writes
 from headrace.connect.runtime.context import FlowContext
@@ -20,7 +20,7 @@ from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
 from headrace.movers import Before, Closed
-from headrace.replication import Checkpoint, StoredCheckpoint, Writer, write_denial
+from headrace.replication import Checkpoint, Loss, StoredCheckpoint, Writer, write_denial
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -175,6 +175,68 @@ def test_a_group_of_any_kind_with_members_refuses(say: Say, scene: Scene) -> Non
     say("failover", "f")
 
 
+def accepted_losses(scene: Scene, at: TopicPartition) -> tuple[Loss, ...]:
+    switch = scene.stored(at).switch
+    assert switch is not None
+    return switch.accepted
+
+
+GONE = Loss(LossCause.TARGET_RECREATED, 0, 4, 1_000, action=LossAction.CONTINUED)
+TRUNCATED = Loss(LossCause.SOURCE_TRUNCATED, 5, 7, 2_000, action=LossAction.RESTARTED)
+
+
+def lost(scene: Scene, *losses: Loss, at: TopicPartition = P0) -> None:
+    """Store losses one after the other, as owners of the partition do."""
+    progress = scene.stored(at)
+    for loss in losses:
+        progress = progress.with_loss(loss)
+    scene.context.progress.write({scene.context.progress_key(at): progress})
+
+
+@pytest.mark.parametrize("options", [(), ("--source-is-gone",)])
+def test_a_fail_over_with_losses_is_refused_until_exactly_these_are_accepted(
+    say: Say, scene: Scene, herder: StandaloneHerder, options: tuple[str, ...]
+) -> None:
+    del scene.source.logs[P1]  # the topic was created again with fewer partitions
+    lost(scene, GONE, TRUNCATED)
+    lost(scene, replace(GONE, cause=LossCause.SOURCE_DELETED), at=P1)
+    command = ("failover", "f", *options)
+    for refused in ((), ("--dry-run",), ("--accept-losses", "1"), ("--accept-losses", "3")):
+        said = say(*command, *refused, code=1)
+        assert "The copies of 2 partitions are incomplete" in said
+        assert "offsets 5 to 7 are lost" in said
+        assert "its offsets 0 to 4, all copies of orders-0 until then, are gone" in said
+        assert "of its partition 1 were not copied" in said
+    assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
+
+    accepted = ("--accept-losses", "2")
+    assert "These losses are accepted." in say(*command, *accepted, "--dry-run")
+    found = json.loads(say(*command, *accepted, "-o", "json"))
+    assert [one["accepted"] for one in found["losses"]] == [True] * 3
+    assert state(herder) is FlowState.STOPPED
+    assert accepted_losses(scene, P0) == (GONE, TRUNCATED)
+    assert len(accepted_losses(scene, P1)) == 1
+    assert "is failed over" in say(*command), "it is done"
+
+
+def test_a_partition_that_a_loss_stopped_is_not_waited_for(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    scene.source.append(TOPIC, b"x", b"x")
+    lost(scene, replace(GONE, action=LossAction.STOPPED))
+    found = json.loads(say("failover", "f", "--accept-losses", "1", "-o", "json"))
+    assert found["notCopied"] == 2
+    assert state(herder) is FlowState.STOPPED
+
+
+def test_a_loss_of_the_target_that_was_copied_again_is_no_gap(say: Say, scene: Scene) -> None:
+    lost(scene, replace(GONE, action=LossAction.RESTARTED))
+    assert "No copy is known to be incomplete" in say(
+        "failover", "f", "--accept-losses", "1", code=1
+    )
+    say("failover", "f")
+
+
 def checkpointed(scene: Scene, target_offset: int) -> None:
     """Write a checkpoint of the group, as the flow does before it sets the offset."""
     log = CheckpointLog(scene.context)
@@ -268,7 +330,9 @@ def test_without_the_source_the_last_checkpoints_count(
     scene.target.write(checkpoints, FakeRecord(written.key(), written.value(), 1))
     scene.source.away = True
     printed = say("failover", "f", "--source-is-gone")
-    assert ["billing", "orders/0", "4", "4"] in [row.split() for row in printed.splitlines()]
+    assert ["billing", "orders/0", "4", "4", "4", "0", "0"] in [
+        row.split() for row in printed.splitlines()
+    ]
     assert "Not copied, as far as it is known: 5 offsets." in printed
     assert state(herder) is FlowState.STOPPED
     assert scene.target.committed(["billing"])[0]["billing"][TopicPartition(COPY, 0)].offset == 4

@@ -110,7 +110,7 @@ def test_its_pairs_of_offsets_up_to_there_go_on_to_be_known(say: Say, scene: Sce
 def checkpoints(scene: Scene, group: str, *offsets: int) -> None:
     """Checkpoints that MirrorMaker 2 has written, one after the other."""
     topic = scene.context.checkpoints_topic
-    scene.target.create_topic(topic, 1)
+    scene.target.create_topic(topic, 1, config={"cleanup.policy": "compact"})
     for n in offsets:
         one = Checkpoint(group, COPY, 0, n, n)
         scene.target.write(TopicPartition(topic, 0), FakeRecord(one.key(), one.value(), 1_000))
@@ -129,7 +129,7 @@ def test_groups_that_mirror_maker_has_synchronised_move_on_and_consumers_stay(
     copy = TopicPartition(COPY, 0)
     for group in ("other", "same", "synced"):
         checkpoints(scene, group, 3, 5)
-        scene.source.consumer_commits(group, P0, 8)
+        scene.source.consumer_commits(group, P0, 10)
     scene.target.committed_by |= {
         "other": {copy: Committed(4, "")},
         "same": {copy: Committed(3, "", leader_epoch=2)},
@@ -148,7 +148,7 @@ def test_groups_that_mirror_maker_has_synchronised_move_on_and_consumers_stay(
     groups.write(last=True, apply=True)
     groups.close()
     held = {group: offsets[copy].offset for group, offsets in scene.target.committed_by.items()}
-    assert held == {"other": 4, "same": 3, "synced": 8}
+    assert held == {"other": 4, "same": 3, "synced": 10}
 
 
 def test_while_mirror_maker_runs_nothing_is_imported(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import LossAction, LossCause, OnDataLoss, TopicPartition
+from headrace.api import RESET_ANNOTATION, LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.topics.deleted_topics import DeletedTopics
 from headrace.connect.topics.loss_report import sentence
 from headrace.errors import Fatal, Retriable
@@ -154,7 +154,7 @@ def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
     assert scene.position() == 2
 
 
-def test_a_loss_is_accepted_by_the_policy_and_shown_for_a_day(
+def test_an_accepted_loss_is_shown_for_a_day_and_stays_in_progress_until_a_reset(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.connect.topics.loss_report._SHOWN_S", 300)
@@ -172,7 +172,16 @@ def test_a_loss_is_accepted_by_the_policy_and_shown_for_a_day(
     assert deleted.losses[P0].action is LossAction.CONTINUED
     scene.clock.advance(3000)
     discover(scene, deleted)
-    assert (deleted.losses, scene.position()) == ({}, None)
+    assert deleted.losses == {}
+    assert [one.action for one in scene.stored(P0).losses] == [LossAction.CONTINUED]
+    discover(scene, deleted)
+    assert len(scene.stored(P0).losses) == 1
+    flow = scene.context.flow
+    annotations = {RESET_ANNOTATION: "orders/0@2026-01-31T18:00:00Z"}
+    metadata = flow.metadata.model_copy(update={"annotations": annotations})
+    scene.context.change(flow.model_copy(update={"metadata": metadata}))
+    discover(scene, deleted)
+    assert scene.position() is None
 
 
 @pytest.mark.parametrize(

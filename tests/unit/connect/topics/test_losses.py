@@ -48,6 +48,36 @@ def test_offsets_that_retention_removed_before_they_were_copied_are_lost_data(
     assert following.copies() == [b"a"]
 
 
+def test_a_first_start_that_retention_overtakes_begins_at_what_is_left(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b", b"c", b"d")
+    scene.task.activate()
+    scene.restore_pool.run()  # the claim is stored, and nothing is copied
+    assert scene.position() == 0
+    scene.log(P0).delete_before(2)
+    following = scenes(kafka=scene.kafka)
+    following.start()
+    following.settle()
+    assert following.task.status.losses == ()
+    assert following.copies() == [b"c", b"d"]
+
+
+def test_offsets_that_retention_removes_after_the_first_copy_are_lost_data(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.source.append("orders", b"b", b"c")
+    scene.log(P0).delete_before(2)
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    assert following.stops(P0)
+
+
 def test_a_log_that_is_truncated_below_the_position_while_running_is_lost_data(
     scene: Scene,
 ) -> None:
