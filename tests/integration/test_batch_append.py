@@ -233,7 +233,7 @@ def test_rebuilt_batches_are_read_by_others(
     target = make_topic(access, unique("target"), len(CODECS))
     copy = Copy(cluster)
     for partition, found in copy.fetched(source).items():
-        new = rebuilt(found, start=3, release=lambda: None, most_records=70)
+        new = rebuilt(found, start=3, release=lambda: None, most_records=70).outgoing
         assert {one.batch.codec for one in new} == {CODECS[partition]}
         for outgoing in new:
             copy.appender.append(TopicPartition(target, partition), outgoing)
@@ -268,7 +268,7 @@ def test_what_a_broker_stamped_keeps_its_time(cluster: Cluster, access: ClusterA
     for partition, found in copy.fetched(stamped).items():
         for one in judged(found, start=0):
             assert one.passage is Passage.REBUILD
-            for outgoing in rebuilt([one.batch], start=0, release=lambda: None):
+            for outgoing in rebuilt([one.batch], start=0, release=lambda: None).outgoing:
                 copy.appender.append(TopicPartition(target, partition), outgoing)
     copy.until_done()
 

@@ -510,10 +510,35 @@ BAD = [
         "should have at least 1 items",
         ours="must not be empty",
     ),
+    *(
+        Bad(
+            flow(target=WEST | {"compression": compression}),
+            "spec.target.compression.level",
+            allowed,
+        )
+        for compression, allowed in [
+            ({"type": "Gzip", "level": 10}, "must be at most 9 with type Gzip"),
+            ({"type": "Lz4", "level": 13}, "must be at most 12 with type Lz4"),
+            ({"type": "Zstd", "level": 23}, "must be at most 22 with type Zstd"),
+            ({"type": "None", "level": 1}, "is allowed only with type Gzip, Lz4 or Zstd"),
+            ({"level": 1}, "is allowed only with type Gzip, Lz4 or Zstd"),
+        ]
+    ),
     Bad(
-        flow(mover="Batch", recordFilter={"headers": {"exclude": [{"name": "test"}]}}),
-        "spec.mover",
-        "with recordFilter it must be Record or Auto",
+        flow(offsets="Preserved", target=WEST | {"compression": {"type": "Lz4"}}),
+        "spec.target.compression.type",
+        "must be Source with offsets: Preserved",
+    ),
+    Bad(
+        flow(offsets="Preserved", headers={"remove": ["trace"]}),
+        "spec.headers",
+        "does not go with offsets: Preserved: a take-over compares",
+    ),
+    Bad(
+        flow(headers={"remove": ["a" * 256]}),
+        "spec.headers.remove[0]",
+        "Too long: may not be more than 255",
+        ours="must have at most 255 characters",
     ),
     *(
         Bad(

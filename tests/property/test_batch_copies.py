@@ -133,7 +133,9 @@ def test_a_rebuilt_batch_has_the_records_of_its_source(
     start = data.draw(st.integers(batch.base_offset, expected[-1].offset))
     most = data.draw(st.none() | st.integers(1, 4))
     released: list[bool] = []
-    new = rebuilt([batch], start=start, release=lambda: released.append(True), most_records=most)
+    new = rebuilt(
+        [batch], start=start, release=lambda: released.append(True), most_records=most
+    ).outgoing
 
     assert released == [True]
     stored[:] = bytes(len(stored))  # their memory is their own
@@ -160,7 +162,7 @@ def test_halves_are_the_whole(contents: list[bytes], codec: str, rebuild: bool) 
     [batch] = batches_of(log_batch(records, codec=codec))
     whole = Outgoing(batch, 500, nothing)
     if rebuild:
-        [whole] = rebuilt([batch], start=0, release=nothing)
+        [whole] = rebuilt([batch], start=0, release=nothing).outgoing
     expected = with_offsets(whole)
 
     first, second = halves(whole)
@@ -173,7 +175,7 @@ def test_halves_are_the_whole(contents: list[bytes], codec: str, rebuild: bool) 
 @given(st.lists(contents, min_size=1, max_size=9))
 def test_kio_reads_the_same(contents: list[bytes]) -> None:
     [batch] = batches_of(log_batch([Stored(5 + n, n, one) for n, one in enumerate(contents)]))
-    [new] = rebuilt([batch], start=0, release=nothing)
+    [new] = rebuilt([batch], start=0, release=nothing).outgoing
     theirs, _ = read_batch(bytes(new.batch.data), 0)
 
     assert [
@@ -218,7 +220,7 @@ def test_old_messages_keep_what_they_hold(
     else:
         parts = [message_set(records, codec, magic=magic, appended_ms=appended_ms)]
     batches = batches_of(*parts)
-    new = rebuilt(batches, start=51, release=nothing)
+    new = rebuilt(batches, start=51, release=nothing).outgoing
 
     assert [one for part in new for one in with_offsets(part)] == [
         Decoded(offset, timestamp_ms if appended_ms is None else appended_ms, key, value, ())

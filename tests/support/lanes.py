@@ -15,7 +15,7 @@ from headrace.assign import TaskId
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
-from headrace.replication import Copies
+from headrace.replication import RecordChanges
 from headrace.sandbox import Cluster
 
 TASK = TaskId("orders", "SourceTask", 0)
@@ -60,7 +60,7 @@ def record_mover(
     west: Cluster,
     prefix: str = "record",
     *,
-    copies: Copies | None = None,
+    changes: RecordChanges | None = None,
     exactly_once: bool = False,
 ) -> RecordMover:
     """It copies ``orders`` to ``record.orders``."""
@@ -70,7 +70,7 @@ def record_mover(
         lambda topic: f"{prefix}.{topic}",
         KAFKA,
         time,
-        copies=copies,
+        changes=changes,
         exactly_once=exactly_once,
     )
 

@@ -80,6 +80,7 @@ from headrace.api.model import Model, dump
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
+from headrace.api.record_changes import AddedHeader, HeaderChanges
 from headrace.api.record_filter import RecordFilter, RecordHeader
 from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
@@ -123,6 +124,7 @@ __all__ = [
     "TARGET_LABEL",
     "TOPICS_ANNOTATION",
     "TYPE_LABEL",
+    "AddedHeader",
     "AuthenticationType",
     "Budgets",
     "ChaosAction",
@@ -136,6 +138,7 @@ __all__ = [
     "Delivery",
     "DeliveryMode",
     "FlowState",
+    "HeaderChanges",
     "InvalidManifest",
     "Lag",
     "LastValid",

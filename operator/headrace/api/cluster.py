@@ -7,6 +7,7 @@ from pydantic import Field
 
 from headrace.api.authentication import Authentication
 from headrace.api.client_settings import OWNED_RULES, owner_of, supported
+from headrace.api.compression import Compression
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
 from headrace.api.secret_key import SecretKey, SecretKeyRef, SecretUse
@@ -86,6 +87,8 @@ class TargetClusterSpec(ClusterSpec):
 
     replication_factor: Annotated[Whole, Field(ge=1, le=32767)] | None = None
     """Replicas of the topics that headrace creates; absent: the brokers' default."""
+    compression: Compression = Compression()
+    """How batches are compressed on the target."""
 
 
 _OTHER_ALIAS = "must differ from spec.source.alias"

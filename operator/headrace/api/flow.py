@@ -32,6 +32,7 @@ from headrace.api.model import (
 )
 from headrace.api.offsets import OFFSETS_RULES, Offsets, offsets_breaches
 from headrace.api.pauses import PausedPartitions
+from headrace.api.record_changes import HeaderChanges
 from headrace.api.record_filter import RecordFilter
 from headrace.api.renames import copy_breaches, name_breaches
 from headrace.api.start_from import StartFrom
@@ -257,7 +258,6 @@ class OffsetSyncs(Model):
 
 _DEAD_LETTER_TOPIC = OnlyWith("deadLetterTopic", "action", RecordErrorAction.DEAD_LETTER)
 _RENAMES = OnlyWith("renames", "type", "RenameMap")
-_NO_BATCHES = "copies batches as they are: with recordFilter it must be Record or Auto"
 _SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
 
 
@@ -321,9 +321,12 @@ class ReplicationFlowSpec(Model):
     topics: Topics
     """Which topics are copied."""
     record_filter: RecordFilter | None = None
-    """Which of their records are copied, by mover Record; without it, all. What is not copied
-    counts as done: a group that has committed before such a record goes on at the next one that
-    was copied. A change counts for what is copied from then on."""
+    """Which of their records are copied. Without it, all records are copied. A record that is not
+    copied counts as copied: a group that has committed before such a record resumes at the next
+    copied one. A change applies to records that are copied afterwards."""
+    headers: HeaderChanges | None = None
+    """Headers to add to copied records, and headers to remove. A change applies to records that are
+    copied afterwards."""
     groups: Groups = Groups()
     """Which consumer groups are followed by checkpoints."""
     replication_policy: Annotated[Policy, FILLED_IN_BY_SERVER] = Policy()
@@ -336,9 +339,9 @@ class ReplicationFlowSpec(Model):
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
     the client settings that this reference lists. Record: record by record. Auto:
-    Batch, unless recordFilter is set, a broker is older than Kafka 2.4, the target has no
-    transactions, or a cluster's config sets compression.type, compression.codec, compression.level
-    or client.dns.lookup; the condition BatchNotPossible says so then."""
+    Batch, unless a broker is older than Kafka 2.4, the target has no transactions, or a cluster's
+    config sets compression.type, compression.codec, compression.level or client.dns.lookup; the
+    condition BatchNotPossible says so then."""
     batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
         BatchVerification.SAMPLED
     )
@@ -385,18 +388,11 @@ class ReplicationFlowSpec(Model):
         Rule("self.target.alias == oldSelf.target.alias", _SAME_ALIAS, at="target.alias"),
         *BETWEEN_CLUSTERS,
         *OFFSETS_RULES,
-        Rule(
-            "!has(self.recordFilter) || !has(self.mover) || self.mover != 'Batch'",
-            _NO_BATCHES,
-            at="mover",
-        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
         yield from breaches_between(self.source, self.target)
         yield from offsets_breaches(self)
-        if self.record_filter is not None and self.mover is Mover.BATCH:
-            yield Breach(("mover",), _NO_BATCHES)
         yield from copy_breaches(
             self.replication_policy.renames or {},
             self.topics.include,
@@ -422,6 +418,7 @@ _READ_AT_START: Final[Mapping[str, IncEx | bool]] = {
     "offsets": True,
     "mover": True,
     "record_filter": True,
+    "headers": True,
 }
 
 

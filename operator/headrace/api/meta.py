@@ -203,8 +203,6 @@ class Reason(StrEnum):
     SETTING_FOR_RECORDS = "SettingForRecords"
     """A cluster's config has a setting that only mover Record has a use for; the message names
     it."""
-    RECORD_FILTER = "RecordFilter"
-    """Only mover Record chooses records by spec.recordFilter."""
     BROKER_TOO_OLD = "BrokerTooOld"
     """A broker does not serve what mover Batch needs; the message names it."""
     NO_TRANSACTIONS = "NoTransactions"

@@ -8,6 +8,8 @@ from typing import Annotated, Protocol
 
 from pydantic.alias_generators import to_camel
 
+from headrace.api.cluster import TargetClusterSpec
+from headrace.api.compression import CompressionType
 from headrace.api.extensions import FILLED_IN_BY_SERVER, Rule
 from headrace.api.model import Breach, Model
 
@@ -66,6 +68,9 @@ class Offsets(Model):
 class _Spec(Protocol):
     @property
     def offsets(self) -> Offsets: ...
+
+    @property
+    def target(self) -> TargetClusterSpec: ...
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,17 @@ _EXCLUDED = (
         ("record_filter",),
         (),
         "does not go with offsets.mode: Preserved: a record that is left out is not preserved",
+    ),
+    _Excluded(
+        ("headers",),
+        (),
+        "does not go with offsets.mode: Preserved: a take-over compares the target's records with "
+        "the source's",
+    ),
+    _Excluded(
+        ("target", "compression", "type"),
+        tuple(one for one in CompressionType if one is not CompressionType.SOURCE),
+        "batches are appended as the source has them",
     ),
     _Excluded(
         ("on_data_loss",),

@@ -40,13 +40,6 @@ def choose(
     """
     if spec.mover is not Mover.AUTO:
         return Choice(spec.mover)
-    if spec.record_filter is not None:
-        return Choice(
-            Mover.RECORD,
-            Reason.RECORD_FILTER,
-            "spec.recordFilter chooses records, which only mover Record does: set spec.mover to "
-            "Record, or remove the filter for batches to be copied as they are",
-        )
     for cluster in (source, target):
         if found := [name for name in FOR_RECORDS if name in cluster.spec.config]:
             return Choice(

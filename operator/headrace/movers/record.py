@@ -21,7 +21,7 @@ from headrace.movers.one_by_one import OneByOne
 from headrace.movers.reading import Reading
 from headrace.movers.record_problems import read_problem, write_problem
 from headrace.movers.sending import Sending
-from headrace.replication import Copies
+from headrace.replication import RecordChanges
 from headrace.replication.copied_runs import Run
 
 log = get_logger(__name__)
@@ -38,7 +38,7 @@ class RecordResources:
     target_topic: Callable[[str], str]
     clients: Clients
     clock: Clock
-    copies: Copies | None
+    changes: RecordChanges | None
     bandwidth: Bandwidth
 
 
@@ -287,10 +287,22 @@ class RecordLane:
         offset = message.offset()
         if offset is None or offset < window.position:
             return 0  # fetched before the position was set back
-        copies = self._mover.copies
-        if copies is not None and not copies(at.topic, message.headers()):
+        changes = self._mover.changes
+        if (
+            changes is not None
+            and changes.concern(at.topic)
+            and changes.apply(_headers(message)) is None
+        ):
             window.passed_over(offset, message.leader_epoch())
             self._copied.filtered += 1
             return 0
         self._one_by_one.sent(at, message)
         return int(self._sending.send(window, message, offset))
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    headers = message.headers() or []
+    found = headers.items() if isinstance(headers, dict) else headers
+    return tuple(
+        (name, value.encode() if isinstance(value, str) else value) for name, value in found
+    )

@@ -10,7 +10,7 @@ from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
 from headrace.movers.record_transactions import RecordTransactions
-from headrace.replication import Copies, Writer
+from headrace.replication import RecordChanges, Writer
 
 
 class ProducerFencing(MarkerFencing):
@@ -27,10 +27,10 @@ class ProducerFencing(MarkerFencing):
         target: ClusterAccess,
         clients: Clients,
         clock: Clock,
-        copies: Copies | None = None,
+        changes: RecordChanges | None = None,
     ) -> None:
-        """``copies``: see ``MarkerFencing``."""
-        super().__init__(source, target, copies)
+        """``changes``: see ``MarkerFencing``."""
+        super().__init__(source, target, changes)
         self._clients_of_kafka, self._clock = clients, clock
         self._lock = threading.Lock()
         self._prepared: dict[str, RecordTransactions] = {}

@@ -11,7 +11,7 @@ from headrace.movers.lane import Copied
 from headrace.movers.record import RecordLane, RecordResources
 from headrace.movers.record_fencing import ProducerFencing
 from headrace.movers.transactional_record import TransactionalRecordLane
-from headrace.replication import Copies
+from headrace.replication import RecordChanges
 
 
 class RecordMover:
@@ -25,19 +25,19 @@ class RecordMover:
         clients: Clients,
         clock: Clock,
         *,
-        copies: Copies | None = None,
+        changes: RecordChanges | None = None,
         bandwidth: Bandwidth | None = None,
         exactly_once: bool = False,
     ) -> None:
-        """``target_topic`` names topics on the target; ``copies``: see ``record_filter``;
+        """``target_topic`` names topics on the target; ``changes``: to records;
         ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
         transactions."""
         self._resources = RecordResources(
-            source, target, target_topic, clients, clock, copies, bandwidth or Bandwidth()
+            source, target, target_topic, clients, clock, changes, bandwidth or Bandwidth()
         )
         self._producers: ProducerFencing | None = None
         if exactly_once:
-            self._producers = ProducerFencing(source, target, clients, clock, copies)
+            self._producers = ProducerFencing(source, target, clients, clock, changes)
         self.fencing = self._producers
         """See ``Mover.fencing``: outside a transaction librdkafka sends nothing with an epoch that
         others can raise."""

@@ -63,7 +63,7 @@ from headrace.replication.progress import (
     losses_before,
     progress_topic,
 )
-from headrace.replication.record_filter import Copies, record_filter
+from headrace.replication.record_changes import RecordChanges
 from headrace.replication.same_offsets import SameOffsets
 from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.topic_configs import config_changes
@@ -83,7 +83,6 @@ __all__ = [
     "ConnectPartition",
     "Copied",
     "CopiedTo",
-    "Copies",
     "Direction",
     "Heartbeat",
     "Loop",
@@ -95,6 +94,7 @@ __all__ = [
     "Precision",
     "Progress",
     "ProgressKey",
+    "RecordChanges",
     "ReplicationPolicy",
     "Run",
     "SameOffsets",
@@ -132,7 +132,6 @@ __all__ = [
     "offset_syncs_topic",
     "policy_for",
     "progress_topic",
-    "record_filter",
     "same_clusters",
     "settings_of_other_offsets",
     "share_addresses",

@@ -15,6 +15,7 @@ def test_defaults_are_those_of_the_design() -> None:
     topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
     groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
     recordFilter: null
+    headers: null
     replicationPolicy: {type: Default, separator: ".", renames: null}
     delivery: {mode: AtLeastOnce, commitIntervalMs: 1000}
     offsets: {mode: Translated, holes: Markers}
@@ -48,6 +49,7 @@ def test_defaults_are_those_of_the_design() -> None:
     """
     assert written == yaml.safe_load(defaults)
     assert spec.target.replication_factor is None
+    assert (spec.target.compression.type, spec.target.compression.level) == ("Source", None)
     assert (spec.drivers.replicas, spec.drivers.lease_seconds) == (2, 6)
 
 
@@ -141,6 +143,58 @@ def test_what_a_user_set_stays_known() -> None:
             },
             "spec.recordFilter: does not go with offsets.mode: Preserved: a record that is left "
             "out is not preserved",
+        ),
+        (
+            {"offsets": {"mode": "Preserved"}, "headers": {"remove": ["trace"]}},
+            "spec.headers: does not go with offsets.mode: Preserved: a take-over compares the "
+            "target's records with the source's",
+        ),
+        (
+            {"offsets": {"mode": "Preserved"}, "target": WEST | {"compression": {"type": "Zstd"}}},
+            'spec.target.compression.type: got "Zstd", must not be None or Gzip or Snappy or '
+            "Lz4 or Zstd with offsets.mode: Preserved: batches are appended as the source has them",
+        ),
+        (
+            {"target": WEST | {"compression": {"type": "Brotli"}}},
+            'spec.target.compression.type: got "Brotli", must be Source, None, Gzip, Snappy, Lz4 '
+            "or Zstd",
+        ),
+        *(
+            (
+                {"target": WEST | {"compression": {"type": codec, "level": level}}},
+                f"spec.target.compression.level: got {level}, {allowed}",
+            )
+            for codec, level, allowed in [
+                ("Gzip", 10, "must be at most 9 with type Gzip"),
+                ("Lz4", 13, "must be at most 12 with type Lz4"),
+                ("Zstd", 23, "must be at most 22 with type Zstd"),
+                ("Zstd", 0, "must be at least 1"),
+                *(
+                    (
+                        codec,
+                        1,
+                        "is allowed only with type Gzip, Lz4 or Zstd: the other types have no "
+                        "levels",
+                    )
+                    for codec in ("Source", "None", "Snappy")
+                ),
+            ]
+        ),
+        (
+            {"headers": {"add": [{"name": "via"}]}},
+            "spec.headers.add[0].value: is required",
+        ),
+        (
+            {"headers": {"remove": [""]}},
+            'spec.headers.remove[0]: got "", must not be empty',
+        ),
+        (
+            {"headers": {"add": [{"name": "a" * 256, "value": ""}]}},
+            f'spec.headers.add[0].name: got "{"a" * 75}...", must have at most 255 characters',
+        ),
+        (
+            {"headers": {"remove": ["a"] * 21}},
+            "spec.headers.remove: must have at most 20 items",
         ),
         (
             {"offsets": {"holes": "Copies"}},

@@ -50,6 +50,7 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
             "delivery": {"mode": "ExactlyOnce"},
             "recordFilter": {"headers": {"include": [{"name": "a"}]}},
         },
+        {"headers": {"add": [{"name": "via", "value": ""}], "remove": ["via"]}},
         {"replicationPolicy": {"type": "Identity"}, "batchVerification": "Full"},
         {"startFrom": {"mode": "Timestamp", "timestamp": "2026-01-31T12:00:00Z"}},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from headrace.api import ClusterAccess, Mover, Reason, ReplicationFlow
 from headrace.errors import Retriable, Unreachable
@@ -71,10 +70,7 @@ def test_what_is_asked_for_is_used_and_no_broker_is_asked(mover: Mover) -> None:
     assert choice(AssertionError(), mover=mover, target=config) == Choice(mover)
 
 
-def test_records_are_chosen_by_the_record_mover() -> None:
-    wanted: dict[str, Any] = {"recordFilter": {"headers": {"exclude": [{"name": "test"}]}}}
-    found = choice(AssertionError("no broker has to be asked"), **wanted)
-    assert found[:2] == (Mover.RECORD, Reason.RECORD_FILTER)
-    assert choice(mover="Record", **wanted) == Choice(Mover.RECORD)
-    with pytest.raises(ValidationError, match="with recordFilter it must be Record or Auto"):
-        choice(mover="Batch", **wanted)
+def test_a_record_filter_does_not_need_the_record_mover() -> None:
+    wanted = {"headers": {"exclude": [{"name": "test"}]}}
+    assert choice(recordFilter=wanted) == Choice(Mover.BATCH)
+    assert choice(mover="Batch", recordFilter=wanted) == Choice(Mover.BATCH)

@@ -6,21 +6,21 @@ import pytest
 from support.fake_kafka import FakeKafka, FakeMessage, FakeRecord
 from support.threads import CLIENT, threads_named
 
-from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec, RecordFilter
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused, sending
 from headrace.movers.clients import Clients
-from headrace.replication import Copies
+from headrace.replication import RecordChanges
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BEGINNING = CopyFrom(0, -1)
 
 
 class Scene:
-    def __init__(self, copies: Copies | None = None) -> None:
+    def __init__(self, changes: RecordChanges | None = None) -> None:
         self.copied = Copied()
         self.kafka = FakeKafka("east", "west")
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
@@ -36,7 +36,7 @@ class Scene:
             lambda topic: f"east.{topic}",
             self.kafka.clients(),
             self.kafka.clock,
-            copies=copies,
+            changes=changes,
         )
         self.lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, self.copied)
 
@@ -274,7 +274,8 @@ def test_a_closed_lane_frees_its_clients_though_something_refers_to_it() -> None
 
 
 def test_what_is_filtered_counts_as_done_and_leaves_no_offset_on_the_target() -> None:
-    scene = Scene(lambda topic, headers: not headers)
+    wanted = {"headers": {"exclude": [{"name": "test"}]}}
+    scene = Scene(RecordChanges(RecordFilter.model_validate(wanted), None))
     for n, value in enumerate((b"a", b"-", b"b", b"-", b"-")):
         marked = [("test", b"1")] if value == b"-" else None
         scene.source.logs[P0].leader_epoch = n

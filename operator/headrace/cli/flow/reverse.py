@@ -152,7 +152,8 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
     spec = flow.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     spec |= {"source": spec["target"], "target": spec["source"]}
-    spec["source"].pop("replicationFactor", None)
+    for field in ("replicationFactor", "compression"):
+        spec["source"].pop(field, None)
     for field in (
         "state",
         *(["startFrom"] if flow.spec.replication_policy.type == "Default" else []),

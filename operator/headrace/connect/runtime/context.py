@@ -17,6 +17,7 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.api import Mover as MoverName
+from headrace.api.compression import CompressionType
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
 from headrace.clock import Clock
@@ -44,11 +45,11 @@ from headrace.replication import (
     NameFilter,
     Progress,
     ProgressKey,
+    RecordChanges,
     TopicFilter,
     checkpoints_topic,
     offset_syncs_topic,
     policy_for,
-    record_filter,
 )
 
 log = get_logger(__name__)
@@ -115,6 +116,7 @@ class FlowContext:
         log.info(
             "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
         )
+        changes = RecordChanges(self.spec.record_filter, self.spec.headers)
         if self.choice.mover is MoverName.BATCH:
             make = PreservedMover if self.preserved else BatchMover
             return make(
@@ -125,23 +127,32 @@ class FlowContext:
                 bandwidth=self.bandwidth,
                 exactly_once=self.exactly_once,
                 holes=self.spec.offsets.holes,
+                records=changes,
+                compression=self.spec.target.compression,
             )
-        if self.preserved:
-            raise Fatal(
-                "spec.offsets.mode: Preserved takes mover Batch, and this flow cannot have it: "
-                f"{self.choice.why}"
-            )
-        copies = record_filter(self.spec.record_filter)
+        if field := self._needs_batches():
+            why = self.choice.why or "spec.mover is Record"
+            raise Fatal(f"{field} needs mover Batch, which this flow cannot have: {why}")
         return RecordMover(
             source,
             target,
             name,
             self.clients,
             self.clock,
-            copies=copies,
+            changes=changes,
             bandwidth=self.bandwidth,
             exactly_once=self.exactly_once,
         )
+
+    def _needs_batches(self) -> str:
+        """Return a field of the spec that only the batch mover implements, or an empty string."""
+        if self.preserved:
+            return "spec.offsets.mode: Preserved"
+        if self.spec.headers is not None:
+            return "spec.headers"
+        if self.spec.target.compression.type is not CompressionType.SOURCE:
+            return "spec.target.compression"
+        return ""
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters, policy, delivery and mover: those need other

@@ -81,6 +81,7 @@ from headrace.kafka.wire.records import (
     decoded,
     encoded,
     stored_records,
+    with_headers,
 )
 from headrace.kafka.wire.replies import Reply, start
 from headrace.kafka.wire.scan import (
@@ -188,4 +189,5 @@ __all__ = [
     "unreadable",
     "unwritable",
     "used_share_groups",
+    "with_headers",
 ]

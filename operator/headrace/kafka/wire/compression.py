@@ -20,6 +20,7 @@ _XERIAL_BLOCK_BYTES = 1 << 15
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 1 << 16
 _LZ4_STORED = 1 << 31
+_LZ4_FRAME_BYTES, _LZ4_CONTENT_SIZE = 7, 0x08
 _BIG, _LITTLE = struct.Struct(">i"), struct.Struct("<I")
 
 
@@ -36,9 +37,12 @@ def decompress(codec: str, content: Content, limit_bytes: int) -> Content:
     return read(content, limit_bytes)
 
 
-def compress(codec: str, content: Content) -> Content:
-    """As Kafka's own producer does, but for the level."""
-    return _WRITERS[codec](content) if codec != "none" else content
+def compress(codec: str, content: Content, level: int | None = None) -> Content:
+    """Compress the records of a batch in the formats of Kafka's own producer.
+
+    ``level`` is that of gzip (1 to 9), lz4 (1 to 12) or zstd (1 to 22). None: the codec's default.
+    """
+    return _WRITERS[codec](content, level) if codec != "none" else content
 
 
 def _too_large(limit_bytes: int) -> UnreadableBatch:
@@ -130,12 +134,12 @@ def _unsnappy_size(content: Content) -> int:
         raise _damaged("snappy", error) from None
 
 
-def _gzip(content: Content) -> Content:
-    writer = zlib.compressobj(wbits=31)
+def _gzip(content: Content, level: int | None) -> Content:
+    writer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
     return writer.compress(content) + writer.flush()
 
 
-def _snappy(content: Content) -> Content:
+def _snappy(content: Content, _: int | None) -> Content:
     result = bytearray(_XERIAL_HEADER)
     for start in range(0, len(content), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(content[start : start + _XERIAL_BLOCK_BYTES]))
@@ -143,11 +147,11 @@ def _snappy(content: Content) -> Content:
     return result
 
 
-def _lz4(content: Content) -> Content:
+def _lz4(content: Content, level: int | None) -> Content:
     result = bytearray(_LZ4_HEADER)
     for start in range(0, len(content), _LZ4_BLOCK_BYTES):
         plain = content[start : start + _LZ4_BLOCK_BYTES]
-        block: Content = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = _lz4_block(plain, level)
         if len(block) >= len(plain):
             result += _LITTLE.pack(len(plain) | _LZ4_STORED)
             result += plain
@@ -156,8 +160,20 @@ def _lz4(content: Content) -> Content:
     return result + _LITTLE.pack(0)
 
 
-def _zstd(content: Content) -> Content:
-    return bytes(cramjam.zstd.compress(content))
+def _lz4_block(plain: Content, level: int | None) -> Content:
+    if level is None:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    # cramjam 2.14 compresses blocks without regard to a level, and frames with it. A frame of one
+    # block has no dependent blocks.
+    frame = bytes(cramjam.lz4.compress(plain, level=level))
+    place = _LZ4_FRAME_BYTES + 8 * bool(frame[4] & _LZ4_CONTENT_SIZE)
+    (size,) = _LITTLE.unpack_from(frame, place)
+    start = place + _LITTLE.size
+    return plain if size & _LZ4_STORED else frame[start : start + size]
+
+
+def _zstd(content: Content, level: int | None) -> Content:
+    return bytes(cramjam.zstd.compress(content, level=level))
 
 
 _READERS: dict[str, Callable[[Content, int], Content]] = {
@@ -166,7 +182,7 @@ _READERS: dict[str, Callable[[Content, int], Content]] = {
     "lz4": _growing("lz4", cramjam.lz4.decompress_into),
     "zstd": _growing("zstd", cramjam.zstd.decompress_into),
 }
-_WRITERS: dict[str, Callable[[Content], Content]] = {
+_WRITERS: dict[str, Callable[[Content, int | None], Content]] = {
     "gzip": _gzip,
     "snappy": _snappy,
     "lz4": _lz4,

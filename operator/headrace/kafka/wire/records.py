@@ -6,7 +6,7 @@ of its batch: key, value and headers are one piece of memory, ``content``.
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -36,6 +36,9 @@ class Stored(NamedTuple):
     """Key, value and headers, as magic 2 has them."""
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class Decoded(NamedTuple):
     """A record, for people and comparisons."""
 
@@ -43,7 +46,7 @@ class Decoded(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
 
 def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Stored]:
@@ -89,32 +92,52 @@ def _records(batch: Batch, content: memoryview) -> Iterator[Stored]:
 
 
 def decoded(record: Stored) -> Decoded:
-    """Raises ``CorruptBatch``."""
+    """Return the record's parts. Raises ``CorruptBatch``."""
     content = memoryview(record.content)
     try:
         key, place = _read_sized(content, 0)
         value, place = _read_sized(content, place)
-        count, place = read_varint(content, place)
-        if not 0 <= count <= len(content):
-            raise ValueError(f"{count} headers")
-        headers = []
-        for _ in range(count):
-            name, place = _read_sized(content, place)
-            header, place = _read_sized(content, place)
-            headers.append(((name or b"").decode(errors="surrogateescape"), header))
-        if place != len(content):
-            raise ValueError(f"{len(content) - place} bytes too many")
+        headers = _read_headers(content, place)
     except (IndexError, ValueError) as error:
         raise CorruptBatch(f"the record at offset {record.offset}: {error}") from None
-    return Decoded(record.offset, record.timestamp_ms, key, value, tuple(headers))
+    return Decoded(record.offset, record.timestamp_ms, key, value, headers)
+
+
+def with_headers(record: Stored, change: Callable[[Headers], Headers | None]) -> Stored | None:
+    """Return the record with changed headers, or None if ``change`` returns None.
+
+    The result is ``record`` itself if ``change`` returns its argument. Key and value are not
+    decoded. Raises ``CorruptBatch``.
+    """
+    content = memoryview(record.content)
+    try:
+        place = _skip_sized(content, _skip_sized(content, 0))
+        headers = _read_headers(content, place)
+    except (IndexError, ValueError) as error:
+        raise CorruptBatch(f"the record at offset {record.offset}: {error}") from None
+    changed = change(headers)
+    if changed is None:
+        return None
+    if changed is headers:
+        return record
+    parts = [bytes(content[:place]), varint(len(changed))]
+    for name, value in changed:
+        parts += [_sized(name.encode(errors="surrogateescape")), _sized(value)]
+    return record._replace(content=b"".join(parts))
 
 
 class BatchWriter:
     """Puts records into one batch of magic 2, with offsets that follow each other."""
 
-    def __init__(self, codec: str = "none", *, leader_epoch: int = -1) -> None:
-        """``leader_epoch``: of the source, for whoever reads the batch before it is sent."""
-        self._codec, self._leader_epoch = codec, leader_epoch
+    def __init__(
+        self, codec: str = "none", *, level: int | None = None, leader_epoch: int = -1
+    ) -> None:
+        """Begin an empty batch.
+
+        ``level`` is the codec's compression level, or None for its default. ``leader_epoch`` is the
+        source's, for readers of the batch before it is sent.
+        """
+        self._codec, self.level, self._leader_epoch = codec, level, leader_epoch
         self._content = bytearray()
         self._base_timestamp = self._max_timestamp = -1
         self.offsets = array("q")
@@ -139,7 +162,7 @@ class BatchWriter:
 
     def finish(self) -> Batch:
         """The batch, in memory of its own; ``base_offset`` is 0."""
-        content = compress(self._codec, self._content)
+        content = compress(self._codec, self._content, self.level)
         count = len(self.offsets)
         data = bytearray(HEADER_BYTES) + content
         attributes = _CODECS[self._codec]
@@ -168,6 +191,29 @@ def _read_sized(content: memoryview, place: int) -> tuple[bytes | None, int]:
     if size > len(content) - place:
         raise ValueError(f"{size} bytes at byte {place} of {len(content)}")
     return bytes(content[place : place + size]), place + size
+
+
+def _skip_sized(content: memoryview, place: int) -> int:
+    size, place = read_varint(content, place)
+    end = place + max(0, size)
+    if end > len(content):
+        raise ValueError(f"{size} bytes at byte {place} of {len(content)}")
+    return end
+
+
+def _read_headers(content: memoryview, place: int) -> Headers:
+    """Read the headers, which end the record."""
+    count, place = read_varint(content, place)
+    if not 0 <= count <= len(content):
+        raise ValueError(f"{count} headers")
+    headers = []
+    for _ in range(count):
+        name, place = _read_sized(content, place)
+        header, place = _read_sized(content, place)
+        headers.append(((name or b"").decode(errors="surrogateescape"), header))
+    if place != len(content):
+        raise ValueError(f"{len(content) - place} bytes too many")
+    return tuple(headers)
 
 
 def _damaged(batch: Batch, why: str) -> CorruptBatch:

@@ -28,7 +28,7 @@ from headrace.movers.batch.marking import (
 )
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
-from headrace.replication import Copies, Writer
+from headrace.replication import RecordChanges, Writer
 from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
 
 log = get_logger(__name__)
@@ -41,11 +41,10 @@ class MarkerFencing:
         self,
         source: ClusterAccess,
         target: ClusterAccess,
-        copies: Copies | None = None,
+        changes: RecordChanges | None = None,
     ) -> None:
-        """``copies``: see ``record_filter``."""
-        self._source, self._target = source, target
-        self._copies = copies
+        """Accept both clusters, and the changes that the flow makes to records."""
+        self._source, self._target, self._changes = source, target, changes
 
     def _clients(self) -> "FenceClients":
         return FenceClients(self._source, self._target)
@@ -96,7 +95,7 @@ class MarkerFencing:
             return {
                 at: put_off.get(before.target)
                 or _resumed(
-                    source, target, at, before, _fences(before, marked), copies=self._copies
+                    source, target, at, before, _fences(before, marked), changes=self._changes
                 )
                 for at, before in partitions.items()
             }
@@ -171,7 +170,7 @@ def _resumed(
     before: Before,
     fences: Mapping[int, int],
     *,
-    copies: Copies | None,
+    changes: RecordChanges | None,
 ) -> Resumed | Retriable:
     stored = Stored(
         before.source_offset,
@@ -180,7 +179,7 @@ def _resumed(
     )
     try:
         resumed = _reconciled(
-            source, target, at, before, stored=stored, fences=fences, copies=copies
+            source, target, at, before, stored=stored, fences=fences, changes=changes
         )
     except Fatal as error:  # no right to read the target, say: then no fence was seen
         log.warning("not compared", partition=str(at), why=str(error))
@@ -231,7 +230,7 @@ def _reconciled(
     *,
     stored: Stored,
     fences: Mapping[int, int],
-    copies: Copies | None,
+    changes: RecordChanges | None,
 ) -> Resumed:
     tail = Tail(target, before.target, before.target_offset, patience_s=READ_S)
     original = Tail(source, at, before.source_offset, patience_s=READ_S)
@@ -242,7 +241,7 @@ def _reconciled(
     resume = reconcile(
         stored,
         entries,
-        _copied(original.of_source(), at.topic, copies),
+        _changed(original.of_source(), at.topic, changes),
         fences,
         compare_timestamps=not tail.stamped,
         same_filter=before.compare,
@@ -250,16 +249,17 @@ def _reconciled(
     return Resumed(resume, original.leader_epoch)
 
 
-def _copied(
-    entries: Iterator[Record | Dropped], topic: str, copies: Copies | None
+def _changed(
+    entries: Iterator[Record | Dropped], topic: str, changes: RecordChanges | None
 ) -> Iterator[Record | Dropped]:
-    """The same, but that records which the flow does not copy hold nothing."""
+    """Yield the source's records as the target got them: those that are not copied are dropped."""
+    if changes is None or not changes.concern(topic):
+        yield from entries
+        return
     for entry in entries:
-        if (
-            copies is not None
-            and isinstance(entry, Record)
-            and not copies(topic, list(entry.headers))
-        ):
+        if not isinstance(entry, Record):
+            yield entry
+        elif (headers := changes.apply(entry.headers)) is None:
             yield Dropped(entry.offset, entry.last)
         else:
-            yield entry
+            yield entry._replace(headers=headers)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.compression import Compression
 from headrace.api.flow import BatchVerification
 from headrace.api.offsets import Holes
 from headrace.errors import Fatal
@@ -11,6 +12,8 @@ from headrace.kafka.wire import ProducerIdentity
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.outlet import Outlet
+from headrace.movers.batch.topic_changes import TopicChanges
+from headrace.replication import RecordChanges
 
 
 class LaneResources:
@@ -27,21 +30,35 @@ class LaneResources:
         bandwidth: Bandwidth,
         exactly_once: bool,
         holes: Holes,
+        records: RecordChanges | None,
+        compression: Compression,
     ) -> None:
-        """``target_topic`` names topics on the target; ``verification``: what is asked for now;
-        ``exactly_once``: lanes copy in transactions; ``holes``: how lanes that
-        preserve offsets fill them."""
+        """Accept what the flow's spec says.
+
+        ``target_topic`` returns a topic's name on the target. ``verification`` returns the present
+        setting. With ``exactly_once``, lanes copy in transactions. ``holes`` is how lanes with
+        preserved offsets fill holes. ``records`` are the changes to records.
+        """
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
         self.exactly_once, self.holes = exactly_once, holes
+        self._records, self._compression = records, compression
+        self._changes: dict[str, TopicChanges] = {}
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}
         """Source offsets of batches that came damaged once."""
         self._begun: dict[TopicPartition, ProducerIdentity] = {}
         self._lock = threading.Lock()
         self._outlet: Outlet | None = None
+
+    def changes(self, topic: str) -> TopicChanges:
+        """Return the changes to the batches of a topic. The result is kept."""
+        if (found := self._changes.get(topic)) is None:
+            found = TopicChanges.of(topic, self._records, self._compression)
+            self._changes[topic] = found
+        return found
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
         """Of a partition of the target: an epoch serves once. A second lane would begin with

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess
+from headrace.api.compression import AS_ON_SOURCE, Compression
 from headrace.api.flow import BatchVerification
 from headrace.api.offsets import Holes
 from headrace.assign import TaskId
@@ -13,6 +14,7 @@ from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.loop_thread import LoopThread, shared_loop
 from headrace.movers.batch.transactional_lane import TransactionalLane
 from headrace.movers.lane import Copied
+from headrace.replication import RecordChanges
 
 
 class BatchMover:
@@ -29,10 +31,10 @@ class BatchMover:
         bandwidth: Bandwidth | None = None,
         exactly_once: bool = False,
         holes: Holes = Holes.MARKERS,
+        records: RecordChanges | None = None,
+        compression: Compression = AS_ON_SOURCE,
     ) -> None:
-        """``target_topic`` names topics on the target; ``verification``: what is asked for now;
-        ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
-        transactions; ``holes``: how ``Preserved`` ones fill them."""
+        """Accept what the flow's spec says, as ``LaneResources`` does."""
         self._resources = LaneResources(
             source,
             target,
@@ -42,8 +44,10 @@ class BatchMover:
             bandwidth=bandwidth or Bandwidth(),
             exactly_once=exactly_once,
             holes=holes,
+            records=records,
+            compression=compression,
         )
-        self.fencing = MarkerFencing(source, target)
+        self.fencing = MarkerFencing(source, target, records)
         """See ``Mover.fencing``."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:

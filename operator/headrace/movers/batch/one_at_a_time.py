@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from math import isqrt
 
+from headrace.kafka.wire import Stored, decoded
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.lane import SourceRecord
 
 _FEW = 64
 """A refusal takes a new lane: about as long as so many records one after the other."""
@@ -17,6 +19,8 @@ class OneAtATime:
         """``suspects``: source offsets."""
         self._suspects = suspects
         self._waiting: deque[Outgoing] = deque()
+        self._originals: dict[int, Stored] = {}
+        """Records as the source has them, by offset, if they are sent alone."""
 
     @property
     def together(self) -> int:
@@ -39,6 +43,18 @@ class OneAtATime:
     def next(self) -> Outgoing | None:
         """The next to be sent, once all before it are acknowledged."""
         return self._waiting.popleft() if self._waiting else None
+
+    def remember(self, records: Iterable[Stored]) -> None:
+        """Keep the source's records of the batches that were put in: each is sent alone."""
+        for record in records:
+            self._originals[record.offset] = record._replace(content=bytes(record.content))
+
+    def source_record(self, offset: int) -> SourceRecord:
+        """Return the record that is sent alone, as the source has it."""
+        record = decoded(self._originals[offset])
+        return SourceRecord(
+            record.offset, record.timestamp_ms, record.key, record.value, list(record.headers)
+        )
 
     def drop(self) -> None:
         """Forget what is held."""

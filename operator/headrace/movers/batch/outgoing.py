@@ -29,6 +29,8 @@ class Outgoing(NamedTuple):
     offsets: Sequence[int] | None = None
     """Of a rebuilt batch: the source's offset of each record. ``None``: ``batch.base_offset`` and
     those that follow it without a gap."""
+    level: int | None = None
+    """Compression level of a rebuilt batch. None: the codec's default."""
 
     @property
     def first_offset(self) -> int:

@@ -8,7 +8,6 @@ from headrace.kafka.wire import (
     CorruptBatch,
     Loop,
     UnreadableBatch,
-    decoded,
     stored_bytes,
     stored_records,
 )
@@ -20,8 +19,9 @@ from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.partition_data import Found
-from headrace.movers.batch.rebuild import rebuilt
+from headrace.movers.batch.rebuild import Rebuilt, rebuilt
 from headrace.movers.batch.span import Span
+from headrace.movers.batch.topic_changes import TopicChanges
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import SourceRecord
@@ -44,8 +44,11 @@ class Passing:
         append: Callable[[TopicPartition, Outgoing | Span], None],
         rewind: Callable[[TopicPartition, int], None],
     ) -> None:
-        """``append`` gives to a partition of the target; ``rewind``: what was fetched of one of the
-        source from that offset on was not taken."""
+        """Accept the lane's parts, and two functions.
+
+        ``append`` gives a batch to a partition of the target. ``rewind`` says from which offset on
+        fetched batches of a partition of the source were not taken.
+        """
         self._state, self._loop, self._verifier = state, loop, verifier
         self._joiner, self._append, self._rewind = joiner, append, rewind
         self.alone: dict[TopicPartition, SourceRecord] = {}
@@ -57,15 +60,16 @@ class Passing:
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        changes: TopicChanges,
         *,
         singly: bool,
     ) -> None:
-        """Pass what was fetched of a partition. With ``singly``, Python joins no batches.
+        """Copy what was fetched of a partition. With ``singly``, Python joins no batches.
 
-        Raises ``CorruptBatch`` and ``UnreadableBatch``, behind what comes before such a batch.
+        Raises ``CorruptBatch`` and ``UnreadableBatch`` after the batches before such a batch.
         """
         for ones in map(_alone, found) if singly else self._together(found):
-            as_one = len(ones) > 1 and self._pass_as_one(window, ones)
+            as_one = len(ones) > 1 and self._pass_as_one(window, ones, changes)
             for one in () if as_one else ones:
                 if isinstance(one, Run):
                     self._send(window, one.outgoing)
@@ -76,7 +80,7 @@ class Passing:
                     self._state.copied.batches_copied += one.row_count
                     self._state.copied.bytes_copied += one.size
                 else:
-                    self._pass(window, one, held, suspects)
+                    self._pass(window, one, held, suspects, changes)
                 if self._stopped(window, suspects):
                     break
             # It may fail at once; then what follows it would count as all there is.
@@ -84,7 +88,7 @@ class Passing:
                 return
 
     def takes_each(self, suspects: OneAtATime | None) -> bool:
-        """Whether batches are not joined: they are searched, or read back as they were fetched."""
+        """Return True if no batches are joined: they are searched, or read back as fetched."""
         return suspects is not None or self._verifier.compares_all
 
     def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
@@ -100,46 +104,70 @@ class Passing:
     def _stopped(self, window: BatchWindow, suspects: OneAtATime | None) -> bool:
         return window.at in self._state.problems or (suspects is not None and suspects.waiting)
 
-    def _pass_as_one(self, window: BatchWindow, ones: Sequence[Found]) -> bool:
-        """Whether it is done: else one of them is damaged, and those before it are not."""
+    def _pass_as_one(
+        self, window: BatchWindow, ones: Sequence[Found], changes: TopicChanges
+    ) -> bool:
+        """Copy small batches as one. Return False if one of them is damaged."""
         batches = [one.batch for one in ones if not isinstance(one, Span)]
         try:
             made = rebuilt(
-                batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
+                batches,
+                start=window.position,
+                release=_nothing,
+                most_bytes=_TOGETHER_BYTES,
+                changes=changes,
             )
         except (CorruptBatch, UnreadableBatch):
             return False
-        for outgoing in made:
-            self._send(window, outgoing)
+        self._send_rebuilt(window, made)
+        window.passed(batches[-1].last_offset + 1, batches[-1].leader_epoch)
         self._count_rebuilt(batches, Why.SMALL)
         return True
 
     def _pass(
-        self, window: BatchWindow, one: Judged, held: HeldResponse, suspects: OneAtATime | None
+        self,
+        window: BatchWindow,
+        one: Judged,
+        held: HeldResponse,
+        suspects: OneAtATime | None,
+        changes: TopicChanges,
     ) -> None:
         batch, position = one.batch, window.position
         next_offset = batch.last_offset + 1
         epoch = batch.leader_epoch if batch.magic == 2 else -1
+        why = one.why
+        if why is None and not changes.nothing:
+            why = _why(batch, changes)
         if one.passage is Passage.SKIP:
             window.passed(next_offset, epoch)
         elif suspects is not None and suspects.concerns(position, next_offset):
             few = suspects.together
-            suspects.put(rebuilt([batch], start=position, release=_nothing, most_records=few))
+            made = rebuilt(
+                [batch], start=position, release=_nothing, most_records=few, changes=changes
+            )
+            suspects.put(made.outgoing)
+            if few == 1:
+                suspects.remember(stored_records(batch))
+            self._state.copied.filtered += made.left_out
             if not suspects.waiting:
                 window.passed(next_offset, epoch)
             self.send_suspects(window, suspects)
             self._count_rebuilt([batch], Why.REFUSED)
-        elif one.passage is Passage.COPY:
+        elif why is None:
             held.use()
             self._send(window, Outgoing(batch, next_offset, held.release))
             self._state.copied.batches_copied += 1
             self._state.copied.bytes_copied += len(batch.data)
         else:
-            for outgoing in rebuilt([batch], start=position, release=_nothing):
-                self._send(window, outgoing)
+            made = rebuilt([batch], start=position, release=_nothing, changes=changes)
+            self._send_rebuilt(window, made)
             window.passed(next_offset, epoch)
-            assert one.why is not None
-            self._count_rebuilt([batch], one.why)
+            self._count_rebuilt([batch], why)
+
+    def _send_rebuilt(self, window: BatchWindow, made: Rebuilt) -> None:
+        for outgoing in made.outgoing:
+            self._send(window, outgoing)
+        self._state.copied.filtered += made.left_out
 
     def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
         self._state.copied.rebuild(len(batches), stored_bytes(batches), why)
@@ -155,7 +183,7 @@ class Passing:
         """The next of them, once all before it are acknowledged."""
         if not window.in_flight and (outgoing := suspects.next()) is not None:
             if outgoing.records == 1:
-                self.alone[window.at] = _source_record(outgoing)
+                self.alone[window.at] = suspects.source_record(outgoing.first_offset)
             self._send(window, outgoing)
             self._rewind(window.at, window.position)
 
@@ -164,11 +192,11 @@ def _alone(one: Found) -> Sequence[Found]:
     return (one,)
 
 
-def _source_record(outgoing: Outgoing) -> SourceRecord:
-    record = decoded(next(stored_records(outgoing.batch)))
-    return SourceRecord(
-        outgoing.first_offset, record.timestamp_ms, record.key, record.value, list(record.headers)
-    )
+def _why(batch: Batch, changes: TopicChanges) -> Why | None:
+    """Return why the flow's changes rebuild a batch, or None if it is copied as it is."""
+    if changes.recompress(batch):
+        return Why.COMPRESSION
+    return Why.CHANGED if changes.change(batch) else None
 
 
 def _nothing() -> None:

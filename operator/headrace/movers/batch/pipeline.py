@@ -30,6 +30,7 @@ from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.batch.span import Span
 from headrace.movers.batch.target_epochs import TargetEpochs
+from headrace.movers.batch.topic_changes import TopicChanges
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused
@@ -238,15 +239,17 @@ class Pipeline:
                 return
             try:
                 each = self._passing.takes_each(suspects)
-                helped = not each and self._joiner.helper is not None
+                changes = self._resources.changes(at.topic)
+                unchanged = changes.nothing
+                helped = unchanged and not each and self._joiner.helper is not None
                 join = partial(self._join, window) if helped else None
                 scanned = self._scanner.scan(records, window.position, aborted)
                 found: Iterable[Found] = (
                     found_in(records, scanned, join=join, release=held.release)
-                    if self._copies_spans and suspects is None
+                    if self._copies_spans and unchanged and suspects is None
                     else each_found_in(records, scanned, join=join)
                 )
-                self._pass(window, found, held, suspects, singly=each or helped)
+                self._pass(window, found, held, suspects, changes, singly=each or helped)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
@@ -266,10 +269,11 @@ class Pipeline:
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        changes: TopicChanges,
         *,
         singly: bool,
     ) -> None:
-        self._passing.take(window, found, held, suspects, singly=singly)
+        self._passing.take(window, found, held, suspects, changes, singly=singly)
 
     def taken(self) -> None:
         """See ``Sink.taken``."""

@@ -15,6 +15,7 @@ from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.partition_data import Found
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.batch.span import Span
+from headrace.movers.batch.topic_changes import TopicChanges
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.preserved.filler import BATCH_RECORDS
 from headrace.movers.preserved.openings import Opening
@@ -97,6 +98,7 @@ class PreservedPipeline(Pipeline):
         found: Iterable[Found],
         held: HeldResponse,
         suspects: OneAtATime | None,
+        changes: TopicChanges,
         *,
         singly: bool,
     ) -> None:

@@ -66,7 +66,7 @@ def test_a_flow_that_cannot_have_batches_says_why() -> None:
     spec = PRESERVED.spec.model_copy(update={"mover": Mover.AUTO})
     auto = Scene(P0, flow=PRESERVED.model_copy(update={"spec": spec}))
     auto.target.too_old = True
-    with pytest.raises(Fatal, match="Preserved takes mover Batch, and this flow cannot have it: "):
+    with pytest.raises(Fatal, match="Preserved needs mover Batch, which this flow cannot have: "):
         _ = auto.context.mover
 
 

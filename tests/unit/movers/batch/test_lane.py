@@ -20,6 +20,7 @@ from support.fake_source import FakeSource
 from support.fake_target import FakeTarget, Fault, Refusal
 from support.join_helper import BrokenHelper, compiled
 from support.patience import WITHIN_S
+from support.producer_ids import INIT_PRODUCER_ID, identity
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
@@ -33,18 +34,8 @@ from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.loop_thread import shared_loop
 from headrace.replication import TargetSeen, Writer
 
-INIT_PRODUCER_ID = 22
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 START = CopyFrom(0, -1)
-
-
-def identity(_: Any) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        throttle_time=i32Timedelta.parse(timedelta()),
-        error_code=ErrorCode.none,
-        producer_id=ProducerId(77),
-        producer_epoch=i16(3),
-    )
 
 
 class Lanes:
