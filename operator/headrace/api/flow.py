@@ -339,9 +339,9 @@ class ReplicationFlowSpec(Model):
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
     the client settings that this reference lists. Record: record by record. Auto:
-    Batch, unless a broker is older than Kafka 2.4, the target has no transactions, or a cluster's
-    config sets compression.type, compression.codec, compression.level or client.dns.lookup; the
-    condition BatchNotPossible says so then."""
+    Batch, unless a broker is older than Kafka 2.4, or a cluster's config sets compression.type,
+    compression.codec, compression.level or client.dns.lookup; the condition BatchNotPossible says
+    so then."""
     batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
         BatchVerification.SAMPLED
     )

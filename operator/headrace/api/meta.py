@@ -205,8 +205,6 @@ class Reason(StrEnum):
     it."""
     BROKER_TOO_OLD = "BrokerTooOld"
     """A broker does not serve what mover Batch needs; the message names it."""
-    NO_TRANSACTIONS = "NoTransactions"
-    """The target has no coordinator of transactions; the message says why."""
     NOT_ACKNOWLEDGED = "NotAcknowledged"
     """The message says since when."""
     TAKEN_AGAIN = "TakenAgain"

@@ -29,18 +29,21 @@ class Choice(NamedTuple):
     """Why Auto is not Batch."""
     why: str = ""
     """The same, as a sentence."""
+    fences_impossible: str = ""
+    """Why the target cannot fence earlier owners, whose batches may then be repeated."""
 
 
 def choose(
     spec: ReplicationFlowSpec, source: ClusterAccess, target: ClusterAccess, check: CheckClusters
 ) -> Choice:
-    """Asks both clusters with Auto only; ``Retriable`` while no broker of one answers.
+    """Return the mover of a flow.
 
-    ``check`` is ``check_clusters``.
+    ``check`` is ``check_clusters``, which is not called with mover Record. Raises ``Retriable``
+    while no broker of a cluster answers, and ``UnsupportedBroker`` with mover Batch.
     """
-    if spec.mover is not Mover.AUTO:
+    if spec.mover is Mover.RECORD:
         return Choice(spec.mover)
-    for cluster in (source, target):
+    for cluster in (source, target) if spec.mover is Mover.AUTO else ():
         if found := [name for name in FOR_RECORDS if name in cluster.spec.config]:
             return Choice(
                 Mover.RECORD,
@@ -51,7 +54,9 @@ def choose(
     try:
         check(source, target)
     except UnsupportedBroker as error:
+        if spec.mover is Mover.BATCH:
+            raise
         return Choice(Mover.RECORD, Reason.BROKER_TOO_OLD, str(error))
     except NoTransactions as error:
-        return Choice(Mover.RECORD, Reason.NO_TRANSACTIONS, str(error))
+        return Choice(Mover.BATCH, fences_impossible=str(error))
     return Choice(Mover.BATCH)

@@ -368,6 +368,11 @@ class Filling(Retriable):
 class Fencing(Protocol):
     """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
 
+    @property
+    def impossible(self) -> str:
+        """Why the target can fence no writer. Empty if it can; otherwise ``identify`` fails."""
+        ...
+
     def data_writer(self, task: str) -> Writer | None:
         """Who appends the data of copies that have none yet and are this task's, whoever owns them
         later; ``None``: each owner appends as itself. Raises as ``identify``."""

@@ -48,15 +48,17 @@ def test_a_setting_that_both_movers_have_changes_nothing() -> None:
     assert choice(None, source=config, target=config) == Choice(Mover.BATCH)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (UnsupportedBroker("a:1 is too old"), Reason.BROKER_TOO_OLD),
-        (NoTransactions("west has no transaction coordinator"), Reason.NO_TRANSACTIONS),
-    ],
-)
-def test_what_the_clusters_lack_is_named(error: Exception, reason: Reason) -> None:
-    assert choice(error) == Choice(Mover.RECORD, reason, str(error))
+def test_broker_that_is_too_old_is_named() -> None:
+    error = UnsupportedBroker("a:1 is too old")
+    assert choice(error) == Choice(Mover.RECORD, Reason.BROKER_TOO_OLD, str(error))
+    with pytest.raises(UnsupportedBroker):
+        choice(error, mover="Batch")
+
+
+@pytest.mark.parametrize("mover", [Mover.AUTO, Mover.BATCH])
+def test_target_without_coordinator_has_batches_without_fences(mover: Mover) -> None:
+    error = NoTransactions("west has no transaction coordinator")
+    assert choice(error, mover=mover) == Choice(Mover.BATCH, fences_impossible=str(error))
 
 
 def test_clusters_that_do_not_answer_decide_nothing() -> None:
@@ -65,9 +67,9 @@ def test_clusters_that_do_not_answer_decide_nothing() -> None:
 
 
 @pytest.mark.parametrize("mover", [Mover.RECORD, Mover.BATCH])
-def test_what_is_asked_for_is_used_and_no_broker_is_asked(mover: Mover) -> None:
+def test_what_is_asked_for_is_used(mover: Mover) -> None:
     config = {"compression.type": "zstd"}
-    assert choice(AssertionError(), mover=mover, target=config) == Choice(mover)
+    assert choice(mover=mover, target=config) == Choice(mover)
 
 
 def test_a_record_filter_does_not_need_the_record_mover() -> None:

@@ -129,6 +129,7 @@ class FlowContext:
                 holes=self.spec.offsets.holes,
                 records=changes,
                 compression=self.spec.target.compression,
+                fences_impossible=self.choice.fences_impossible,
             )
         if field := self._needs_batches():
             why = self.choice.why or "spec.mover is Record"

@@ -201,10 +201,12 @@ class Copying:
 
     @property
     def _may_be_replaced(self) -> bool:
-        """Whether another driver may have taken the task meanwhile, and the target would take what
-        both send: a target that fences owners refuses it, and the lane then says so."""
+        """Whether another driver may own the task now while the target accepts batches of both.
+
+        A target that fences owners refuses such batches, which the lane reports.
+        """
         stalled = self._stalls_seen != self._context.stall_detector.stalls
-        return stalled and self._context.mover.fencing is None
+        return stalled and any(one.writer is None for one in self._progress.starts.values())
 
     def _run(self, lane: Lane) -> int:
         if self._progress.unanswered:

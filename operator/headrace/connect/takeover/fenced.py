@@ -60,6 +60,7 @@ def take_over(
             start._replace(writer=own, fencing=tuple(earlier_writers(context, at, stored.get(at)))),
             stored.get(at),
             context.now_ms,
+            _not_fencing(fencing),
         )
         for at, start in starts.items()
     }
@@ -216,11 +217,17 @@ def earlier_writers(
     return frozenset(writers.values())
 
 
-def _unfenced(start: Start, stored: Progress | None, now_ms: int) -> Start:
-    """Who may append more though we are the owner, and until when: each for an hour, beginning when
-    it was the owner last."""
+def _not_fencing(fencing: Fencing) -> str:
+    """Return why an owner without an identity cannot fence earlier ones."""
+    if fencing.impossible:
+        return f"earlier owners cannot be fenced: {fencing.impossible}"
+    return _NOT_ALLOWED
+
+
+def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: str) -> Start:
+    """Add earlier owners that may append more, each for an hour after it was the owner last."""
     if start.writer is None:
-        start = start._replace(doubt=_NOT_ALLOWED)
+        start = start._replace(doubt=not_fencing)
     if stored is None:
         return start
     hour_ms = now_ms + _UNFENCED_MS

@@ -26,6 +26,7 @@ from headrace.movers.batch.marking import (
     wait_for,
     write_markers,
 )
+from headrace.movers.batch.requirements import NoTransactions
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
 from headrace.replication import RecordChanges, Writer
@@ -42,19 +43,30 @@ class MarkerFencing:
         source: ClusterAccess,
         target: ClusterAccess,
         changes: RecordChanges | None = None,
+        impossible: str = "",
     ) -> None:
-        """Accept both clusters, and the changes that the flow makes to records."""
+        """Accept both clusters, and the changes that the flow makes to records.
+
+        ``impossible`` is why the target cannot fence writers, or empty.
+        """
         self._source, self._target, self._changes = source, target, changes
+        self.impossible = impossible
+        """See ``Fencing.impossible``."""
 
     def _clients(self) -> "FenceClients":
         return FenceClients(self._source, self._target)
 
     def identify(self, transactional_id: str) -> Writer:
         """See ``Fencing.identify``."""
+        self._require_transactions()
         with self._clients() as (loop, _, target):
             asked = new_epoch(target, transactional_id)
             identity = wait_for(loop, asked, 2 * COORDINATOR_S)
             return Writer(transactional_id, identity.producer_id, identity.epoch)
+
+    def _require_transactions(self) -> None:
+        if self.impossible:
+            raise NoTransactions(self.impossible)
 
     def data_writer(self, task: str) -> Writer | None:
         """See ``Fencing.data_writer``."""
@@ -62,6 +74,8 @@ class MarkerFencing:
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
         """See ``Fencing.end_transactions``."""
+        if self.impossible:  # a target without a coordinator has no transactions
+            return
         with self._clients() as (loop, _, target):
             asked = end_transactions(target, transactional_ids)
             wait_for(loop, asked, 2 * COORDINATOR_S, "end the transactions of earlier owners")

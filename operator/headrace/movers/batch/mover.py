@@ -33,8 +33,12 @@ class BatchMover:
         holes: Holes = Holes.MARKERS,
         records: RecordChanges | None = None,
         compression: Compression = AS_ON_SOURCE,
+        fences_impossible: str = "",
     ) -> None:
-        """Accept what the flow's spec says, as ``LaneResources`` does."""
+        """Accept what the flow's spec says, as ``LaneResources`` does.
+
+        ``fences_impossible`` is why the target cannot fence writers, or empty.
+        """
         self._resources = LaneResources(
             source,
             target,
@@ -47,7 +51,7 @@ class BatchMover:
             records=records,
             compression=compression,
         )
-        self.fencing = MarkerFencing(source, target, records)
+        self.fencing = MarkerFencing(source, target, records, fences_impossible)
         """See ``Mover.fencing``."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:

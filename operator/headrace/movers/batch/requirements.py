@@ -1,4 +1,4 @@
-"""Whether two clusters have what the batch mover needs: asked once, before it is chosen."""
+"""Checks of two clusters for the batch mover, once in each driver before its first task copies."""
 
 from headrace.api import ClusterAccess
 from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable
@@ -71,9 +71,9 @@ async def _check_coordinator(target: Cluster, within_s: float) -> None:
         topic = view.topics.get(_TRANSACTIONS)
         if topic is not None and topic.error.name == "unknown_topic_or_partition":
             raise NoTransactions(
-                f"{target.name} has no transaction coordinator, and has not created "
-                f"{_TRANSACTIONS}: are there as many brokers as its "
-                "transaction.state.log.replication.factor?"
+                f"{target.name} has no transaction coordinator and cannot create "
+                f"{_TRANSACTIONS}: set transaction.state.log.replication.factor of its brokers to "
+                "their number at most, then restart the drivers"
             ) from error
     except HeadraceError:
         return  # a take-over asks again, and says what is missing

@@ -34,13 +34,16 @@ _TRIED = "raise the epochs of earlier owners on the target"
 class PreservedFencing(MarkerFencing):
     """See ``Fencing``."""
 
-    def __init__(self, source: ClusterAccess, target: ClusterAccess, openings: Openings) -> None:
-        super().__init__(source, target)
+    def __init__(
+        self, source: ClusterAccess, target: ClusterAccess, openings: Openings, impossible: str
+    ) -> None:
+        super().__init__(source, target, impossible=impossible)
         self._openings = openings
 
     def identify(self, transactional_id: str) -> Writer:
         """See ``Fencing.identify``. While a lane is open its epoch is kept: partitions that are
         added to it have no earlier writers with a higher one."""
+        self._require_transactions()
         with self._openings.taking_over(transactional_id):
             if (current := self._openings.current(transactional_id)) is not None:
                 return current

@@ -26,7 +26,7 @@ class PreservedMover(BatchMover):
         """As ``BatchMover``."""
         super().__init__(source, target, target_topic, *more, **named)
         self._openings = Openings()
-        self.fencing = PreservedFencing(source, target, self._openings)
+        self.fencing = PreservedFencing(source, target, self._openings, self.fencing.impossible)
         """See ``Mover.fencing``."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> PreservedLane:

@@ -373,20 +373,6 @@ def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> N
     assert (scene.phase, scene.ownership.epoch) == (TaskPhase.RUNNING, epoch)
 
 
-def test_a_stall_is_no_reason_to_begin_again_where_the_target_fences_owners(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.start()
-    scene.settle()
-    producer = scene.producer
-    monkeypatch.setattr(scene.context.mover, "fencing", object())
-    scene.source.append("orders", b"a")
-    scene.clock.advance(1.5)
-    scene.settle()
-    assert scene.copies() == [b"a"]
-    assert scene.producer is producer
-
-
 # The owner is lost.
 
 

@@ -25,6 +25,8 @@ NONE = Accounts(0, 0, 0)
 class FakeFencing:
     """Finds what ``tails`` says was appended behind progress."""
 
+    impossible = ""
+
     def __init__(self) -> None:
         self.epochs: dict[str, int] = {}
         self.before: dict[TopicPartition, Before] = {}
@@ -263,6 +265,36 @@ def test_without_rights_it_copies_and_fences_nobody(made: Made) -> None:
     after = made(P0, kafka=scene.kafka, driver="other")
     after.start()
     assert after.stored(P0).unfenced == (-1,)
+
+
+def test_target_without_coordinator_is_copied_to_unfenced_and_reported(made: Made) -> None:
+    scene = made(P0)
+    fence(scene).impossible = "west has no transaction coordinator"
+    fence(scene).error = Fatal("west has no transaction coordinator")
+    scene.start()
+    fill(scene, 3)
+    scene.settle()
+    assert scene.stored(P0).writer is None
+    assert len(scene.copies()) == 3
+    sentence = "earlier owners cannot be fenced: west has no transaction coordinator"
+    assert sentence in may_repeat(scene)
+    scene.clock.advance(7200)
+    assert sentence in may_repeat(scene), "it stays True as long as the target cannot fence"
+
+
+@pytest.mark.parametrize("fences", [True, False])
+def test_stall_renews_only_a_lane_that_nobody_can_fence(made: Made, *, fences: bool) -> None:
+    scene = made(P0)
+    if not fences:
+        fence(scene).error = Fatal("no rights on the transactional id")
+    scene.start()
+    scene.settle()
+    producer = scene.producer
+    fill(scene, 1)
+    scene.clock.advance(1.5)
+    scene.settle()
+    assert scene.copies() == [b"0"]
+    assert (scene.producer is producer) is fences
 
 
 def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
