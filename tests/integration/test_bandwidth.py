@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, count, make_topic, numbered, produce, unique
 
@@ -22,9 +21,8 @@ MARKERS = 8
 Wait = Callable[..., Any]
 
 
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait, mover: str
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait
 ) -> None:
     """However slow this machine is, no more is copied than the limit allows since the run began.
     Without it all is copied at once, as it is when the limit is taken away."""
@@ -32,7 +30,7 @@ def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
     records = [one._replace(value=bytes(SIZE)) for one in numbered(RECORDS, 4)]
     produce(spec(east), topic, records, {"batch.num.messages": "10"})
     copy, limit, tasks = f"east.{topic}", {"bytesPerSecond": LIMIT}, {"max": 4}
-    flow = manifest(unique("limited"), east, west, topic, bandwidth=limit, mover=mover, tasks=tasks)
+    flow = manifest(unique("limited"), east, west, topic, bandwidth=limit, tasks=tasks)
     began_s = time.monotonic()
     with FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(run.settled)

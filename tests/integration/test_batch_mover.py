@@ -1,4 +1,4 @@
-"""The batch mover on real brokers: what it writes equals the source and the record mover's copy."""
+"""The batch mover on real brokers: its copy equals the source, and the record mover's copy."""
 
 import re
 import time
@@ -243,7 +243,7 @@ def test_drivers_killed_and_frozen_under_load_lose_and_repeat_nothing(
 ) -> None:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("killed"), 4)
-    flow = manifest("killed", east, west, topic, mover="Batch", drivers={"leaseSeconds": 3})
+    flow = manifest("killed", east, west, topic, drivers={"leaseSeconds": 3})
     copy = f"east.{topic}"
 
     def copied_on(records: int) -> None:

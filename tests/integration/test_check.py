@@ -208,7 +208,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
     commit(checked.clusters["source"], group, topic, {0: 5})
     fields = checked.flow["spec"]
     fields["topics"]["include"], fields["groups"] = [topic], {"include": [group]}
-    fields |= {"mover": "Batch", "checkpoints": {"applyToGroups": True}}
+    fields |= {"checkpoints": {"applyToGroups": True}}
 
     needed = checked.grant_all()
     checked.nothing_is_wrong()

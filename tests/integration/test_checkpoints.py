@@ -211,11 +211,10 @@ def test_share_groups_and_streams_groups_are_named(
     assert report("-f", str(run.file)) == found, "also when its members have left"
 
 
-@pytest.mark.parametrize("mover", ["Record", "Batch"])
 def test_the_very_next_record_of_a_topic_with_transactions(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    name = unique(f"tx-{mover.lower()}")
+    name = unique("tx")
     topic = make_topic(spec(east), name, 1)
     in_transactions(east, topic, [(5, True), (3, False), (1, True), (7, True), (2, False)])
     committed = range(count(spec(east), topic) + 1)
@@ -226,7 +225,7 @@ def test_the_very_next_record_of_a_topic_with_transactions(
         groups = {offset: offsets(west, f"{name}-{offset}") for offset in committed}
         return {offset: found[0][1] for offset, found in groups.items() if found}
 
-    with FlowRun(tmp_path, [followed(name, east, west, topic, mover=mover)]) as run:
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
         copies = len(positions(east, topic))
         wait_until(lambda: arrived(spec(west), f"east.{topic}") == copies)
         very_next = oracle(east, west, topic)

@@ -555,13 +555,6 @@ BAD = [
                 "the markers of its transactions take offsets; nothing is doubled with AtLeastOnce "
                 "either",
             ),
-            (
-                "mover",
-                "",
-                "Record",
-                "Record",
-                "records get their offsets from batches, by mover Batch",
-            ),
             ("onRecordError", "action", "Skip", "Skip or DeadLetter", LEFT_OUT),
             (
                 "onDataLoss",

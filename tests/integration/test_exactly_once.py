@@ -47,15 +47,12 @@ pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
 
 
-def flow_of(
-    name: str, east: Cluster, west: Cluster, topic: str, mover: str = "Auto"
-) -> dict[str, Any]:
+def flow_of(name: str, east: Cluster, west: Cluster, topic: str) -> dict[str, Any]:
     return manifest(
         name,
         east,
         west,
         f"{topic}.*",
-        mover=mover,
         delivery={"mode": "ExactlyOnce", "commitIntervalMs": 200},
         tasks={"max": 2},
         discovery={"topicsSeconds": 1},
@@ -81,13 +78,12 @@ def stored(cluster: ClusterAccess, topic: str) -> dict[int, Progress]:
         return {key.partition: one for key, one in progress.entries().items() if key.topic == topic}
 
 
-@pytest.mark.parametrize("mover", ["Batch", pytest.param("Record", marks=pytest.mark.long)])
 def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("once"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic, mover)
+    flow = flow_of(topic, east, west, topic)
 
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(more(spec(west), copy, 2_000))
@@ -117,42 +113,11 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
         assert ends[ats[number]] - progress.target_offset in {0, 1}
 
 
-@pytest.mark.long
-def test_the_mover_may_change_though_its_driver_was_killed_in_mid_transaction(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
-) -> None:
-    """From Record to Batch and back, the last time in good order."""
-    topic = make_topic(spec(east), unique("changed"), 2)
-    copy = f"east.{topic}"
-    with Load(spec(east), topic, 2, per_second=2_000):
-        for mover in ("Record", "Batch", "Record"):
-            with FlowRun(tmp_path, [flow_of(topic, east, west, topic, mover)]) as run:
-                wait_until(more(spec(west), copy, 1_000))
-                assert {unit["mover"] for unit in run.units() if "mover" in unit} == {mover}
-                for driver in run.drivers():
-                    driver.kill()
-                run.process.kill()
-                run.end(60)
-        with FlowRun(tmp_path, [flow_of(topic, east, west, topic, "Record")]):
-            wait_until(more(spec(west), copy, 1_000))
-    stopped = stored(spec(west), topic)
-    copied = read(spec(west), copy)
-    assert {number: one.source_offset for number, one in stopped.items()} == {
-        number: len(records) for number, records in copied.items()
-    }, "who stops in good order commits all that it has sent"
-    with FlowRun(
-        tmp_path, [flow_of(topic, east, west, topic, "Batch")], "--until-caught-up"
-    ) as run:
-        assert run.end(60) == 0, run.output
-    assert read(spec(west), copy) == read(spec(east), topic)
-
-
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_aborted_transactions_of_the_source_are_not_copied(
-    east: Cluster, west: Cluster, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("aborted"), 2)
-    make_topic(spec(west), f"{mover}.{topic}", 2)
+    make_topic(spec(west), f"east.{topic}", 2)
     client = transactional(spec(east), topic)
     client.init_transactions()
     for number in range(6):
@@ -161,11 +126,10 @@ def test_aborted_transactions_of_the_source_are_not_copied(
             client.produce(topic, one.value, one.key, one.partition)
         end = client.abort_transaction if number % 2 else client.commit_transaction
         end()
-    make = record_mover if mover == "Record" else batch_mover
     copied = copy_in_transactions(
-        make(east, west, mover, exactly_once=True), spec(east), partitions(topic, 2), wait_until
+        batch_mover(east, west, exactly_once=True), spec(east), partitions(topic, 2), wait_until
     )
-    assert read(spec(west), f"{mover}.{topic}") == read(spec(east), topic)
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
     assert copied.records == 150
 
 
@@ -238,19 +202,17 @@ def test_batches_that_are_split_or_put_together_are_in_transactions_too(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
     east: Cluster,
     start_cluster: Callable[..., Cluster],
     tmp_path: Path,
     wait_until: WaitUntil,
-    mover: str,
 ) -> None:
     """Each in turn: leaders of data and of progress, and the transactions' coordinator."""
     west = start_cluster("three", brokers=3)
     topic = make_topic(spec(east), unique("brokers"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic, mover)
+    flow = flow_of(topic, east, west, topic)
     with Load(spec(east), topic, 4, per_second=1_000), FlowRun(tmp_path, [flow]) as run:
         for broker in (1, 2, 3):
             wait_until(more(spec(west), copy, 1_000))
@@ -277,13 +239,12 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("frozen"), 4)
     copy = f"east.{topic}"
-    flow = flow_of(topic, east, west, topic, mover)
+    flow = flow_of(topic, east, west, topic)
     with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(more(spec(west), copy, 2_000))
         before = wait_until(run.settled)

@@ -88,13 +88,12 @@ def test_the_next_run_goes_on_where_the_last_stopped(
     assert read(spec(west), topic) == read(spec(east), topic)
 
 
-@pytest.mark.parametrize("mover", ["Auto", pytest.param("Record", marks=pytest.mark.long)])
 def test_a_killed_driver_loses_nothing(
-    *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("killed"), 8)
     with (
-        FlowRun(tmp_path, [manifest("killed", east, west, topic, mover=mover)], drivers=2) as run,
+        FlowRun(tmp_path, [manifest("killed", east, west, topic)], drivers=2) as run,
         Load(spec(east), topic, 8, per_second=2_000),
     ):
         wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000)
@@ -115,12 +114,8 @@ def test_a_killed_driver_loses_nothing(
         wait_until(lambda: len(run.drivers()) == 2)
         copied = count(spec(west), f"east.{topic}")
         wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000)
-        movers = wait_until(
-            lambda: {unit.get("mover") for unit in run.units()},
-            until=lambda found: bool(found) and None not in found,
-        )
     found = _assert_complete(east, west, topic, tmp_path)
-    assert (movers, found.repeated) == ({"Batch"}, 0) or mover == "Record"
+    assert found.repeated == 0
 
 
 @pytest.mark.long

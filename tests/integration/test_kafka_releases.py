@@ -82,7 +82,6 @@ def test_a_flow_copies_each_record_once_and_a_killed_driver_loses_nothing(  # no
         with Load(spec(east), loaded, 4, per_second=1_000) as load:
             wait_until(lambda: count(spec(west), f"east.{loaded}") > 1_000)
             wait_until(run.ready)
-            assert {unit["mover"] for unit in run.units()} == {"Batch"}
             (driver,) = run.drivers()
             os.kill(driver.pid, signal.SIGKILL)
             copied = count(spec(west), f"east.{loaded}")

@@ -69,7 +69,7 @@ def test_it_delays_no_other_of_its_task(
 ) -> None:
     topic = topic_on(east, target)
     copy = f"{east.name}.{topic}"
-    flow = manifest("leaderless", east, target, topic, mover="Batch", tasks={"max": 1})
+    flow = manifest("leaderless", east, target, topic, tasks={"max": 1})
 
     def end(partition: int) -> int:
         at = TopicPartition(copy, partition)

@@ -46,30 +46,28 @@ def test_drivers_read_in_their_own_rack(
     """Each partition has two replicas: its task is on a driver beside one of them, and fetches from
     that one also where it follows."""
     cluster = start_cluster("racks", brokers=3, racks=RACKS)
-    for mover in ("Batch", "Record"):
-        topic = topic_of_two_replicas(cluster, wait_until)
-        flow = manifest(
-            topic, cluster, west, topic,
-            mover=mover,
-            heartbeats={"enabled": False},
-            checkpoints={"enabled": False},
-            tasks={"max": PARTITIONS},
-            drivers={"replicas": 3, "leaseSeconds": 60},
-        )  # fmt: skip
-        options = [f"--rack={rack}" for rack in RACKS]
-        with FlowRun(tmp_path, [flow], *options) as run:
-            copies = f"racks.{topic}"
-            # A driver that joins first gets all tasks, and reads in other racks until they move.
-            wait_until(lambda run=run: run.settled(3))
-            produce_what_does_not_compress(cluster, topic)
-            wait_until(
-                lambda copies=copies: arrived(spec(west), copies),
-                until=lambda count: count == RECORDS,
-            )
-            other, total = bytes_of_other_racks(run, cluster)
-        print(f"{mover}: {100 * other / total:.1f} % of {total} bytes from other racks")
-        assert total > RECORDS * VALUE_BYTES
-        assert other < 0.1 * total, mover
+    topic = topic_of_two_replicas(cluster, wait_until)
+    flow = manifest(
+        topic, cluster, west, topic,
+        heartbeats={"enabled": False},
+        checkpoints={"enabled": False},
+        tasks={"max": PARTITIONS},
+        drivers={"replicas": 3, "leaseSeconds": 60},
+    )  # fmt: skip
+    options = [f"--rack={rack}" for rack in RACKS]
+    with FlowRun(tmp_path, [flow], *options) as run:
+        copies = f"racks.{topic}"
+        # A driver that joins first gets all tasks, and reads in other racks until they move.
+        wait_until(lambda: run.settled(3))
+        produce_what_does_not_compress(cluster, topic)
+        wait_until(
+            lambda: arrived(spec(west), copies),
+            until=lambda count: count == RECORDS,
+        )
+        other, total = bytes_of_other_racks(run, cluster)
+    print(f"{100 * other / total:.1f} % of {total} bytes from other racks")
+    assert total > RECORDS * VALUE_BYTES
+    assert other < 0.1 * total
 
 
 def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> str:

@@ -90,16 +90,8 @@ def with_refused_records() -> list[Record]:
             "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-once"},
             "delivery": {"mode": "ExactlyOnce"},
         },
-        pytest.param(
-            {
-                "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-record"},
-                "delivery": {"mode": "ExactlyOnce"},
-                "mover": "Record",
-            },
-            marks=pytest.mark.long,
-        ),
     ],
-    ids=["Skip", "DeadLetter", "ExactlyOnce", "ExactlyOnce-Record"],
+    ids=["Skip", "DeadLetter", "ExactlyOnce"],
 )
 def test_refused_records_and_no_others_are_left_out(
     east: Cluster,
@@ -171,7 +163,7 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
     records = numbered(20_000, 1)
     records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
     produce(spec(east), topic, records)
-    asked = {**ONE_TASK, **KEPT, "onRecordError": {"action": "Skip"}, "mover": "Batch"}
+    asked = {**ONE_TASK, **KEPT, "onRecordError": {"action": "Skip"}}
     flow = manifest("left-out-killed", east, west, topic, **asked)
     with FlowRun(tmp_path, [flow]) as run:
         copied = partial(arrived, spec(west), copy)
@@ -216,13 +208,11 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     east: Cluster,
     start_cluster: Callable[..., Cluster],
     tmp_path: Path,
     wait_until: WaitUntil,
-    mover: str,
 ) -> None:
     west = start_cluster("leaders", brokers=3)
     stuck, free = (make_topic(spec(east), unique(word), 1) for word in ("stuck", "free"))
@@ -230,7 +220,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     make_topic_on(west, f"east.{free}", broker=1)
     waiting, going = numbered(30_000, 1), numbered(30_000, 1)
 
-    flow = manifest("others", east, west, stuck, free, mover=mover, **ONE_TASK)
+    flow = manifest("others", east, west, stuck, free, **ONE_TASK)
     with FlowRun(tmp_path, [flow]) as run:
 
         def lag() -> list[tuple[Any, Any]]:
@@ -240,8 +230,6 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
         west.broker(2).kill()
         produce(spec(east), stuck, waiting)
         wait_until(lag, until=partial(eq, [("Running", 30_000)]))
-        if mover == "Record":
-            wait_until(lambda: "others go on" in run.output)
         produce(spec(east), free, going)
         copied = partial(arrived, spec(west), f"east.{free}")
         wait_until(copied, until=partial(eq, 30_000))

@@ -62,10 +62,10 @@ class Scene:
 
 
 @contextmanager
-def copying(topic: str, east: Cluster, west: Cluster, mover: str = "Record") -> Iterator[Scene]:
+def copying(topic: str, east: Cluster, west: Cluster) -> Iterator[Scene]:
     make_topic(spec(west), f"east.{topic}", 1)
     clock, at = ShiftedClock(), TopicPartition(topic, 0)
-    flow = ReplicationFlow.model_validate(manifest("stuck", east, west, topic, mover=mover))
+    flow = ReplicationFlow.model_validate(manifest("stuck", east, west, topic))
     context = FlowContext(flow, DriverIdentity("d", "d-1"), clock=clock)
     lane = context.mover.lane(TaskId("stuck", TaskType.SOURCE_TASK, 0), print, Copied())
     with closing(lane), ThreadPoolExecutor(1) as pool:
@@ -73,9 +73,8 @@ def copying(topic: str, east: Cluster, west: Cluster, mover: str = "Record") -> 
         yield Scene(lane, at, clock, StuckPositions(context, pool))
 
 
-@pytest.mark.parametrize("mover", ["Auto", "Record"])
 def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_is_aborted(
-    east: Cluster, west: Cluster, wait_until: WaitUntil, mover: str
+    east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("open"), 1)
     producer = confluent_kafka.Producer(
@@ -88,7 +87,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
     assert producer.flush(30) == 0
     produce(spec(east), topic, numbered(3, 1))
 
-    with copying(topic, east, west, mover) as scene:
+    with copying(topic, east, west) as scene:
         wait_until(scene.behind, until=lambda now: now == (5, 4))
         scene.clock.skipped_s += 71
         (found,) = wait_until(scene.conditions)

@@ -81,10 +81,8 @@ def assert_unseen(issuer: TokenEndpoint, *places: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mover", ["Record", "Batch"])
 def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
     *,
-    mover: str,
     issuer: TokenEndpoint,
     locked: Sandbox,
     mounted: Mounted,
@@ -92,11 +90,11 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
     wait_until: WaitUntil,
 ) -> None:
     source, target = locked.clusters
-    name = make_topic(spec(source), unique(f"tokens-{mover.lower()}"), 2)
+    name = make_topic(spec(source), unique("tokens"), 2)
     copy = f"{source.name}.{name}"
     issuer.lifetime_s = LIFETIME_S
     secrets = ("--secrets", str(mounted.folder))
-    document = flow(name, issuer, locked, mover=mover, discovery={"topicsSeconds": 1})
+    document = flow(name, issuer, locked, discovery={"topicsSeconds": 1})
     mounted.write("issuer-client", {"secret": b"not it"})
     with (
         FlowRun(tmp_path, [document], *secrets) as run,

@@ -16,11 +16,10 @@ from headrace.sandbox import Cluster
 WaitUntil = Callable[..., Any]
 
 
-@pytest.mark.parametrize("mover", ["Record", "Batch"])
 def test_topics_are_copied_under_the_names_of_the_map(
-    *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+    *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    name = unique(f"renamed-{mover.lower()}")
+    name = unique("renamed")
     topics = [make_topic(spec(east), f"{name}-{end}", 2) for end in ("a", "b", "kept")]
     for topic in topics:
         produce(spec(east), topic, numbered(100, 2))
@@ -32,7 +31,6 @@ def test_topics_are_copied_under_the_names_of_the_map(
         east,
         west,
         *topics,
-        mover=mover,
         replicationPolicy={"type": "RenameMap", "renames": {a: copies[a], b: copies[b]}},
         groups={"include": [f"{name}-.*"]},
         discovery={"groupsSeconds": 1},

@@ -98,7 +98,7 @@ def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss
     topic = make_topic(spec(east), unique("elected"), 1)
     copy = TopicPartition(make_unclean(unclean, f"east.{topic}"), 0)
     produce(spec(east), topic, numbered(100, 1))
-    flow = manifest("elected-target", east, unclean, topic, mover="Batch")
+    flow = manifest("elected-target", east, unclean, topic)
 
     def end() -> int:
         return Admin(spec(unclean)).known_ends([copy]).get(copy, 0)

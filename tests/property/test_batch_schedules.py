@@ -1,5 +1,8 @@
-"""Random schedules of a source task with the batch mover's lanes: what is on the target in the end
-is the source's records, each once and in order. (``source_schedules`` has the record mover's.)"""
+"""Random schedules of a source task with the batch mover's lanes.
+
+In the end the target has the source's records, each once and in order. ``source_schedules`` does
+the same on clusters in memory.
+"""
 
 import random
 import time
@@ -12,9 +15,9 @@ from support.fake_kafka import MARKER, FakeKafka
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 from support.wire_kafka import WireCluster, WireFencing
 
-from headrace.api import Mover, TaskPhase
+from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
-from headrace.movers import BatchMover, Choice
+from headrace.movers import BatchMover
 
 STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
 WITHIN_S = 30.0
@@ -52,7 +55,7 @@ class Schedule:
             self._source.access, self._target.access, self._scene.context.policy.target_topic
         )
         mover.fencing = self._fencing  # type: ignore[assignment]
-        self._scene.context._mover, self._scene.context.choice = mover, Choice(Mover.BATCH)
+        self._scene.context._mover = mover
 
     def _steps(self) -> list[Callable[[], None]]:
         often = [self._append, self._turn, self._turn, self._commit]

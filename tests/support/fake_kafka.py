@@ -13,8 +13,10 @@ from itertools import count
 from typing import Any, NamedTuple, cast
 
 import confluent_kafka
+from support.record_mover import RecordMover
 
 from headrace.api import ClusterAccess
+from headrace.api.flow import DeliveryMode, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
@@ -33,8 +35,8 @@ from headrace.kafka import (
     TopicConfig,
     TopicRights,
 )
-from headrace.kafka.wire import UnsupportedBroker
-from headrace.movers import Clients
+from headrace.movers import Bandwidth, Clients
+from headrace.replication import RecordChanges
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
 
@@ -800,16 +802,33 @@ class FakeKafka:
             consumer=cast("Callable[..., Consumer]", self._consumer),
             producer=cast("Callable[..., Producer]", self._producer),
             admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
-            check_clusters=self._check_clusters,
+            mover=self._mover,
             acls=cast("Callable[[ClusterAccess], AclAdmin]", self._admin),
             rights=cast("Callable[[ClusterAccess], RightsAdmin]", self._admin),
         )
 
-    def _check_clusters(self, source: ClusterAccess, target: ClusterAccess) -> None:
-        """The wire client has no brokers to talk to here."""
+    def _mover(
+        self,
+        spec: Callable[[], ReplicationFlowSpec],
+        source: ClusterAccess,
+        target: ClusterAccess,
+        target_topic: Callable[[str], str],
+        bandwidth: Bandwidth,
+    ) -> RecordMover:
+        """Return a mover that needs no wire protocol."""
         for access in (source, target):
             self.clusters[access.alias].cluster_id()
-        raise UnsupportedBroker("these clusters are in memory")
+        asked = spec()
+        return RecordMover(
+            source,
+            target,
+            target_topic,
+            self.clients(),
+            self.clock,
+            changes=RecordChanges(asked.record_filter, asked.headers),
+            bandwidth=bandwidth,
+            exactly_once=asked.delivery.mode is DeliveryMode.EXACTLY_ONCE,
+        )
 
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]

@@ -1,4 +1,4 @@
-"""Lanes of both movers between two clusters of a sandbox."""
+"""Lanes between two clusters of a sandbox."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from support.flows import spec
+from support.record_mover import RecordMover
 from support.records import unique
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -14,7 +15,7 @@ from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
+from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover
 from headrace.replication import RecordChanges
 from headrace.sandbox import Cluster
 

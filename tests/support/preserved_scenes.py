@@ -13,17 +13,16 @@ from support.patience import WITHIN_S
 from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
-from headrace.api import Mover, ReplicationFlow, TaskPhase
+from headrace.api import ReplicationFlow, TaskPhase
 from headrace.api.offsets import Holes
 from headrace.api.partitions import TopicPartition
-from headrace.movers import Choice, PreservedMover
+from headrace.movers import PreservedMover
 
 PRESERVED = ReplicationFlow.model_validate(
     {
         "metadata": {"name": "f"},
         "spec": {
             **FLOW.spec.model_dump(by_alias=True, exclude_none=True, mode="json"),
-            "mover": "Batch",
             "offsets": {"mode": "Preserved"},
         },
     }
@@ -50,7 +49,7 @@ class PreservedScenes:
             self.scene.context.policy.target_topic,
             holes=self._holes,
         )
-        self.scene.context._mover, self.scene.context.choice = mover, Choice(Mover.BATCH)
+        self.scene.context._mover = mover
 
     def begin_again(self, driver: str) -> None:
         """Another owner, whatever the last one does."""

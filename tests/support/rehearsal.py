@@ -32,7 +32,6 @@ def flow(name: str, source: Cluster, target: Cluster, topic: str, **more: Any) -
         target,
         topic,
         replicationPolicy={"type": "Identity"},
-        mover="Batch",
         groups={"include": [f"{name}-.*"]},
         discovery={"groupsSeconds": 1},
         checkpoints={"intervalSeconds": 2},

@@ -36,7 +36,6 @@ FLOW = ReplicationFlow.model_validate(
             "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
             "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
             "topics": {"include": [TOPIC]},
-            "mover": "Record",
         },
     }
 )

@@ -61,14 +61,6 @@ class DeliveryMode(StrEnum):
     EXACTLY_ONCE = "ExactlyOnce"
 
 
-class Mover(StrEnum):
-    """How data is carried."""
-
-    AUTO = "Auto"
-    BATCH = "Batch"
-    RECORD = "Record"
-
-
 class BatchVerification(StrEnum):
     """Which of the batches that are copied whole are read back, and compared."""
 
@@ -151,9 +143,9 @@ class Bandwidth(Model):
     """How fast a flow may read from the source."""
 
     bytes_per_second: Annotated[int, Field(ge=1024, le=1 << 40)]
-    """Of all drivers together, as the brokers send it: compressed, with headers; with mover Record:
-    keys and values. Each driver has a part of it, by its part of the source tasks, and what one
-    does not use no other one gets."""
+    """Limit of all drivers together, of batches as the brokers send them: compressed, with headers.
+    Each driver has a share of it, by its share of the source tasks. Unused shares are not given to
+    other drivers."""
 
 
 class Tasks(Model):
@@ -335,13 +327,6 @@ class ReplicationFlowSpec(Model):
     """The guarantee about repetitions."""
     offsets: Annotated[Offsets, FILLED_IN_BY_SERVER] = Offsets()
     """The offsets of the copies."""
-    mover: Mover = Mover.AUTO
-    """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
-    target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
-    the client settings that this reference lists. Record: record by record. Auto:
-    Batch, unless a broker is older than Kafka 2.4, or a cluster's config sets compression.type,
-    compression.codec, compression.level or client.dns.lookup; the condition BatchNotPossible says
-    so then."""
     batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
         BatchVerification.SAMPLED
     )
@@ -416,7 +401,6 @@ _READ_AT_START: Final[Mapping[str, IncEx | bool]] = {
     "replication_policy": True,
     "delivery": {"mode"},
     "offsets": True,
-    "mover": True,
     "record_filter": True,
     "headers": True,
 }

@@ -50,7 +50,7 @@ class ReplicationFlowStatus(Model):
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
-    RecordsMayRepeat, ProgressNotStored, VerificationFailed, BatchNotPossible, BandwidthUsedUp,
+    RecordsMayRepeat, ProgressNotStored, VerificationFailed, BandwidthUsedUp,
     RequirementsMissing, TopicDeletion, AssignmentFailed, DriverUnresponsive, DriversAvailable,
     ReconciliationPaused."""
     topics: Count | None = None

@@ -126,7 +126,16 @@ def _given(detail: ErrorDetails, data: Any) -> str | None:
     return shown(data)
 
 
+_REMOVED: dict[tuple[Key, ...], str] = {
+    ("ReplicationFlow", "spec", "mover"): "unknown field; headrace has one mover now, which needs "
+    "no setting: remove the field"
+}
+"""Sentences about fields of earlier releases, by kind and path."""
+
+
 def _unknown(path: tuple[Key, ...], kind: type[Model]) -> str:
+    if removed := _REMOVED.get((kind.__name__, *path)):
+        return removed
     *inside, name = path
     around = tuple(key for key in inside if isinstance(key, str))
     known = [field.path for field in fields_of(kind)]

@@ -121,7 +121,6 @@ _EXCLUDED = (
         ("ExactlyOnce",),
         "the markers of its transactions take offsets; nothing is doubled with AtLeastOnce either",
     ),
-    _Excluded(("mover",), ("Record",), "records get their offsets from batches, by mover Batch"),
     _Excluded(
         ("on_record_error", "action"),
         ("Skip", "DeadLetter"),

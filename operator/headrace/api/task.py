@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from headrace.api.extensions import Rule
-from headrace.api.flow import Mover
 from headrace.api.flow_status import Lag
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
@@ -171,10 +170,7 @@ class ReplicationTaskStatus(Model):
     """How far the target is behind. On Kubernetes this and the next field are written when they
     leave their power of two."""
     bytes_per_second: Count | None = None
-    """Bytes of keys and values copied a second; with mover Batch as they are sent, compressed."""
-    mover: Mover | None = None
-    """How a source task copies: Batch or Record. BatchNotPossible says why spec.mover: Auto is
-    Record."""
+    """Bytes copied a second, as they are sent: compressed."""
     skipped_records: Count | None = None
     """Records that the target refused and that were skipped, since the task exists."""
     dead_lettered_records: Count | None = None

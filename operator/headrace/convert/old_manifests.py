@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from headrace.api import API_VERSION, ReplicationFlowSpec
+from headrace.api import API_VERSION
 from headrace.api.mistakes import Key
 from headrace.convert.result import Converted, Note
 
@@ -88,8 +88,7 @@ def _flow_spec(spec: dict[str, Any], created: object) -> dict[str, Any]:
 
 
 def _mover(spec: dict[str, Any], line: int) -> list[Note]:
-    if "mover" not in spec or "mover" in ReplicationFlowSpec.model_fields:
+    if "mover" not in spec:
         return []
-    if spec.pop("mover") != "Record":
-        return []
-    return [Note(line, "spec.mover: Record", "headrace has one mover now, which needs no setting")]
+    setting = f"spec.mover: {spec.pop('mover')}"
+    return [Note(line, setting, "headrace has one mover now, which needs no setting")]

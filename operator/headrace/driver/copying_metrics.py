@@ -30,15 +30,8 @@ COPIED_RECORDS = Described(
 COPIED_BYTES = Described(
     "headrace_task_copied_bytes_total",
     "counter",
-    "Bytes of keys and values that the target has acknowledged, since the task began on this "
-    "driver; with mover Batch as they are sent, compressed.",
-    TASK,
-)
-RESTAMPED = Described(
-    "headrace_task_restamped_records_total",
-    "counter",
-    "Records that had no timestamp, or 0, and were sent with the time of copying, since the task "
-    "began on this driver; counted again when they are sent again.",
+    "Bytes that the target has acknowledged, compressed as they are sent, since the task began on "
+    "this driver.",
     TASK,
 )
 FILTERED = Described(
@@ -74,7 +67,7 @@ BATCHES = Described(
     "headrace_task_batches_total",
     "counter",
     "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
-    "rebuilt), since the task began on this driver; 0 with mover Record.",
+    "rebuilt), since the task began on this driver.",
     (*TASK, "path"),
 )
 BATCH_BYTES = Described(
@@ -132,7 +125,6 @@ COPYING_METRICS: Sequence[Described] = (
     LAG_S,
     COPIED_RECORDS,
     COPIED_BYTES,
-    RESTAMPED,
     FILTERED,
     BANDWIDTH_WAIT_S,
     SKIPPED,
@@ -158,7 +150,6 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
     if unit.copied is not None:
         yield COPIED_RECORDS, (), unit.copied.records
         yield COPIED_BYTES, (), unit.copied.bytes
-        yield RESTAMPED, (), unit.copied.restamped
         yield FILTERED, (), unit.copied.filtered
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered

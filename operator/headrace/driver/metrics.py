@@ -44,7 +44,7 @@ CONDITION = Described(
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
-    "VerificationFailed, BatchNotPossible) of a source task is True, else 0; of the source "
+    "VerificationFailed) of a source task is True, else 0; of the source "
     "connector DataLossDetected, of topics that were deleted, RequirementsMissing, and "
     "TopicDeletion.",
     (*TASK, "condition"),
@@ -100,7 +100,6 @@ _CONDITIONS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.VERIFICATION_FAILED,
-    ConditionType.BATCH_NOT_POSSIBLE,
 )
 _OF_CONNECTORS = (
     ConditionType.DATA_LOSS_DETECTED,

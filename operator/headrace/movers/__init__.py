@@ -1,16 +1,14 @@
 """Copies records from partition to partition, keeping their progress on the target.
 
-A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record_mover``
-and ``batch`` are the movers, ``choosing`` says which one a flow has. ``Clients`` is where
-``RecordMover``, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients from.
+A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``batch`` and
+``preserved`` implement it, ``making`` returns the mover of a flow. ``ProgressLog`` and
+``DeadLetters`` get their Kafka clients from ``Clients``.
 """
 
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch import BatchMover
-from headrace.movers.choosing import Choice, choose
 from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.dead_letters import DeadLetters, context_headers
-from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
     Before,
     Closed,
@@ -31,7 +29,6 @@ from headrace.movers.lane import (
 )
 from headrace.movers.preserved.mover import PreservedMover
 from headrace.movers.progress_log import PARTITIONS, ProgressLog
-from headrace.movers.record_mover import RecordMover
 from headrace.movers.storing import ANSWER_S, Storing
 
 __all__ = [
@@ -41,7 +38,6 @@ __all__ = [
     "Bandwidth",
     "BatchMover",
     "Before",
-    "Choice",
     "Clients",
     "Closed",
     "Copied",
@@ -49,7 +45,6 @@ __all__ = [
     "DeadLetters",
     "Fencing",
     "Filling",
-    "InFlightWindow",
     "Lane",
     "Mover",
     "OffsetGone",
@@ -57,13 +52,11 @@ __all__ = [
     "Problem",
     "ProgressLog",
     "Reached",
-    "RecordMover",
     "RecordRefused",
     "Resumed",
     "SourceRecord",
     "Storing",
     "TargetLoss",
     "Transactional",
-    "choose",
     "context_headers",
 ]

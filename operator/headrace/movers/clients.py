@@ -14,8 +14,7 @@ from headrace.kafka import (
     make_producer,
 )
 from headrace.movers.batch.endings import transactions_decided
-from headrace.movers.batch.requirements import check_clusters
-from headrace.movers.choosing import CheckClusters
+from headrace.movers.making import MakeMover, make_mover
 from headrace.replication.transactions import Decided
 
 
@@ -26,7 +25,7 @@ class Clients:
     consumer: Callable[..., Consumer] = make_consumer
     producer: Callable[..., Producer] = make_producer
     admin: Callable[[ClusterAccess], Admin] = Admin
-    check_clusters: CheckClusters = check_clusters
+    mover: MakeMover = make_mover
     transactions_decided: Callable[[ClusterAccess, TopicPartition, range], Sequence[Decided]] = (
         transactions_decided
     )

@@ -1,4 +1,4 @@
-"""What of one partition a lane that copies in transactions has committed: for both movers."""
+"""Committed and uncommitted records of one partition of a lane that copies in transactions."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple

@@ -24,7 +24,7 @@ PREFIX = "__connect.errors."
 TIMESTAMP_HEADER = "__headrace.errors.timestamp"
 _ANSWER_S = 5.0
 """Its task waits for it."""
-_CLASS = "headrace.movers.record.RecordLane"
+_CLASS = "headrace.movers.batch.lane.BatchLane"
 _ERRORS = "org.apache.kafka.common.errors."
 _EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
     "MESSAGE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",

@@ -23,11 +23,7 @@ class Copied:
 
     records: int = 0
     bytes: int = 0
-    """Of keys and values; of batches that are copied as they are: compressed, with what is between
-    them."""
-    restamped: int = 0
-    """Records sent that had no timestamp, or 0: on the target they have the time of copying.
-    Counted again when they are sent again."""
+    """Bytes of records as they were sent: compressed, without the headers of their batches."""
     filtered: int = 0
     """Records that ``spec.recordFilter`` keeps from being copied, as they were read. Counted again
     when they are read again."""
@@ -36,11 +32,11 @@ class Copied:
     dead_lettered: int = 0
     """Records that the target refused, and that are on the dead-letter topic."""
     batches_copied: int = 0
-    """Batches that were sent as they are; of the batch mover."""
+    """Batches that were sent unchanged."""
     bytes_copied: int = 0
     """Of those, with their headers, as fetched."""
     batches_rebuilt: int = 0
-    """Batches that were taken apart, and sent as new ones; of the batch mover."""
+    """Batches that were taken apart and sent as new ones."""
     bytes_rebuilt: int = 0
     """Of those, with their headers, as fetched."""
     rebuilt: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What both movers decide of the transactions of a lane: each is over data and progress.
+"""Limits and stages of a lane's transactions. Each transaction contains data and progress.
 
 Who has no answer to a commit asks again, and never guesses: where the outcome stays unknown, the
 lane is given up, and the next owner ends what is open, then reads what was committed.

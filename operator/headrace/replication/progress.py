@@ -190,14 +190,14 @@ class Progress:
     """Since when nothing was copied, when that was for longer than the source keeps tombstones
     (Unix time); 0: never since the last reset."""
     writer: Writer | None = None
-    """None: an owner that cannot be fenced, as one with the record mover."""
+    """None: an owner that cannot be fenced."""
     unfenced: tuple[int, ...] = ()
     """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
     ids are not known."""
     unfenced_until_ms: int = 0
     """When these append nothing more (Unix time); 0: not known."""
     target_seen: TargetSeen | None = None
-    """None: not known, as of an owner with the record mover."""
+    """None: not known."""
     fencing: tuple[Writer, ...] = ()
     """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
     whoever takes over from it has to fence these, too."""

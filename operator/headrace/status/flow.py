@@ -40,7 +40,6 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.VERIFICATION_FAILED,
-    ConditionType.BATCH_NOT_POSSIBLE,
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,

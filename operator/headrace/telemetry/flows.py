@@ -66,7 +66,6 @@ _CONDITIONS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.VERIFICATION_FAILED,
-    ConditionType.BATCH_NOT_POSSIBLE,
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,

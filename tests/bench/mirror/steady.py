@@ -72,12 +72,12 @@ def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
             f"{subject.name} did not copy all of {last - first:,} records",
         )
         shares = sorted(at_target[n] - at_source[n] for n in range(first, last))
-        if subject.mover:
+        if subject.headrace:
             _driver(process).kill()
         else:
             process.kill()
         killed_s, killed = time.monotonic(), sent()
-        if not subject.mover:  # it has no other process that starts it again
+        if not subject.headrace:  # it has no other process that starts it again
             stack.enter_context(running(subject, sandbox, alias, topic))
         back_s = inf
         while back_s == inf and time.monotonic() < killed_s + _KILLED_S:

@@ -1,4 +1,4 @@
-"""What is compared: headrace with each mover, and MirrorMaker 2 in dedicated mode."""
+"""The replicators that are compared: headrace, and MirrorMaker 2 in dedicated mode."""
 
 import signal
 import subprocess
@@ -22,10 +22,11 @@ _STOP_S = 15
 
 @dataclass(frozen=True)
 class Subject:
-    """One row of the table: headrace where there is a mover."""
+    """One row of the table."""
 
     name: str
-    mover: str = ""
+    headrace: bool = False
+    """False: MirrorMaker 2."""
     tuned: bool = False
     tls: bool = False
     """To both clusters, with a client certificate."""
@@ -37,16 +38,15 @@ class Subject:
 
 DEFAULT, TUNED = "MM2 default", "MM2 tuned"
 SUBJECTS = (
-    Subject("headrace Batch", mover="Batch"),
+    Subject("headrace", headrace=True),
     Subject(TUNED, tuned=True),
-    Subject("headrace Record", mover="Record"),
     Subject(DEFAULT),
 )
 DELIVERY = (
-    Subject("headrace Batch", mover="Batch"),
+    Subject("headrace", headrace=True),
     Subject(TUNED, tuned=True),
-    Subject("headrace Batch, ExactlyOnce", mover="Batch", exactly_once=True),
-    Subject("headrace Batch, TLS", mover="Batch", tls=True),
+    Subject("headrace, ExactlyOnce", headrace=True, exactly_once=True),
+    Subject("headrace, TLS", headrace=True, tls=True),
     Subject(f"{TUNED}, TLS", tuned=True, tls=True),
 )
 """What encryption and transactions cost."""
@@ -60,8 +60,8 @@ def running(
     a replicator that finds the progress of an earlier run copies nothing."""
     source = replace(sandbox.cluster("east"), name=alias)
     target = sandbox.cluster("west")
-    if subject.mover:
-        process = _headrace(subject, source, target, topic, codec, sandbox=sandbox)
+    if subject.headrace:
+        process = _headrace(subject, source, target, topic, sandbox=sandbox)
     else:
         settings = {f"{target.name}.producer.compression.type": codec}
         if subject.tuned:
@@ -142,14 +142,12 @@ def _fields(cluster: Cluster, name: str, *, tls: bool) -> dict[str, Any]:
 
 
 def _headrace(
-    subject: Subject, source: Cluster, target: Cluster, topic: str, codec: str, *, sandbox: Sandbox
+    subject: Subject, source: Cluster, target: Cluster, topic: str, *, sandbox: Sandbox
 ) -> "subprocess.Popen[bytes]":
-    config = {"compression.type": codec} if subject.mover == "Record" else {}
     spec = {
         "source": _fields(source, "east", tls=subject.tls),
-        "target": _fields(target, "west", tls=subject.tls) | {"config": config},
+        "target": _fields(target, "west", tls=subject.tls),
         "delivery": {"mode": "ExactlyOnce" if subject.exactly_once else "AtLeastOnce"},
-        "mover": subject.mover,
         "offsets": {"mode": subject.offsets},
         "topics": {"include": [topic]},
     }

@@ -31,7 +31,6 @@ def copying(
     spec = {
         "source": {"alias": alias, "bootstrapServers": source},
         "target": {"alias": "west", "bootstrapServers": target},
-        "mover": "Batch",
         "offsets": {"mode": "Preserved"},
         "tasks": {"max": 1},  # partitions of one task share the transactions of their holes
         "topics": {"include": [topic]},

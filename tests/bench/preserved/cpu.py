@@ -16,8 +16,8 @@ WORKLOADS = (
     Workload(1000, 16 << 10, "none", 1_000_000),
     Workload(1000, 1 << 20, "lz4", 1_000_000),
 )
-_TRANSLATED = Subject("Translated", mover="Batch")
-_PRESERVED = Subject("Preserved", mover="Batch", offsets="Preserved")
+_TRANSLATED = Subject("Translated", headrace=True)
+_PRESERVED = Subject("Preserved", headrace=True, offsets="Preserved")
 
 
 @dataclass(frozen=True)

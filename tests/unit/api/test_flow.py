@@ -19,7 +19,6 @@ def test_defaults_are_those_of_the_design() -> None:
     replicationPolicy: {type: Default, separator: ".", renames: null}
     delivery: {mode: AtLeastOnce, commitIntervalMs: 1000}
     offsets: {mode: Translated, holes: Markers}
-    mover: Auto
     batchVerification: Sampled
     startFrom: {mode: Earliest, timestamp: null, offsets: null}
     bandwidth: null
@@ -105,13 +104,6 @@ def test_what_a_user_set_stays_known() -> None:
                     "ExactlyOnce",
                     "the markers of its transactions take offsets; nothing is doubled with "
                     "AtLeastOnce either",
-                ),
-                (
-                    "mover",
-                    "",
-                    "Record",
-                    "Record",
-                    "records get their offsets from batches, by mover Batch",
                 ),
                 (
                     "onRecordError",

@@ -44,8 +44,7 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "spec",
     [
-        {"delivery": {"mode": "ExactlyOnce", "commitIntervalMs": 100}, "mover": "Batch"},
-        {"delivery": {"mode": "ExactlyOnce"}, "mover": "Record"},
+        {"delivery": {"mode": "ExactlyOnce", "commitIntervalMs": 100}},
         {
             "delivery": {"mode": "ExactlyOnce"},
             "recordFilter": {"headers": {"include": [{"name": "a"}]}},
@@ -138,7 +137,7 @@ def test_run_refuses_what_validate_refuses_with_the_same_line(
 
 @given(
     st.dictionaries(
-        st.sampled_from(["delivery", "mover", "state", "startFrom", "onDataLoss", "tasks"]),
+        st.sampled_from(["delivery", "state", "startFrom", "onDataLoss", "tasks"]),
         st.sampled_from(["Batch", "Paused", "Fail", 3, "{mode: Latest}", "{max: 2}"]),
     )
 )

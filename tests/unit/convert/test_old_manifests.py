@@ -64,6 +64,15 @@ def test_fields_move_below_their_mode(old: str, new: dict[str, Any]) -> None:
     assert document["spec"] == yaml.safe_load(f"spec:\n{CLUSTERS}")["spec"] | new
 
 
+@pytest.mark.parametrize("mover", ["Auto", "Batch", "Record"])
+def test_mover_is_dropped_with_a_note(mover: str) -> None:
+    (old,) = read(Path("old.yaml"), f"{FLOW}  mover: {mover}\n")
+    (document,) = yaml.safe_load_all(write([old]))
+    assert document["spec"] == yaml.safe_load(f"spec:\n{CLUSTERS}")["spec"]
+    assert [(note.line, note.setting) for note in old.notes] == [(8, f"spec.mover: {mover}")]
+    assert "headrace has one mover now" in old.notes[0].sentence
+
+
 def test_a_list_of_kubectl_loses_what_the_api_server_wrote() -> None:
     text = f"""
 apiVersion: v1

@@ -53,7 +53,6 @@ def source_task(**status: object) -> UnitFigures:
         copied=Copied(
             records=12,
             bytes=3456,
-            restamped=2,
             filtered=5,
             skipped=3,
             dead_lettered=4,
@@ -114,7 +113,6 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "lag_seconds": 5,
         "copied_records_total": 12,
         "copied_bytes_total": 3456,
-        "restamped_records_total": 2,
         "filtered_records_total": 5,
         "filled_offsets_total": 9,
         "records_skipped_total": 3,
@@ -197,7 +195,6 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "RecordsMayRepeat"): 0,
         (*SOURCE_TASK, "ProgressNotStored"): 0,
         (*SOURCE_TASK, "VerificationFailed"): 0,
-        (*SOURCE_TASK, "BatchNotPossible"): 0,
     }
 
 

@@ -96,9 +96,10 @@ def test_what_changed_is_applied_and_nothing_else(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"replicationPolicy": {"type": "Identity"}}, {"mover": "Batch"}]
+    "changed",
+    [{"replicationPolicy": {"type": "Identity"}}, {"headers": {"remove": ["trace"]}}],
 )
-def test_clusters_policy_and_mover_are_for_new_drivers(
+def test_clusters_policy_and_header_changes_are_for_new_drivers(
     scene: Scene, changed: dict[str, Any]
 ) -> None:
     scene.read(flow(**changed))

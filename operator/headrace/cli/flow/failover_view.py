@@ -213,8 +213,9 @@ def _sentences(found: _Json) -> list[str]:
         )
     if any(one.get("unfenced") for one in found["partitions"]):
         lines.append(
-            "Not every earlier writer could be fenced (mover Record, or a missing right): a driver "
-            "that was cut off may append behind the switch, for an hour at most."
+            "Not every earlier writer could be fenced (a permission is missing, or the target has "
+            "no transactions): a driver that was cut off may append behind the switch, for an "
+            "hour at most."
         )
     lines += [f"Lost: {one['sentence']}." for one in found["losses"]]
     if found["lossesRefused"]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 
 from headrace.api import HEARTBEATS, is_internal
-from headrace.api.flow import Location, Mover
+from headrace.api.flow import Location
 from headrace.connect.preflight.findings import Finding, Outcome, named
 from headrace.connect.preflight.foreign_data import check_foreign_data
 from headrace.connect.preflight.needed_rights import needed_rights
@@ -41,7 +41,7 @@ def _findings(context: FlowContext) -> Iterator[Finding]:
         yield connection
         if connection.outcome is Outcome.OK:
             admins[side] = admin
-            yield _version(context, side, admin)
+            yield _version(side, admin)
     if len(admins) == 2:
         yield from _both(context, admins)
 
@@ -54,16 +54,11 @@ def _connection(side: Location, admin: RightsAdmin) -> Finding:
     return Finding(side, "cluster", "connection", Outcome.OK)
 
 
-def _version(context: FlowContext, side: Location, admin: RightsAdmin) -> Finding:
+def _version(side: Location, admin: RightsAdmin) -> Finding:
     try:
         admin.check_version()
     except Fatal as error:
-        needed = context.spec.mover is Mover.BATCH or context.exactly_once
-        outcome = Outcome.MISSING if needed else Outcome.WARNING
-        instead = "mover Record may do"
-        if context.exactly_once:
-            instead += ", with delivery.mode: AtLeastOnce"
-        return Finding(side, "cluster", "version", outcome, f"{error}; {instead}")
+        return Finding(side, "cluster", "version", Outcome.MISSING, str(error))
     return Finding(side, "cluster", "version", Outcome.OK)
 
 

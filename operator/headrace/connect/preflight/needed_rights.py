@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.api import HEARTBEATS
-from headrace.api.flow import Location, Mover, TopicDeletionMode
+from headrace.api.flow import Location, TopicDeletionMode
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Operation
 from headrace.replication import acls_topic, made_topics_topic
@@ -85,23 +85,20 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
         purpose = "begin copies where their sources begin"
         yield target.need(there, Operation.DELETE, purpose)
         yield target.need(there, Operation.DESCRIBE_CONFIGS, "give copies their sources' offsets")
-    if spec.mover is not Mover.RECORD or context.exactly_once:
-        optional = not context.preserved
-        purpose = (
-            "repeat nothing after a crash" if optional else "give copies their sources' offsets"
-        )
-        yield target.need(there, Operation.READ, purpose, optional)
-        if context.exactly_once:
-            optional, purpose = False, "copy in transactions"
-        yield Need(
-            Location.TARGET,
-            Resource.TRANSACTIONAL_ID,
-            (TRANSACTIONAL_IDS,),
-            Operation.WRITE,
-            purpose,
-            optional,
-            TRANSACTIONAL_IDS,
-        )
+    optional = not context.preserved
+    purpose = "repeat nothing after a crash" if optional else "give copies their sources' offsets"
+    yield target.need(there, Operation.READ, purpose, optional)
+    if context.exactly_once:
+        optional, purpose = False, "copy in transactions"
+    yield Need(
+        Location.TARGET,
+        Resource.TRANSACTIONAL_ID,
+        (TRANSACTIONAL_IDS,),
+        Operation.WRITE,
+        purpose,
+        optional,
+        TRANSACTIONAL_IDS,
+    )
 
 
 def _to_keep_settings(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:

@@ -16,8 +16,6 @@ from headrace.api import (
     Resets,
     TopicPartition,
 )
-from headrace.api import Mover as MoverName
-from headrace.api.compression import CompressionType
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
 from headrace.clock import Clock
@@ -25,27 +23,21 @@ from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.handover import DriverIdentity
 from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.runtime.stall_detector import StallDetector
-from headrace.errors import Fatal, InvalidSpec
+from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.movers import (
     KAFKA,
     Bandwidth,
-    BatchMover,
-    Choice,
     Clients,
     DeadLetters,
     Mover,
-    PreservedMover,
     ProgressLog,
-    RecordMover,
-    choose,
 )
 from headrace.replication import (
     NameFilter,
     Progress,
     ProgressKey,
-    RecordChanges,
     TopicFilter,
     checkpoints_topic,
     offset_syncs_topic,
@@ -93,17 +85,17 @@ class FlowContext:
         self.bandwidth = Bandwidth(clock)
         """Of all source tasks on this driver; see ``Worker``."""
         self._mover: Mover | None = None
-        self._choosing = threading.Lock()
-        self.choice: Choice | None = None
-        """Which mover it is; ``None`` until it is needed."""
+        self._making_mover = threading.Lock()
         self.stall_detector = StallDetector(clock)
         self._contested: dict[str, Contested] = {}
 
     @property
     def mover(self) -> Mover:
-        """Chosen when it is first needed, then the same one for good. Waits for brokers, and raises
-        ``Retriable`` while none answers."""
-        with self._choosing:
+        """The flow's mover. It is made when it is first needed, and then kept.
+
+        Waits for brokers, and raises ``Retriable`` while none answers.
+        """
+        with self._making_mover:
             if self._mover is None:
                 self._mover = self._make_mover()
             return self._mover
@@ -111,52 +103,12 @@ class FlowContext:
     def _make_mover(self) -> Mover:
         source = replace(self.source_access, cluster_id=self.source_cluster_id)
         target = replace(self.target_access, cluster_id=self.target_cluster_id)
-        name = self.policy.target_topic
-        self.choice = choose(self.spec, source, target, self.clients.check_clusters)
-        log.info(
-            "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
+        return self.clients.mover(
+            lambda: self.spec, source, target, self.policy.target_topic, self.bandwidth
         )
-        changes = RecordChanges(self.spec.record_filter, self.spec.headers)
-        if self.choice.mover is MoverName.BATCH:
-            make = PreservedMover if self.preserved else BatchMover
-            return make(
-                source,
-                target,
-                name,
-                verification=lambda: self.spec.batch_verification,
-                bandwidth=self.bandwidth,
-                exactly_once=self.exactly_once,
-                holes=self.spec.offsets.holes,
-                records=changes,
-                compression=self.spec.target.compression,
-                fences_impossible=self.choice.fences_impossible,
-            )
-        if field := self._needs_batches():
-            why = self.choice.why or "spec.mover is Record"
-            raise Fatal(f"{field} needs mover Batch, which this flow cannot have: {why}")
-        return RecordMover(
-            source,
-            target,
-            name,
-            self.clients,
-            self.clock,
-            changes=changes,
-            bandwidth=self.bandwidth,
-            exactly_once=self.exactly_once,
-        )
-
-    def _needs_batches(self) -> str:
-        """Return a field of the spec that only the batch mover implements, or an empty string."""
-        if self.preserved:
-            return "spec.offsets.mode: Preserved"
-        if self.spec.headers is not None:
-            return "spec.headers"
-        if self.spec.target.compression.type is not CompressionType.SOURCE:
-            return "spec.target.compression"
-        return ""
 
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, but not its clusters, policy, delivery and mover: those need other
+        """Follow a changed spec, except for the fields of ``read_at_start``, which need other
         clients. The annotation that resets partitions counts, too.
 
         ``flow`` is replaced only then.

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason, ReplicationFlowSpec
-from headrace.movers import Bandwidth, Choice, Copied
+from headrace.movers import Bandwidth, Copied
 from headrace.movers.batch import Comparison
 
 _LONGEST_MESSAGE = 1024
@@ -28,14 +28,6 @@ def not_stored(target: str, since_s: float) -> Condition:
         "copied until it does, and what was copied last may be copied again"
     )
     return observation(ConditionType.PROGRESS_NOT_STORED, Reason.NOT_ACKNOWLEDGED, message)
-
-
-def batch_not_possible(choice: Choice | None) -> tuple[Condition, ...]:
-    """Of a flow with ``mover: Auto`` that has the record mover."""
-    if choice is None or choice.reason is None:
-        return ()
-    message = f"records are copied one by one (mover Record): {choice.why}"
-    return (observation(ConditionType.BATCH_NOT_POSSIBLE, choice.reason, message),)
 
 
 def verification_failed(copied: Copied) -> tuple[Condition, ...]:

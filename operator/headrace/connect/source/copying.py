@@ -152,10 +152,7 @@ class Copying:
             self.lane = self._take_lane()
 
     def _take_lane(self) -> Lane:
-        lane = self._lanes.take()
-        assert self._context.choice is not None
-        self._life.observe(mover=self._context.choice.mover)
-        return lane
+        return self._lanes.take()
 
     def _make_lane(self) -> Lane:
         return self._context.mover.lane(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from headrace.api import Lag, TaskPhase, TopicPartition, TopicPartitions
-from headrace.connect.runtime.observations import bandwidth_used_up, batch_not_possible
+from headrace.connect.runtime.observations import bandwidth_used_up
 from headrace.connect.source.copying import Copying
 from headrace.connect.source.pausing import Pausing
 from headrace.connect.source.source_ends import SourceEnds
@@ -107,7 +107,6 @@ class Observing:
             *self._stuck.conditions,
             *reset,
             *progress.outcomes.conditions,
-            *batch_not_possible(self._context.choice),
             *bandwidth_used_up(self._context.spec, self._context.bandwidth),
         )
         self._reported.observe(known, self._unread_lag, more)

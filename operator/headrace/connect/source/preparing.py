@@ -45,7 +45,7 @@ class Preparing(BackgroundStep[Restored]):
 
     def _with_lane(self, step: Callable[[], Restored]) -> Restored:
         restored = step()
-        self._lanes.prepare()  # behind it: which mover it is was found out there
+        self._lanes.prepare()
         return restored
 
     def _claim_and_restore(

@@ -31,8 +31,8 @@ _NOT_ALLOWED = (
     "the prefix headrace-"
 )
 _NOT_FENCED = (
-    "an earlier owner could not be fenced (mover Record with AtLeastOnce, an earlier headrace, an "
-    "expired transactional id, or no right to read the target), and may append for an hour"
+    "an earlier owner could not be fenced (an earlier headrace, an expired "
+    "transactional id, or no right to read the target), and may append for an hour"
 )
 
 

@@ -171,7 +171,7 @@ def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> 
 
 
 def _unknown(stored: Progress) -> frozenset[int]:
-    """The record mover's writers, and those of an earlier headrace."""
+    """Return the writers that cannot be fenced: those of owners without an identity."""
     return _NOBODY if stored.writer else frozenset({UNKNOWN})
 
 

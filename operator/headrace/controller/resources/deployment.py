@@ -52,8 +52,10 @@ def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) 
 
 
 def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
-    """The pods, labelled with a hash of all that makes them what they are: clusters, policy
-    and mover too, which a driver takes from its flow once, when it starts."""
+    """Return the template of the pods, labelled with a hash of everything that determines them.
+
+    The hash covers the fields of the flow that a driver reads only at its start.
+    """
     wanted = flow.spec.drivers.pod_template
     selector = driver_selector(flow.metadata.name)
     ours = {**flow_labels(flow.metadata.name), **selector}

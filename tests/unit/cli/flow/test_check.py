@@ -73,12 +73,10 @@ def test_a_target_that_takes_no_record_ends_it_with_1(
     )
 
 
-def test_a_source_that_is_older_than_mover_batch_speaks_ends_it_with_1(
+def test_check_of_a_source_that_is_too_old_ends_with_1(
     scene: Scene, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.source.too_old = True
-    assert main(["check", str(file)]) == 0, "Auto copies with the record mover"
-    scene.change_spec(mover="Batch")
     assert main(["check", str(file)]) == 1
     assert "east is too old" in capsys.readouterr().out
 

@@ -17,11 +17,11 @@ def flow(**spec: Any) -> ReplicationFlow:
 
 
 def test_the_clusters_change_places_and_the_rest_stays() -> None:
-    there = flow(replicationPolicy={"type": "Identity"}, mover="Batch", state="Stopped")
+    there = flow(replicationPolicy={"type": "Identity"}, state="Stopped")
     back = reversed_flow(there)
     assert (back.metadata.name, back.spec.state) == ("f-back", "Running")
     assert (back.spec.source.alias, back.spec.target.alias) == ("west", "east")
-    assert (back.spec.topics, back.spec.mover) == (there.spec.topics, "Batch")
+    assert back.spec.topics == there.spec.topics
     assert reversed_flow(back).metadata.name == "f"
 
 
@@ -38,4 +38,4 @@ def test_with_preserved_offsets_the_way_back_is_another_flow() -> None:
     with pytest.raises(
         InvalidSpec, match=r"write a flow in the other direction with offsets\.mode"
     ):
-        reversed_flow(flow(mover="Batch", offsets={"mode": "Preserved"}))
+        reversed_flow(flow(offsets={"mode": "Preserved"}))

@@ -112,11 +112,9 @@ def test_a_cluster_that_does_not_answer_is_the_only_finding_of_it(scene: Scene) 
     assert (found.side, found.what) == (Location.SOURCE, "connection")
 
 
-def test_brokers_that_are_too_old_are_missing_for_batches_only(scene: Scene) -> None:
+def test_brokers_that_are_too_old_are_a_missing_requirement(scene: Scene) -> None:
     scene.source.too_old = True
-    assert (only(scene).what, only(scene).outcome) == ("version", Outcome.WARNING)
-    scene.change_spec(mover="Batch")
-    assert only(scene).outcome is Outcome.MISSING
+    assert (only(scene).what, only(scene).outcome) == ("version", Outcome.MISSING)
 
 
 def test_a_setting_that_the_flow_corrects_itself_is_not_wrong(scene: Scene) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from support.fake_kafka import MARKER
 from support.lags import lag_of
-from support.source_tasks import COPY, FLOW, P0, P1, Scene
+from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import ConditionType, Mover, Reason, TaskPhase, TopicPartitions, condition
+from headrace.api import ConditionType, TaskPhase, TopicPartitions, condition
 from headrace.connect import Role
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError
@@ -263,8 +263,8 @@ def test_a_full_window_stops_reading(
     scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scenes(P0)
-    monkeypatch.setattr("headrace.movers.backpressure.MAX_RECORDS", 2)
-    monkeypatch.setattr("headrace.movers.reading._BATCH_RECORDS", 2)
+    monkeypatch.setattr("support.record_mover.backpressure.MAX_RECORDS", 2)
+    monkeypatch.setattr("support.record_mover.reading._BATCH_RECORDS", 2)
     scene.source.append("orders", *[b"x"] * 10)
     scene.start()
     scene.hold_back()
@@ -281,7 +281,7 @@ def test_a_full_window_stops_reading(
 def test_a_partition_that_the_target_does_not_take_leaves_room_for_the_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.movers.backpressure.MAX_RECORDS", 4)
+    monkeypatch.setattr("support.record_mover.backpressure.MAX_RECORDS", 4)
     scene.source.append("orders", *[b"a%d" % n for n in range(10)])
     scene.start()
     scene.target.holds_back = lambda at: at.topic == COPY and at.partition == 0
@@ -884,16 +884,3 @@ def test_a_cluster_that_is_away_is_asked_again_later(scene: Scene) -> None:
     scene.recover()
     assert scene.phase is TaskPhase.RUNNING
     assert scene.error == ""
-
-
-def test_why_auto_is_not_batch_is_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
-    auto = FLOW.spec.model_copy(update={"mover": Mover.AUTO})
-    monkeypatch.setattr("support.source_tasks.FLOW", FLOW.model_copy(update={"spec": auto}))
-    scene = Scene()
-    scene.start()
-    scene.observe()
-    found = condition(scene.task.status.conditions, ConditionType.BATCH_NOT_POSSIBLE)
-    scene.close()
-    assert found is not None
-    assert (scene.task.status.mover, found.reason) == (Mover.RECORD, Reason.BROKER_TOO_OLD)
-    assert found.message.endswith("(mover Record): these clusters are in memory")

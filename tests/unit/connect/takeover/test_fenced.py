@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 from support.fake_kafka import MARKER
+from support.record_mover.lane import RecordLane
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
-from headrace.movers.record import RecordLane
 from headrace.replication import Run
 from headrace.replication.progress import Progress, TargetSeen, Writer
 from headrace.replication.reconcile import Accounts, Outcome, Resume
@@ -300,7 +300,7 @@ def test_stall_renews_only_a_lane_that_nobody_can_fence(made: Made, *, fences: b
 def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
     first = made(P0)
     first.start()
-    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    write_progress(first, P0, writer=None, fencing=(), owner="an earlier release")
     second = made(P0, kafka=first.kafka, driver="other")
     second.start()
     assert second.stored(P0).unfenced == (-1,)
@@ -316,7 +316,7 @@ def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
 def test_a_take_over_does_not_begin_that_hour_again(made: Made) -> None:
     first = made(P0)
     first.start()
-    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    write_progress(first, P0, writer=None, fencing=(), owner="an earlier release")
     second = made(P0, kafka=first.kafka, driver="other")
     second.start()
     second.clock.advance(3000)
@@ -336,7 +336,7 @@ def test_a_take_over_does_not_begin_that_hour_again(made: Made) -> None:
 def test_one_that_was_not_fenced_now_may_append_for_an_hour_from_now(made: Made) -> None:
     first = made(P0)
     first.start()
-    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    write_progress(first, P0, writer=None, fencing=(), owner="an earlier release")
     second = made(P0, kafka=first.kafka, driver="other")
     second.start()
     second.clock.advance(3000)

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 from support.fake_kafka import FakeLog
-from support.preserved_scenes import PRESERVED, PreservedScenes, preserved_scenes
+from support.preserved_scenes import PreservedScenes, preserved_scenes
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import HEARTBEATS, ConditionType, LossCause, Mover, TaskPhase, condition
+from headrace.api import HEARTBEATS, ConditionType, LossCause, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Fatal
-from headrace.movers import PreservedMover
 from headrace.movers.preserved import fencing, filler, padding
 from headrace.replication import Loss, Writer
 
@@ -58,16 +56,6 @@ def stops(scenes: PreservedScenes) -> str:
             return found
         scenes.turn(0.35)
     raise AssertionError(f"not stopped: {scenes.scene.error}")
-
-
-def test_a_flow_that_cannot_have_batches_says_why() -> None:
-    scene = Scene(P0, flow=PRESERVED)
-    assert isinstance(scene.context.mover, PreservedMover)
-    spec = PRESERVED.spec.model_copy(update={"mover": Mover.AUTO})
-    auto = Scene(P0, flow=PRESERVED.model_copy(update={"spec": spec}))
-    auto.target.too_old = True
-    with pytest.raises(Fatal, match="Preserved needs mover Batch, which this flow cannot have: "):
-        _ = auto.context.mover
 
 
 def test_a_partition_that_somebody_else_writes_to_stops_and_no_other() -> None:

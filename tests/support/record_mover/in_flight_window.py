@@ -1,4 +1,4 @@
-"""What of one partition is read, sent and acknowledged."""
+"""Records of one partition that are read, sent and acknowledged."""
 
 from collections import deque
 
@@ -51,8 +51,6 @@ class InFlightWindow(CommitWindow):
         *,
         floor: int = 0,
     ) -> None:
-        """``copied`` counts for all partitions of a task; ``floor`` is the lowest target offset
-        that the next record can get."""
         super().__init__(position)
         self.at = at
         self.target_topic = target_topic
@@ -60,7 +58,6 @@ class InFlightWindow(CommitWindow):
         self._early: dict[int, int | None] = {}
         """Target offsets, by source offset, of records acknowledged before an older one."""
         self.leader_epoch = leader_epoch
-        """Of the last record read; -1 when unknown."""
         self.target_offset: int | None = None
         """The target offset expected next; ``None`` before the first acknowledgement."""
         self._floor = floor
@@ -93,16 +90,12 @@ class InFlightWindow(CommitWindow):
 
     @property
     def unfinished(self) -> int:
-        """See ``CommitWindow.unfinished``."""
         return len(self._pending) + self.uncommitted
 
     def mark(self) -> Mark:
-        """See ``CommitWindow.mark``."""
         return Mark(self.acknowledged, self.target_offset, self.leader_epoch)
 
     def rewind(self) -> None:
-        """Forget what was in flight, but for what was refused: it is read again from what is
-        acknowledged."""
         self.position = self.acknowledged
         self._pending.clear()
         self._early.clear()
@@ -110,30 +103,25 @@ class InFlightWindow(CommitWindow):
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
-        """Of the oldest record not acknowledged, or not committed; else of the last that was."""
         if self.uncommitted:
             return self._uncommitted_ms
         return self._pending[0][1] if self._pending else self.last_timestamp_ms
 
     def sent(self, offset: int, timestamp_ms: int, size: int) -> None:
-        """A record was handed to the producer."""
         self._pending.append((offset, timestamp_ms, size))
         self.position = offset + 1
         self.bytes_in_flight += size
 
     def passed(self, offset: int) -> None:
-        """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
         self.position = max(self.position, offset)
 
     def passed_over(self, offset: int, leader_epoch: int | None) -> None:
-        """A record was read, and is not to be copied."""
         self.passed(offset + 1)
         self.leader_epoch = -1 if leader_epoch is None else leader_epoch
 
     def delivered(self, offset: int, error: KafkaError | None, message: Message) -> None:
-        """The producer's delivery report for the record of this source offset."""
         if error is not None:
-            # What was dropped is still pending: nothing is acknowledged after it.
+            # Dropped records are still pending: nothing is acknowledged after it.
             if error.code() not in _DROPPED:
                 self.refuse(offset, error)
             return
@@ -147,7 +135,6 @@ class InFlightWindow(CommitWindow):
             self._acknowledge(offset, self._early.pop(offset), timestamp_ms, size)
 
     def refuse(self, offset: int, error: KafkaError) -> None:
-        """A batch is refused as a whole; where the broker names records of it, these count."""
         known = self.refused
         if not concerns_record(error):
             if self.error is None:

@@ -1,19 +1,18 @@
-"""Records that are sent one at a time: the one that the target refuses alone is the one it means.
+"""Records that are sent one at a time, to find the one that the target refuses.
 
-A broker refuses a batch as a whole, and names the record only sometimes (KIP-467). Of many suspects
-so few are on their way at a time that the next refusal leaves the square root of their number.
+A range of many records is divided first.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from math import isqrt
 
+from support.record_mover.in_flight_window import InFlightWindow
+
 from headrace.api import TopicPartition
 from headrace.kafka import Message
-from headrace.movers.in_flight_window import InFlightWindow
 
 _FEW = 64
-"""A refusal takes a new lane: about as long as so many records one after the other."""
 
 
 class OneByOne:
@@ -66,12 +65,10 @@ class OneByOne:
             self.drop([window.at])
 
     def sent(self, at: TopicPartition, message: Message) -> None:
-        """A record was handed to the producer, or is refused by it."""
         if self._is_suspect(at, message.offset()) and self._together(at) == 1:
             self._alone[at] = message
 
     def alone(self, at: TopicPartition, offset: int) -> Message | None:
-        """The record of this offset, if it was sent by itself."""
         message = self._alone.get(at)
         return message if message is not None and message.offset() == offset else None
 
@@ -87,7 +84,6 @@ class OneByOne:
         return oldest or this
 
     def _together(self, at: TopicPartition) -> int:
-        """So many suspects may be on their way."""
         suspects = len(self._suspects[at])
         return 1 if suspects <= _FEW else isqrt(suspects)
 

@@ -1,11 +1,12 @@
-"""What a record lane reads of the source: it skips partitions that are paused or set aside."""
+"""The read side of a record lane. It skips partitions that are paused or stopped."""
 
 from collections.abc import Mapping, Set
+
+from support.record_mover.in_flight_window import InFlightWindow
 
 from headrace.api import TopicPartition
 from headrace.kafka import Consumer, Message, assign_more, fetched_end, translated, unassign
 from headrace.movers.bandwidth import Bandwidth
-from headrace.movers.in_flight_window import InFlightWindow
 
 _BATCH_RECORDS = 2_000
 
@@ -26,7 +27,6 @@ class Reading:
 
     @property
     def put_aside(self) -> Set[TopicPartition]:
-        """What is set aside."""
         return self._aside.keys()
 
     def skips(self, at: TopicPartition) -> bool:
@@ -34,7 +34,6 @@ class Reading:
         return at in self._aside or at in self._paused
 
     def end(self, at: TopicPartition) -> int | None:
-        """Of a partition on the source, as last fetched."""
         known = self._aside if at in self._aside else self._paused
         return known[at] if at in known else fetched_end(self._consumer, at)
 
@@ -89,12 +88,10 @@ class Reading:
             self._paused.pop(at, None)
 
     def fetched(self) -> list[Message]:
-        """What the client has fetched, with its errors; does not wait."""
         first = self._consumer.poll(0)
         return [] if first is None else [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
 
     def fetched_within(self, bandwidth: Bandwidth) -> list[Message]:
-        """The same, until a request's worth is spent."""
         messages, size = [], 0
         while size < bandwidth.request_bytes and (message := self._consumer.poll(0)) is not None:
             messages.append(message)

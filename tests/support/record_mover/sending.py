@@ -1,27 +1,20 @@
-"""What a record lane writes to the target."""
+"""The write side of a record lane."""
 
 from functools import partial
 
-from headrace.api import TopicPartition
+from support.record_mover.in_flight_window import InFlightWindow
+
 from headrace.clock import Clock
 from headrace.kafka import KafkaError, KafkaException, Message, Producer, concerns_record
-from headrace.logs import get_logger
-from headrace.movers.in_flight_window import InFlightWindow
-from headrace.movers.lane import Copied
-
-log = get_logger(__name__)
 
 
 class Sending:
     """Has the producer. One thread calls it."""
 
-    def __init__(self, producer: Producer | None, clock: Clock, copied: Copied, task: str) -> None:
-        """``producer``: None as long as there is nothing to send: see ``use``."""
-        self._producer, self._clock, self._copied, self._task = producer, clock, copied, task
+    def __init__(self, producer: Producer | None, clock: Clock) -> None:
+        self._producer, self._clock = producer, clock
         self.stopped: KafkaException | None = None
         """The fatal error of the producer."""
-        self._restamped: set[TopicPartition] = set()
-        """Partitions whose first record without a timestamp was logged."""
 
     def use(self, producer: Producer) -> None:
         """Send by this one from now on, when nothing is on its way."""
@@ -45,8 +38,6 @@ class Sending:
         """Hand a record to the producer, with its source offset; whether it took it."""
         assert self._producer is not None
         _, timestamp_ms = message.timestamp()
-        if timestamp_ms <= 0:
-            self._count_restamped(window.at, offset)
         key, value = message.key(), message.value()
         try:
             self._producer.produce(
@@ -70,19 +61,6 @@ class Sending:
         leader_epoch = message.leader_epoch()
         window.leader_epoch = -1 if leader_epoch is None else leader_epoch
         return True
-
-    def _count_restamped(self, at: TopicPartition, offset: int) -> None:
-        """librdkafka's producer sends no such timestamp: it takes 0 for "now"."""
-        self._copied.restamped += 1
-        if at not in self._restamped:
-            self._restamped.add(at)
-            log.warning(
-                "records without a timestamp, or with 0, get the time of copying on the target, "
-                "as the Kafka client cannot send them otherwise; here is the first one",
-                task=self._task,
-                partition=str(at),
-                offset=offset,
-            )
 
     def drop_unsent(self) -> None:
         """Drop what is queued."""

@@ -3,14 +3,15 @@
 import threading
 from collections.abc import Callable, Mapping
 
+from support.record_mover.fencing import ProducerFencing
+from support.record_mover.lane import RecordLane, RecordResources
+from support.record_mover.producer_transactions import RecordTransactions, as_lost
+
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Producer
 from headrace.movers.lane import Copied, CopyFrom, Reached
-from headrace.movers.record import RecordLane, RecordResources
-from headrace.movers.record_fencing import ProducerFencing
-from headrace.movers.record_transactions import RecordTransactions, as_lost
 from headrace.movers.transactions import (
     CUT_WITHIN_S,
     LANE_AGE_S,
@@ -23,12 +24,6 @@ from headrace.replication import Run, Writer
 
 
 class TransactionalRecordLane(RecordLane):
-    """See ``Transactional``. All its partitions are opened with one writer.
-
-    A record that the target refuses, or that is dropped, dooms all of its transaction: librdkafka
-    commits none with such a one. So suspects wait until those before them are committed.
-    """
-
     def __init__(
         self,
         mover: RecordResources,
@@ -37,14 +32,12 @@ class TransactionalRecordLane(RecordLane):
         on_error: Callable[[str], None],
         copied: Copied,
     ) -> None:
-        """See ``Mover.lane``."""
         super().__init__(mover, task, on_error, copied)
         self._fencing = fencing
         self._made_s = mover.clock.monotonic()
         self._stage = Stage.COPYING
         self._cut_began_s = 0.0
         self._broken: HeadraceError | None = None
-        """Why nothing more is committed: another lane is to go on."""
         self._own: RecordTransactions | None = None
 
     def _make_producer(self) -> Producer | None:
@@ -52,16 +45,13 @@ class TransactionalRecordLane(RecordLane):
 
     @property
     def transactions(self) -> "TransactionalRecordLane":
-        """See ``Lane.transactions``."""
         return self
 
     @property
     def outdated(self) -> bool:
-        """See ``Lane.outdated``."""
         return super().outdated or self._mover.clock.monotonic() - self._made_s > LANE_AGE_S
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
-        """See ``Lane.open``."""
         for at, position in positions.items():
             if position.writer is None:
                 raise Fatal(f"internal error: {at} would be copied without a transactional id")
@@ -81,7 +71,6 @@ class TransactionalRecordLane(RecordLane):
         taken.begin()
 
     def poll(self) -> None:
-        """See ``Lane.poll``."""
         super().poll()
         if (own := self._own) is None:
             return
@@ -98,7 +87,6 @@ class TransactionalRecordLane(RecordLane):
             self._broken = Retriable(f"{self._name}: records were dropped, a transaction failed")
 
     def run_once(self) -> int:
-        """See ``Lane.run_once``."""
         self.poll()
         if self._broken is not None:
             raise self._broken
@@ -106,11 +94,9 @@ class TransactionalRecordLane(RecordLane):
 
     @property
     def uncommitted(self) -> bool:
-        """See ``Transactional.uncommitted``."""
         return any(window.changed for window in self._windows.values())
 
     def cut(self) -> dict[TopicPartition, Reached] | None:
-        """See ``Transactional.cut``."""
         self.poll()
         if self._broken is not None:
             raise self._broken
@@ -130,7 +116,6 @@ class TransactionalRecordLane(RecordLane):
         return {at: self._reached(window, window.mark()) for at, window in self._windows.items()}
 
     def cut_runs(self) -> dict[TopicPartition, list[Run]]:
-        """See ``Transactional.cut_runs``."""
         return {at: list(window.cut_runs()) for at, window in self._windows.items()}
 
     def commit(
@@ -179,7 +164,6 @@ class TransactionalRecordLane(RecordLane):
         committed(None)
 
     def go_on(self) -> None:
-        """See ``Transactional.go_on``."""
         self._stage = Stage.COPYING
 
     def drop_unsent(self) -> None:
@@ -188,7 +172,6 @@ class TransactionalRecordLane(RecordLane):
             super().drop_unsent()
 
     def close(self) -> None:
-        """See ``Lane.close``."""
         own, self._own = self._own, None
         if own is not None:
             own.ended.set()

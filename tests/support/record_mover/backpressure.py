@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Set
 
+from support.record_mover.in_flight_window import InFlightWindow
+
 from headrace.api import TopicPartition
 from headrace.clock import Clock
-from headrace.movers.in_flight_window import InFlightWindow
 
 # A batch adds at most what the consumer has prefetched (16 MiB).
 MAX_RECORDS = 20_000
 MAX_BYTES = 32 << 20
 _WITH_STUCK = 4
-"""So many times as much with the partitions that are stuck: the producer's own queue (100,000
-records) is larger than that, so that it never refuses a record."""
 _STUCK_S = 1.0
 
 
@@ -21,8 +20,6 @@ class Backpressure:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[TopicPartition, tuple[int, float]] = {}
-        """What each has acknowledged, and since when, of those that had records on their way when
-        the lane was full."""
 
     def full(
         self, windows: Mapping[TopicPartition, InFlightWindow], aside: Set[TopicPartition]
@@ -37,7 +34,6 @@ class Backpressure:
     def stuck(
         self, windows: Mapping[TopicPartition, InFlightWindow], aside: Set[TopicPartition]
     ) -> set[TopicPartition]:
-        """Of a full lane: partitions of which the target has taken nothing for a second."""
         now = self._clock.monotonic()
         waits = {}
         for at, window in windows.items():

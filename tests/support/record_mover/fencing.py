@@ -1,7 +1,8 @@
-"""Fences of the record mover, whose lanes copy in transactions: the batch mover's, but that each
-identity is a producer of librdkafka's."""
+"""Fences of the record mover, with identities of librdkafka's producers."""
 
 import threading
+
+from support.record_mover.producer_transactions import RecordTransactions
 
 from headrace.api import ClusterAccess
 from headrace.clock import Clock
@@ -9,18 +10,10 @@ from headrace.kafka.wire import Transactions
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
-from headrace.movers.record_transactions import RecordTransactions
 from headrace.replication import RecordChanges, Writer
 
 
 class ProducerFencing(MarkerFencing):
-    """See ``Fencing``.
-
-    librdkafka takes no epoch from outside, and each ``init_transactions`` raises it: above that of
-    a later owner, too. So a producer gets its epoch before its owner claims in progress, and never
-    again: who fences it does so for good.
-    """
-
     def __init__(
         self,
         source: ClusterAccess,
@@ -29,19 +22,18 @@ class ProducerFencing(MarkerFencing):
         clock: Clock,
         changes: RecordChanges | None = None,
     ) -> None:
-        """``changes``: see ``MarkerFencing``."""
         super().__init__(source, target, changes)
         self._clients_of_kafka, self._clock = clients, clock
         self._lock = threading.Lock()
         self._prepared: dict[str, RecordTransactions] = {}
 
     def identify(self, transactional_id: str) -> Writer:
-        """See ``Fencing.identify``: ``take`` then has a producer with that identity."""
-        super().identify(transactional_id)  # says what is missing: rights, versions, settings
+        """Prepare a producer with that identity, for ``take``."""
+        super().identify(transactional_id)  # names a missing permission, version or setting
         self.prepare(transactional_id)
         with self._clients() as (loop, _, target):
-            # The client does not tell. Whoever has fenced this one meanwhile has the same producer
-            # id, and a higher epoch: a claim with that can commit nothing.
+            # librdkafka does not return the identity. A client that has fenced this one meanwhile
+            # has the same producer id and a higher epoch: a claim with that can commit nothing.
             asked = Transactions(target, transactional_id).describe(timeout_s=COORDINATOR_S)
             found = wait_for(loop, asked, 2 * COORDINATOR_S)
         return Writer(transactional_id, found.producer_id, found.producer_epoch)
@@ -56,6 +48,5 @@ class ProducerFencing(MarkerFencing):
             self._prepared[transactional_id] = made
 
     def take(self, writer: Writer) -> RecordTransactions | None:
-        """The producer that was prepared last for this writer; once."""
         with self._lock:
             return self._prepared.pop(writer.transactional_id, None)

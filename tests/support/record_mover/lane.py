@@ -5,22 +5,23 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from support.record_mover.backpressure import Backpressure
+from support.record_mover.in_flight_window import InFlightWindow
+from support.record_mover.one_by_one import OneByOne
+from support.record_mover.problems import read_problem, write_problem
+from support.record_mover.reading import Reading
+from support.record_mover.sending import Sending
+
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
 from headrace.clock import Clock
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, translated
 from headrace.logs import get_logger
-from headrace.movers.backpressure import Backpressure
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.clients import Clients
 from headrace.movers.commit_window import Mark
-from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss, Transactional
-from headrace.movers.one_by_one import OneByOne
-from headrace.movers.reading import Reading
-from headrace.movers.record_problems import read_problem, write_problem
-from headrace.movers.sending import Sending
 from headrace.replication import RecordChanges
 from headrace.replication.copied_runs import Run
 
@@ -31,8 +32,6 @@ _PREFETCH_KIB = 16_384
 
 @dataclass(frozen=True)
 class RecordResources:
-    """What the lanes of a flow's record mover share; see ``RecordMover``."""
-
     source: ClusterAccess
     target: ClusterAccess
     target_topic: Callable[[str], str]
@@ -43,21 +42,12 @@ class RecordResources:
 
 
 class RecordLane:
-    """See ``Lane``. Key, value, headers, timestamp and partition of a record stay as they are, but
-    for timestamps 0 and -1 (none): see ``Copied.restamped``.
-
-    One consumer and one producer of its own, so that what it has queued can be dropped without
-    touching another task.
-    """
-
     def __init__(
         self, mover: RecordResources, task: TaskId, on_error: Callable[[str], None], copied: Copied
     ) -> None:
-        """See ``Mover.lane``."""
         source, target = mover.source, mover.target
         self._mover, self._task, self._copied = mover, task, copied
         self.closed = threading.Event()
-        """See ``Lane.closed``."""
         self._renewal = Renewal(source, target)
         self._windows: dict[TopicPartition, InFlightWindow] = {}
         consumer = mover.clients.consumer(
@@ -70,7 +60,7 @@ class RecordLane:
         )
         self._reading = Reading(consumer, self._windows, task.name)
         self._on_error = on_error
-        self._sending = Sending(self._make_producer(), mover.clock, copied, task.name)
+        self._sending = Sending(self._make_producer(), mover.clock)
         self._backpressure = Backpressure(mover.clock)
         self._one_by_one = OneByOne()
         self._leaving: frozenset[TopicPartition] = frozenset()
@@ -88,31 +78,25 @@ class RecordLane:
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """See ``Lane.partitions``."""
         return self._windows.keys()
 
     @property
     def in_flight(self) -> int:
-        """See ``Lane.in_flight``."""
         return sum(window.unfinished for window in self._windows.values())
 
     @property
     def polled(self) -> bool:
-        """See ``Lane.polled``."""
         return True
 
     @property
     def transactions(self) -> Transactional | None:
-        """See ``Lane.transactions``."""
         return None
 
     @property
     def outdated(self) -> bool:
-        """See ``Lane.outdated``."""
         return self._renewal.due
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
-        """See ``Lane.open``."""
         for at, position in positions.items():
             self._windows[at] = InFlightWindow(
                 at,
@@ -126,22 +110,18 @@ class RecordLane:
         self._reading.begin(positions.keys())
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.leave``."""
         self._leaving |= partitions
         self._one_by_one.drop(partitions)
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.keep``."""
         if back := self._leaving & partitions:
             self._leaving -= back
             self._reading.begin_again(back)
 
     def pause(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.pause``."""
         self._one_by_one.drop(self._reading.pause(partitions))
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.forget``."""
         self._reading.forget(partitions)
         for at in partitions:
             del self._windows[at]
@@ -153,7 +133,6 @@ class RecordLane:
         """See ``Lane.rest``: only ``run_once`` takes anything."""
 
     def run_once(self) -> int:
-        """See ``Lane.run_once``."""
         stopped_before = self._sending.stopped
         self.poll()
         if self.problems():
@@ -177,11 +156,9 @@ class RecordLane:
         return self._reading.fetched_within(bandwidth) if bandwidth.wait_s() == 0 else []
 
     def poll(self) -> None:
-        """See ``Lane.poll``."""
         self._sending.poll()
 
     def state(self) -> dict[TopicPartition, Reached]:
-        """See ``Lane.state``."""
         return {at: self._reached(window, window.done) for at, window in self._windows.items()}
 
     def _reached(self, window: InFlightWindow, mark: Mark) -> Reached:
@@ -196,12 +173,10 @@ class RecordLane:
         )
 
     def take_runs(self) -> dict[TopicPartition, list[Run]]:
-        """See ``Lane.take_runs``."""
         taken = {at: window.take_runs() for at, window in self._windows.items()}
         return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:
-        """See ``Lane.problems``."""
         refused = [
             self._refused(window, window.error)
             for window in self._windows.values()
@@ -221,11 +196,9 @@ class RecordLane:
         )
 
     def drop_unsent(self) -> None:
-        """See ``Lane.drop_unsent``."""
         self._sending.drop_unsent()
 
     def settle(self, timeout_s: float) -> None:
-        """See ``Lane.settle``."""
         self.drop_unsent()
         if left := self._sending.outcomes(timeout_s):
             raise Retriable(
@@ -236,7 +209,6 @@ class RecordLane:
             window.rewind()
 
     def close(self) -> None:
-        """See ``Lane.close``."""
         with ExitStack() as closing:
             closing.callback(self.closed.set)
             closing.callback(self._reading.close)

@@ -33,7 +33,6 @@ class RecordTransactions:
     def __init__(
         self, target: ClusterAccess, transactional_id: str, clients: Clients, clock: Clock
     ) -> None:
-        """Raises what making clients raises."""
         self._target, self._clock = target, clock
         self.id = transactional_id
         self.away: list[str] = []
@@ -61,11 +60,6 @@ class RecordTransactions:
             self.producer.begin_transaction()
 
     def commit(self, progress: Mapping[TopicPartition, transactions.Records]) -> None:
-        """All that was sent, which is acknowledged, with this progress, by partition of its topic.
-
-        Without an answer the same is asked again: it is never guessed. Raises ``Retriable`` where
-        the outcome is not known, or it cannot be committed, and ``Fatal`` for want of rights.
-        """
         producer, tried = self.producer, f"commit a transaction on {self._target.name}"
         refused: list[KafkaError] = []
 
@@ -89,8 +83,6 @@ class RecordTransactions:
                 return
 
     def visible(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Wait until consumers of committed records get all below these ends, which is committed.
-        See ``marker_missing``."""
         deadline_s = self._clock.monotonic() + transactions.VISIBLE_WITHIN_S
         late = dict(ends)
         while late:
@@ -102,7 +94,6 @@ class RecordTransactions:
                 time.sleep(transactions.POLL_S)
 
     def abort(self) -> None:
-        """What is open, if anything is. Where it fails the next owner does it."""
         try:
             self.producer.abort_transaction(transactions.ABORT_S)
         except KafkaException as error:
@@ -110,7 +101,5 @@ class RecordTransactions:
 
 
 def as_lost(error: KafkaError, tried: str) -> HeadraceError:
-    """Ours for the client's; where the transaction is over, one after which another lane may do
-    better."""
     failure = translate(error, tried)
     return transactions.lost(failure) if transactions.is_lost(error.name()) else failure

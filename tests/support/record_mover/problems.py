@@ -1,9 +1,10 @@
 """Why a record lane does not copy a partition any further, by the errors of its clients."""
 
+from support.record_mover.in_flight_window import InFlightWindow
+
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, diverged_at, translate
 from headrace.logs import get_logger
-from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import OffsetGone, Problem, RecordRefused, SourceRecord
 
 log = get_logger(__name__)
@@ -12,7 +13,6 @@ log = get_logger(__name__)
 def read_problem(
     window: InFlightWindow, message: Message, error: KafkaError, source: str
 ) -> Problem | None:
-    """Of a message that is an error of the consumer; none where it goes on by itself."""
     if error.code() == KafkaError._PARTITION_EOF:
         window.passed(message.offset() or 0)
         return None
@@ -32,7 +32,6 @@ def read_problem(
 def write_problem(
     window: InFlightWindow, error: KafkaError, alone: Message | None, source: str, target: str
 ) -> Problem:
-    """Of a window whose records were refused; ``alone``: the record, if it was sent by itself."""
     at = window.at
     failure = translate(
         error,
