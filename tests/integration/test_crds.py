@@ -281,6 +281,12 @@ BAD = [
         for setting, why in (OWNED | {"ssl.ca": "use tls", "sasl.x": "use authentication"}).items()
     ),
     Bad(
+        source(config={"fetch.max.byte": "1"}),
+        "spec.source.config",
+        "supports only client.id, client.rack, ",
+        ours="is not supported; did you mean fetch.max.bytes?",
+    ),
+    Bad(
         source(config={"error_cb": "1"}),
         "spec.source.config",
         "cannot be set here: it runs code in a driver",
@@ -586,7 +592,7 @@ BAD = [
         ours="must be Disabled, Sampled or Full",
     ),
     Bad(
-        source(config={"socket.keepalive.enable": True}),
+        source(config={"client.id": True}),
         "spec.source.config",
         "must be of type integer,string",
         ours="must be text or a whole number: put it in quotes",
@@ -818,7 +824,7 @@ GOOD = [
     ),
     flow(source=EAST | {"bootstrapServers": "[::1]:9092, a_b.c-d:65535"}),
     flow(source=EAST | {"tls": {}}, target=WEST | {"replicationFactor": 3, "tls": {}}),
-    flow(source=EAST | {"config": {"linger.ms": 5, "client.id": "x"}}),
+    flow(source=EAST | {"config": {"fetch.min.bytes": 5, "client.id": "x"}}),
     flow(onRecordError={"action": "DeadLetter", "deadLetterTopic": "..."}),
     flow(tasks={"movementBudget": 0}, pausedPartitions=[{"topic": "a", "partitions": "0-3, 7"}]),
     flow(state="Stopped", pausedPartitions=[{"topic": "orders"}]),

@@ -111,7 +111,6 @@ def test_refused_records_and_no_others_are_left_out(
 
     asked = {**ONE_TASK, **KEPT, **policy}
     flow = manifest("left-out", east, west, topic, **asked)
-    flow["spec"]["target"]["config"] = {"batch.size": "40000"}
     with FlowRun(tmp_path, [flow]) as run:
 
         def message() -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, spec
-from support.records import LINGER
 from support.security import Mounted, by_certificate, by_password
 
 from headrace.kafka import Admin
@@ -84,7 +83,7 @@ def _manifest(source: Cluster, target: Cluster) -> dict[str, Any]:
         "metadata": {"name": FLOW},
         "spec": {
             "source": by_password(source),
-            "target": by_certificate(target) | {"config": LINGER},
+            "target": by_certificate(target),
             "topics": {"include": ["soak-.*"]},
             "tasks": {"max": 6},
             "drivers": {"replicas": DRIVERS, "leaseSeconds": LEASE_S},

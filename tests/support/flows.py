@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import yaml
 from support.patience import WITHIN_S
-from support.records import LINGER
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.control import control
@@ -30,7 +29,7 @@ def manifest(
     name: str, source: Cluster, target: Cluster, *topics: str, **more: Any
 ) -> dict[str, Any]:
     """A ReplicationFlow; ``more`` are further fields of the spec."""
-    cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers, "config": LINGER}
+    cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers}
     return {
         "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",

@@ -41,7 +41,7 @@ COUNT = st.integers(1, 10**6)
 # Names that YAML would read as something else, and expressions full of its own characters.
 REGEXES = st.sampled_from([".*", "yes", "7", "1e3", "null", "a: b", "#c", "2026-01-31", "[{]"])
 SETTINGS = st.dictionaries(
-    st.sampled_from(["linger.ms", "client.id"]), st.text(max_size=5) | st.integers(0, 9)
+    st.sampled_from(["client.rack", "client.id"]), st.text(max_size=5) | st.integers(0, 9)
 )
 
 

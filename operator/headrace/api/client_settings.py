@@ -1,4 +1,4 @@
-"""Kafka client settings: those that headrace decides, and those that mover Batch supports."""
+"""Kafka client settings: those that headrace decides, and those that a user may set."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -15,6 +15,7 @@ _ONCE = "headrace sends idempotently and gives out transactional ids; see delive
 _FOR_EVER = "headrace never gives a record up: one that timed out may have been written"
 _QUEUE = "headrace bounds what is in flight, and the producer's queue must hold all of it, in order"
 _CODE = "it runs code in a driver"
+_CODEC = "batches keep their codec; see compression of spec.target"
 
 OWNED = {
     "bootstrap.servers": "use bootstrapServers",
@@ -50,6 +51,9 @@ OWNED = {
     "max.in.flight.requests.per.connection": _QUEUE,
     "partitioner": "a record keeps the partition it has on the source",
     "allow.auto.create.topics": "headrace creates topics itself, with the source's partitions",
+    "compression.type": _CODEC,
+    "compression.codec": _CODEC,
+    "compression.level": _CODEC,
     "plugin.library.paths": _CODE,
     "on_delivery": _CODE,
     "logger": _CODE,
@@ -89,12 +93,8 @@ def _rules() -> Iterator[Rule]:
         )
 
 
-OWNED_RULES = tuple(_rules())
-""":func:`owner_of` for the API server, about a cluster's ``config``."""
-
-
 class Supported(NamedTuple):
-    """A client setting that mover Batch supports."""
+    """A client setting that a user may set."""
 
     names: tuple[str, ...]
     """Its name in Kafka's Java client, then those of librdkafka."""
@@ -181,14 +181,49 @@ SUPPORTED = (
         1_024,
         104_857_600,
     ),
+    Supported(
+        ("debug",),
+        "Contexts, separated by commas, that librdkafka logs: its clients serve progress, "
+        "checkpoints, heartbeats and topics.",
+    ),
 )
-"""Settings of a cluster's ``config`` that mover Batch supports."""
+"""Settings of a cluster's ``config`` that a user may set."""
 _BY_NAME = {name: one for one in SUPPORTED for name in one.names}
+_ONLY = f"supports only {', '.join(_BY_NAME)}"
 
 
 def supported(setting: str) -> Supported | None:
-    """Return the setting of that name if mover Batch supports it."""
+    """Return the setting of that name if a user may set it."""
     return _BY_NAME.get(setting)
+
+
+def config_problem(setting: str, value: str) -> str | None:
+    """Return why a user may not set ``setting`` to ``value``, or None."""
+    if owner := owner_of(setting):
+        return f"cannot be set here: {owner}"
+    if (known := supported(setting)) is not None:
+        return known.problem(value)
+    if meant := nearest(setting):
+        return f"is not supported; did you mean {meant}?"
+    return f"is not supported: config {_ONLY}"
+
+
+CONFIG_RULES = (
+    *_rules(),
+    Rule(
+        f"!has(self.config) || self.config.all(k, k in {[*_BY_NAME, *OWNED]}"
+        + "".join(
+            f" || k.startsWith('{family[:-1]}')"
+            if family.endswith("*")
+            else f" || k.endsWith('{family[1:]}')"
+            for family in OWNED_FAMILIES
+        )
+        + ")",
+        _ONLY,
+        at="config",
+    ),
+)
+"""Rules of :func:`config_problem` about names, for the API server."""
 
 
 def nearest(setting: str) -> str | None:

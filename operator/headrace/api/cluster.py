@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.authentication import Authentication
-from headrace.api.client_settings import OWNED_RULES, owner_of, supported
+from headrace.api.client_settings import CONFIG_RULES, config_problem
 from headrace.api.compression import Compression
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
@@ -56,10 +56,10 @@ class ClusterSpec(Model):
     authentication: Authentication | None = None
     """How to authenticate; absent: not at all, or by the client certificate in tls."""
     config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
-    """Further client settings, in librdkafka's names; those that headrace owns are refused by
-    name. For example {linger.ms: "50", compression.type: zstd}, of a target."""
+    """Further client settings; the reference lists the supported ones. For example
+    {request.timeout.ms: "60000"}."""
 
-    rules = OWNED_RULES
+    rules = CONFIG_RULES
 
     def uses(self) -> Iterator[SecretUse]:
         """Every key of a Secret that is named here."""
@@ -76,9 +76,7 @@ class ClusterSpec(Model):
 
     def _breaches(self) -> Iterator[Breach]:
         for setting, value in self.config.items():
-            if owner := owner_of(setting):
-                yield Breach(("config", setting), f"cannot be set here: {owner}")
-            elif (known := supported(setting)) and (problem := known.problem(value)):
+            if problem := config_problem(setting, value):
                 yield Breach(("config", setting), problem)
 
 

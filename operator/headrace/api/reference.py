@@ -43,10 +43,10 @@ KUBERNETES_ONLY = "Kubernetes only."
 """What the description of such a field ends with; the fields in it are so marked in the table."""
 
 SUPPORTED_SETTINGS = """\
-## Settings that mover Batch supports
+## Settings that are supported
 
 The `config` of a cluster takes the names of Kafka's Java client, or those of librdkafka.
-Other settings have no effect on mover Batch.
+Every other setting is refused.
 
 | Name | Other names | Default | Effect |
 |---|---|---|---|

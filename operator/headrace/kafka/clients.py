@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.api.client_settings import for_librdkafka, nearest
+from headrace.api.client_settings import for_librdkafka
 from headrace.errors import InvalidSpec
 from headrace.kafka.security import security_settings, unusable_files
 
@@ -23,7 +23,6 @@ OnError = Callable[[KafkaError], None]
 _SILENT = logging.getLogger("headrace.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def client_config(cluster: ClusterAccess) -> Settings:
@@ -53,12 +52,7 @@ def construct(
         reason = error.args[0].str()
         if cluster.spec.tls and "ssl." in reason:  # a user cannot set these: it is what files hold
             raise unusable_files(cluster, reason) from None
-        unknown = _UNKNOWN.search(reason)
-        meant = unknown and nearest(unknown[1])
-        raise InvalidSpec(
-            f"config of cluster {cluster.alias}: {reason}; the settings are librdkafka's"
-            + (f"; did you mean {meant}?" if meant else "")
-        ) from error
+        raise InvalidSpec(f"config of cluster {cluster.alias}: {reason}") from error
 
 
 def check_settings(cluster: ClusterSpec) -> None:

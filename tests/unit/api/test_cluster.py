@@ -137,11 +137,11 @@ def test_every_setting_that_the_guarantees_hang_on_is_owned() -> None:
 
 
 def test_settings_may_be_written_without_quotes() -> None:
-    config = {"linger.ms": 20, "client.id": "x"}
+    config = {"fetch.min.bytes": 20, "client.id": "x"}
     cluster = ClusterSpec.model_validate(
         {"alias": "east", "bootstrapServers": "a:1", "config": config}
     )
-    assert cluster.config == {"linger.ms": "20", "client.id": "x"}
+    assert cluster.config == {"fetch.min.bytes": "20", "client.id": "x"}
 
 
 @pytest.mark.parametrize("factor", [0, -1, 32768])

@@ -89,12 +89,12 @@ apiVersion: headrace.dev/v1beta1
 kind: ReplicationFlow
 metadata: {name: orders}
 spec:
-  source: &cluster {alias: east, bootstrapServers: "east:9092", config: &tuned {linger.ms: 20}}
+  source: &cluster {alias: east, bootstrapServers: "e:9092", config: &tuned {fetch.min.bytes: 20}}
   target: {<<: *cluster, alias: west, bootstrapServers: "west:9092", config: *tuned}
   topics: {include: [orders]}
 """
     spec = load([write("flow.yaml", text)]).flows[0].spec
-    assert spec.target.config == spec.source.config == {"linger.ms": "20"}
+    assert spec.target.config == spec.source.config == {"fetch.min.bytes": "20"}
     assert spec.target.alias == "west"
 
 

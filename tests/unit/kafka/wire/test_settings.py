@@ -9,7 +9,7 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.client_settings import SUPPORTED, nearest, owner_of, supported
-from headrace.errors import InvalidSpec, Unreachable
+from headrace.errors import Unreachable
 from headrace.kafka import check_settings
 from headrace.kafka.wire import Connection, Loop, Settings, start
 from headrace.kafka.wire.frames import Buffers
@@ -69,6 +69,7 @@ def test_no_supported_setting_is_headraces_own() -> None:
 
 def test_librdkafka_takes_every_supported_setting() -> None:
     values = {"client.id": "me", "client.rack": "a", "broker.address.family": "v4"}
+    values |= {"debug": "all"}
     for one in SUPPORTED:
         for name in one.names:
             config = {name: values.get(name, one.default)}
@@ -79,8 +80,20 @@ def test_librdkafka_takes_every_supported_setting() -> None:
 
 def test_an_unknown_setting_names_the_nearest_one() -> None:
     config = {"fetch.max.byte": "1000"}
-    with pytest.raises(InvalidSpec, match=r"fetch\.max\.byte.*did you mean fetch\.max\.bytes\?"):
-        check_settings(ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1", config=config))
+    with pytest.raises(ValidationError, match=r"not supported; did you mean fetch\.max\.bytes\?"):
+        ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1", config=config)
+
+
+def test_setting_without_a_near_name_lists_the_supported_ones() -> None:
+    with pytest.raises(ValidationError, match=r"config supports only client\.id, client\.rack, "):
+        ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1", config={"zzz": "1"})
+
+
+def test_codec_of_producers_names_the_field_of_the_target() -> None:
+    with pytest.raises(ValidationError, match=r"see compression of spec\.target"):
+        ClusterSpec(
+            alias="east", bootstrap_servers="127.0.0.1:1", config={"compression.type": "zstd"}
+        )
 
 
 def test_sockets_have_the_buffers_that_are_set(
