@@ -139,7 +139,7 @@ _EXCLUDED = (
     ),
     _Excluded(
         ("target", "compression", "type"),
-        tuple(one for one in CompressionType if one is not CompressionType.SOURCE),
+        tuple(one.value for one in CompressionType if one is not CompressionType.SOURCE),
         "batches are appended as the source has them",
     ),
     _Excluded(
