@@ -526,19 +526,27 @@ BAD = [
             ({"type": "Gzip", "level": 10}, "must be at most 9 with type Gzip"),
             ({"type": "Lz4", "level": 13}, "must be at most 12 with type Lz4"),
             ({"type": "Zstd", "level": 23}, "must be at most 22 with type Zstd"),
-            ({"type": "None", "level": 1}, "is allowed only with type Gzip, Lz4 or Zstd"),
-            ({"level": 1}, "is allowed only with type Gzip, Lz4 or Zstd"),
+            (
+                {"type": "None", "level": 1},
+                "is allowed only with type Gzip, Lz4 or Zstd: the other types have no levels",
+            ),
+            (
+                {"level": 1},
+                "is allowed only with type Gzip, Lz4 or Zstd: the other types have no levels",
+            ),
         ]
     ),
     Bad(
-        flow(offsets="Preserved", target=WEST | {"compression": {"type": "Lz4"}}),
+        preserving({"target": WEST | {"compression": {"type": "Lz4"}}}),
         "spec.target.compression.type",
-        "must be Source with offsets: Preserved",
+        "must not be None or Gzip or Snappy or Lz4 or Zstd with offsets.mode: Preserved: batches "
+        "are appended as the source has them",
     ),
     Bad(
-        flow(offsets="Preserved", headers={"remove": ["trace"]}),
+        preserving({"headers": {"remove": ["trace"]}}),
         "spec.headers",
-        "does not go with offsets: Preserved: a take-over compares",
+        "does not go with offsets.mode: Preserved: a take-over compares the target's records with "
+        "the source's",
     ),
     Bad(
         flow(headers={"remove": ["a" * 256]}),
