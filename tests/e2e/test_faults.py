@@ -217,7 +217,7 @@ def drivers_are_drained(flow: FlowInPods, recoveries: Recoveries, wait_until: Wa
 def a_driver_runs_out_of_memory(flow: FlowInPods, recoveries: Recoveries, wait_until: Wait) -> None:
     name = flow.driver()
     held = {unit: one.epoch for unit, one in flow.units().items() if one.holder == name}
-    with pytest.raises(KubectlError, match="137|ttrpc: closed"):  # it dies with the driver
+    with pytest.raises(KubectlError, match=r"137|ttrpc: closed"):  # it dies with the driver
         flow.kubectl("exec", name, "--container=driver", "--", "python", "-c", HOG)
 
     def is_claimed_again() -> bool:
