@@ -9,6 +9,8 @@ from support.flows import FlowRun, manifest, spec
 from support.patience import WITHIN_S
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.errors import Unreachable
 from headrace.movers.batch.requirements import NoTransactions, check_clusters
 from headrace.sandbox import Cluster
 
@@ -17,6 +19,13 @@ WaitUntil = Callable[..., Any]
 
 def test_clusters_that_have_what_batch_needs(east: Cluster, west: Cluster) -> None:
     check_clusters(spec(east), spec(west))
+
+
+def test_source_that_is_away_keeps_no_fail_over_from_fencing(west: Cluster) -> None:
+    away = ClusterAccess(ClusterSpec(alias="away", bootstrap_servers="127.0.0.1:1"), "spec.source")
+    check_clusters(away, spec(west))
+    with pytest.raises(Unreachable, match="no broker of away"):
+        check_clusters(spec(west), away)
 
 
 def test_target_without_transactions_is_copied_to_unfenced(

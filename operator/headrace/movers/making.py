@@ -32,7 +32,7 @@ def make_mover(
     """Check both clusters, and return the mover of a flow.
 
     ``spec`` returns the present spec. ``target_topic`` returns a topic's name on the target. Raises
-    ``UnsupportedBroker``, and ``Retriable`` while no broker of a cluster answers.
+    ``UnsupportedBroker``, and ``Retriable`` while no broker of the target answers.
     """
     fences_impossible = ""
     try:

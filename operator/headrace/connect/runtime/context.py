@@ -93,7 +93,7 @@ class FlowContext:
     def mover(self) -> Mover:
         """The flow's mover. It is made when it is first needed, and then kept.
 
-        Waits for brokers, and raises ``Retriable`` while none answers.
+        Waits for brokers of the target, and raises ``Retriable`` while none answers.
         """
         with self._making_mover:
             if self._mover is None:

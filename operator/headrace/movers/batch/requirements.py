@@ -1,7 +1,9 @@
 """Checks of two clusters for the batch mover, once in each driver before its first task copies."""
 
+from contextlib import suppress
+
 from headrace.api import ClusterAccess
-from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable
+from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable, Unreachable
 from headrace.kafka.wire import (
     Cluster,
     Loop,
@@ -28,17 +30,22 @@ class NoTransactions(Fatal):
 def check_clusters(
     source: ClusterAccess, target: ClusterAccess, *, coordinator_s: float = _COORDINATOR_S
 ) -> None:
-    """Raises ``UnsupportedBroker`` and ``NoTransactions``; ``Retriable`` while no broker answers.
+    """Check versions, and whether the target can fence writers.
 
-    Brokers that are away are not asked, nor is one that comes later. A missing right is no obstacle
-    here: without it the mover copies, and fences nobody.
+    Brokers that are away are not asked, nor is one that comes later. The whole source may be away:
+    a fail-over after a disaster fences writers without it. A missing right is no obstacle here:
+    without it the mover copies, and fences nobody.
+
+    Raises ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the
+    target answers.
     """
     loop = Loop()
     settings = Settings(connect_timeout_s=_CONNECT_S)
     clusters = [Cluster(loop, access, settings) for access in (source, target)]
     try:
-        for cluster in clusters:
-            loop.wait(start(_check_versions(cluster)), _ALL_S)
+        with suppress(Unreachable):
+            loop.wait(start(_check_versions(clusters[0])), _ALL_S)
+        loop.wait(start(_check_versions(clusters[1])), _ALL_S)
         loop.wait(start(_check_coordinator(clusters[1], coordinator_s)), _ALL_S)
     except GaveUp as error:
         raise Retriable(f"could not find out which mover can be used: {error}") from error
