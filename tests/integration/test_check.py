@@ -296,7 +296,7 @@ def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
     copy = make_topic(target, f"east.{topic}", 1)
     fields = checked.flow["spec"]
     fields["topics"]["include"] = [topic]
-    fields |= {"checkpoints": {"enabled": False}}
+    fields |= {"checkpoints": {"enabled": False}, "heartbeats": {"enabled": False}}
     checked.grant_all()
     checked.nothing_is_wrong()  # the flow raises it itself
 
