@@ -80,7 +80,10 @@ def test_from_up_to_down() -> None:
             assert f"headrace run (process {companion.pid})" in _headrace("status").stdout
             ended = _headrace("down").stdout
         assert companion.returncode == -15
-        assert ended == ("Sandbox default is down: headrace run, 1 broker ended, data deleted.\n")
+        folder = sandboxes_home() / "default"
+        assert ended == (
+            f"Sandbox default is down: headrace run, 1 broker ended, {folder} deleted.\n"
+        )
         assert not any(broker.find() for broker in brokers)
         assert not sandbox.folder.exists()
     finally:

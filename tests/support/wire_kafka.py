@@ -228,6 +228,8 @@ def epoch_ends(request: Request, end: Callable[[TopicPartition, int], int]) -> A
 class WireFencing:
     """See ``Fencing``; of all drivers of a scene."""
 
+    impossible = ""
+
     def __init__(self, source: WireCluster, target: WireCluster) -> None:
         self._source, self._target = source, target
         self._ids: dict[str, Writer] = {}
