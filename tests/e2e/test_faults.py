@@ -175,7 +175,7 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
     assert wait_until(lambda: opened.exists() and opened.read_text().strip(), within_s=60) == (
         page.as_uri()
     )
-    wait_until(lambda: "<svg" in test.report(folder, "--output", "-"), within_s=60)
+    wait_until(lambda: "<svg" in test.report(folder, "--page", "-"), within_s=60)
 
 
 def steps_done(flow: FlowInPods) -> int:
