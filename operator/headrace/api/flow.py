@@ -313,7 +313,7 @@ class ReplicationFlowSpec(Model):
     topics: Topics
     """Which topics are copied."""
     record_filter: RecordFilter | None = None
-    """Which of their records are copied. Without it, all records are copied. A record that is not
+    """Filter of the copied records. Without it, all records are copied. A record that is not
     copied counts as copied: a group that has committed before such a record resumes at the next
     copied one. A change applies to records that are copied afterwards."""
     headers: HeaderChanges | None = None

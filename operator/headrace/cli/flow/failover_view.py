@@ -1,7 +1,7 @@
 """What ``headrace failover`` found and did, as a table and for programs."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -219,13 +219,19 @@ def _sentences(found: _Json) -> list[str]:
         )
     lines += [f"Lost: {one['sentence']}." for one in found["losses"]]
     if found["lossesRefused"]:
-        count = len({(one["topic"], one["partition"]) for one in found["losses"]})
-        lines.append(
-            f"The copies of {count} partitions are incomplete: reset or rebuild these partitions, "
-            f"or accept the losses by --accept-losses {count}."
-            if count
-            else "No copy is known to be incomplete: leave out --accept-losses."
-        )
+        lines.append(_refusal(found["losses"]))
     elif found["losses"]:
         lines.append("These losses are accepted.")
     return lines + [f"But {problem}." for problem in found["problems"]]
+
+
+def _refusal(losses: Sequence[_Json]) -> str:
+    """Say what to do about losses, or about a wrong number of accepted ones."""
+    at = {(one["topic"], one["partition"]) for one in losses if not one["accepted"]}
+    if at:
+        return (
+            f"The copies of {len(at)} partitions are incomplete: reset or rebuild these "
+            f"partitions, or accept the losses by --accept-losses {len(at)}."
+        )
+    known = "The losses are accepted already" if losses else "No copy is known to be incomplete"
+    return f"{known}: leave out --accept-losses."

@@ -51,7 +51,7 @@ class MarkerFencing:
         """
         self._source, self._target, self._changes = source, target, changes
         self.impossible = impossible
-        """See ``Fencing.impossible``."""
+        """Reason why the target cannot fence writers, or empty."""
 
     def _clients(self) -> "FenceClients":
         return FenceClients(self._source, self._target)

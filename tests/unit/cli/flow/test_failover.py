@@ -217,6 +217,17 @@ def test_a_fail_over_with_losses_is_refused_until_exactly_these_are_accepted(
     assert accepted_losses(scene, P0) == (GONE, TRUNCATED)
     assert len(accepted_losses(scene, P1)) == 1
     assert "is failed over" in say(*command), "it is done"
+    assert "The losses are accepted already" in say(*command, "--accept-losses", "1", code=1)
+
+
+def test_only_losses_that_are_not_accepted_count(say: Say, scene: Scene) -> None:
+    lost(scene, GONE)
+    lost(scene, replace(GONE, cause=LossCause.SOURCE_DELETED), at=P1)
+    say("failover", "f", "--accept-losses", "2")
+    lost(scene, TRUNCATED)
+    said = say("failover", "f", "--dry-run", code=1)
+    assert "accept the losses by --accept-losses 1." in said
+    say("failover", "f", "--dry-run", "--accept-losses", "1")
 
 
 def test_a_partition_that_a_loss_stopped_is_not_waited_for(
