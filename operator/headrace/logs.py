@@ -6,6 +6,7 @@ INFO has the story of a flow in a screenful. Bind the object once and keep the l
 
 import logging
 import os
+import signal
 import sys
 from typing import Any, TextIO
 
@@ -93,6 +94,12 @@ def set_level(name: str) -> str:
 def toggle_debug() -> str:
     """Log everything, or what was configured if everything is logged; returns the level."""
     return set_level(_Level.configured if _Level.now == "DEBUG" else "DEBUG")
+
+
+def follow_signal() -> None:
+    """Let USR1 set the level DEBUG, and a second USR1 the level that was configured."""
+    log = get_logger(__name__)
+    signal.signal(signal.SIGUSR1, lambda *_: log.warning("log level", is_now=toggle_debug()))
 
 
 def lost_lines() -> str:

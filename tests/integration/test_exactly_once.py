@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.flows import FlowRun, manifest, spec
+from support.flows import FlowRun, manifest, spec, words_of
 from support.groups import commit, positions
 from support.lanes import (
     batch_mover,
@@ -249,7 +249,7 @@ def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
         wait_until(more(spec(west), copy, 2_000))
         before = wait_until(run.settled)
         victim = before[0]["driverName"]
-        frozen = next(one for one in run.drivers() if victim in one.cmdline())
+        frozen = next(one for one in run.drivers() if victim in words_of(one))
         frozen.suspend()
         wait_until(
             lambda: [unit for unit in run.units() if unit.get("driverName") == victim],

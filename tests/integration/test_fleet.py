@@ -12,7 +12,7 @@ import pytest
 
 from headrace.standalone import fleet
 from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet
+from headrace.standalone.fleet import Fleet, driver_server
 
 
 class Recorder:
@@ -37,6 +37,7 @@ async def running_fleet(log: Path | None = None) -> AsyncIterator[tuple[Fleet, R
     """A fleet of one driver, which has joined; ``log``: the file of all drivers."""
     events = Recorder()
     fleet = Fleet(
+        driver_server(),
         1,
         3.0,
         log,

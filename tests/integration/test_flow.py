@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from support.flows import FlowRun, manifest, spec
+from support.flows import FlowRun, manifest, spec, words_of
 from support.patience import WITHIN_S
 from support.records import (
     Comparison,
@@ -100,7 +100,7 @@ def test_a_killed_driver_loses_nothing(
         before = wait_until(run.settled)
         victim = before[0]["driverName"]
         lost = {unit["name"] for unit in before if unit["driverName"] == victim}
-        pid = next(p.pid for p in run.drivers() if victim in p.cmdline())
+        pid = next(p.pid for p in run.drivers() if victim in words_of(p))
         os.kill(pid, signal.SIGKILL)
 
         def elsewhere() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from psutil import Process
-from support.flows import FlowRun, manifest, spec
+from support.flows import FlowRun, manifest, spec, words_of
 from support.records import arrived, numbered, produce, unique
 from support.tcp_bytes import received
 
@@ -32,7 +32,7 @@ def bytes_of_other_racks(run: FlowRun, cluster: Cluster) -> tuple[int, int]:
 
 
 def rack_of(process: Process) -> str:
-    arguments = process.cmdline()
+    arguments = words_of(process)
     return arguments[arguments.index("--rack") + 1]
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from soak.faults import FaultJournal, FaultKind
 from soak.hazards import Inflict
 from soak.stage import DRIVERS, LEASE_S, Stage, certify
+from support.flows import words_of
 from support.security import change_password
 
 PAST_LEASE_S, WITHIN_LEASE_S = (LEASE_S + 3, LEASE_S + 9), (1.5, LEASE_S / 2)
@@ -22,7 +23,7 @@ _GRACE_S = 2.0
 def identity(process: psutil.Process) -> str:
     """``<name>/<incarnation>`` of a driver; empty for another process, or one that has ended."""
     try:
-        words = process.cmdline()
+        words = words_of(process)
         return f"{words[words.index('--name') + 1]}/{words[words.index('--incarnation') + 1]}"
     except (psutil.Error, ValueError, IndexError):
         return ""

@@ -97,8 +97,8 @@ class FlowRun:
         return self.end(within_s)
 
     def drivers(self) -> list[psutil.Process]:
-        """Its driver processes."""
-        return psutil.Process(self.process.pid).children()
+        """Return its driver processes."""
+        return drivers_of(self.process.pid)
 
     def status(self) -> dict[str, Any]:
         """What ``headrace status`` shows; empty while it does not answer yet."""
@@ -139,3 +139,14 @@ class FlowRun:
     def describe(self, unit: str) -> dict[str, Any]:
         """All that is known of a unit."""
         return control.request(self.name, "describe", task=unit)
+
+
+def drivers_of(run: int) -> list[psutil.Process]:
+    """Return the driver processes of the run with this process id."""
+    servers = psutil.Process(run).children()
+    return [driver for server in servers for driver in server.children()]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return the words of a command line, which is one text if the process was forked."""
+    return " ".join(process.cmdline()).split()

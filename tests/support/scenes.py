@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from support.flows import FlowRun, manifest, spec
+from support.flows import FlowRun, manifest, spec, words_of
 from support.records import Load, compare, make_topic, read, unique
 
 from headrace.api.ranges import parse_ranges
@@ -64,7 +64,7 @@ class Scene:
 
     def process(self, driver: str) -> psutil.Process:
         """The process of a driver."""
-        return next(p for p in self.run.drivers() if driver in p.cmdline())
+        return next(p for p in self.run.drivers() if driver in words_of(p))
 
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """Over the control socket."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import psutil
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as KafkaPartition
-from support.flows import spec
+from support.flows import spec, words_of
 from support.patience import WITHIN_S
 from support.random_log import wire_client
 from support.torture_scene import Scene
@@ -52,7 +52,7 @@ class Faults:
         found = {}
         for process in self._scene.run.drivers():
             try:
-                words = process.cmdline()
+                words = words_of(process)
             except psutil.Error:
                 continue
             if process.pid not in self._ended and "--name" in words:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from headrace import __version__, logs
 from headrace.api import Model
-from headrace.cli.screen.log_options import follow_signal, log_format_option
+from headrace.cli.screen.log_options import log_format_option
 from headrace.controller import (
     LEASE,
     DriverDefaults,
@@ -192,7 +192,7 @@ def command(
     if bool(namespaces) is all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure(format=log_format)
-    follow_signal()
+    logs.follow_signal()
     drivers = _defaults("--driver-defaults", DriverDefaults, driver_defaults)
     options = OperatorOptions(
         identity=identity,

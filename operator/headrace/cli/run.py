@@ -31,7 +31,7 @@ from headrace.cli.screen.secrets_folder import (
 from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control_server
 from headrace.host import state_home
-from headrace.standalone import StandaloneHerder
+from headrace.standalone import StandaloneHerder, driver_server
 from headrace.standalone.manifest_files import ManifestFiles
 from headrace.standalone.pause_records import PauseRecords
 from headrace.standalone.reload import Reload, driver_count
@@ -108,6 +108,8 @@ class Options:
 
 def _run_files(files: ManifestFiles, options: Options) -> int:
     manifest = files.read()
+    server = driver_server()
+    server.open()
     log_file = _log_file(manifest.flows) if sys.stderr.isatty() else None
     with ExitStack() as in_use:
         secrets = in_use.enter_context(secrets_folder(options.secrets, manifest.secrets))
@@ -121,6 +123,7 @@ def _run_files(files: ManifestFiles, options: Options) -> int:
             log_file,
             secrets,
             options.log_format,
+            server=server,
             racks=options.racks,
         )
         if log_file is not None:

@@ -6,6 +6,6 @@ both measure.
 """
 
 from headrace.driver.garbage import collect_regularly
-from headrace.driver.process import run_driver
+from headrace.driver.process import DriverSettings, run_driver
 
-__all__ = ["collect_regularly", "run_driver"]
+__all__ = ["DriverSettings", "collect_regularly", "run_driver"]

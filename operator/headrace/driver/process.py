@@ -1,5 +1,8 @@
-"""The main loop of a driver: reads from the herder, keeps a Worker per flow, stops in order."""
+"""A driver of ``headrace run``: reads from the herder, keeps a Worker per flow, stops in order."""
 
+import ctypes
+import faulthandler
+import json
 import os
 import queue
 import signal
@@ -7,12 +10,14 @@ import socket
 import threading
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from headrace import logs
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.connect import DriverIdentity, Worker
+from headrace.driver.garbage import collect_regularly
 from headrace.driver.herder_link import HerderLink
 from headrace.driver.metrics import unit_samples
 from headrace.errors import Retriable
@@ -21,6 +26,13 @@ from headrace.logs import get_logger
 _STOP_TIMEOUT_S = 4.0
 """Of the 4.5 s that the herder waits before it kills."""
 
+_MALLOC = {
+    "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 20),
+    "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 20),
+    "MALLOC_ARENA_MAX": (-8, 2),
+}
+"""Parameter and value of mallopt(3) by the variable that sets it."""
+
 log = get_logger(__name__)
 
 _Event = dict[str, Any]
@@ -28,19 +40,70 @@ _CLOSED: _Event = {"event": "closed"}
 _STOP: _Event = {"event": "stop"}
 
 
-def run_driver(
-    line: socket.socket, identity: DriverIdentity, lease_s: float, secrets: Path | None = None
-) -> None:
-    """Serve the herder at the other end of ``line`` until it says stop, or is gone.
+@dataclass(frozen=True)
+class DriverSettings:
+    """The settings that a run gives a driver at its start."""
 
-    ``secrets``: the folder of Secrets, ``<name>/<key>``.
+    name: str
+    incarnation: str
+    lease_s: float
+    log_format: str
+    rack: str = ""
+    secrets: str | None = None
+    """The folder of Secrets, ``<name>/<key>``."""
+
+    def to_json(self) -> str:
+        """Return these settings as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the settings of a text of ``to_json``."""
+        return cls(**json.loads(text))
+
+
+def run_driver(settings: str, link: int) -> int:
+    """Serve the herder at the other end of ``link`` until it says stop or has ended.
+
+    Args:
+        settings: ``DriverSettings`` as JSON.
+        link: File descriptor of the socket.
+
+    Returns the exit code, if the driver ends because of an error.
     """
+    start = DriverSettings.from_json(settings)
+    logs.configure(format=start.log_format)
+    logs.follow_signal()
+    faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
+    _limit_memory()
+    collect_regularly()
+    with socket.socket(fileno=link) as line:
+        _serve(line, start)
+    return 1
+
+
+def _limit_memory() -> None:
+    """Set what the image sets by variables, unless the user has set these variables.
+
+    Clients come and go with their threads, and with an arena of glibc's for each, memory only ever
+    grows. Buffers of responses are mapped, each by itself, so that what is freed goes back to the
+    system: else glibc raises that threshold with the first one that is freed.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    for variable, (parameter, value) in _MALLOC.items():
+        if mallopt is not None and variable not in os.environ:
+            mallopt(parameter, value)
+
+
+def _serve(line: socket.socket, start: DriverSettings) -> None:
     events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: events.put(_STOP))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the herder handles Ctrl-C
     link = HerderLink(line, on_event=events.put, on_closed=lambda: events.put(_CLOSED))
-    _beat(link, lease_s / 6)
+    _beat(link, start.lease_s / 6)
 
+    identity = DriverIdentity(start.name, start.incarnation, start.rack)
+    secrets = Path(start.secrets) if start.secrets else None
     workers: dict[str, Worker] = {}
     while True:
         event = events.get()

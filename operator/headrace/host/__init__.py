@@ -1,12 +1,21 @@
 """What this machine gives a process: folders, locks, children that end with it.
 
 Cached files go to ``cache_home()``, state to ``state_home()``; ``spawn`` starts a child that does
-not outlive this process.
+not outlive this process, and a ``ForkServer`` starts many of one kind.
 """
 
 from headrace.host.files import write_whole
 from headrace.host.folders import cache_home, state_home
+from headrace.host.fork_server import ForkedProcess, ForkServer
 from headrace.host.locks import file_lock
 from headrace.host.parent_death_signal import spawn
 
-__all__ = ["cache_home", "file_lock", "spawn", "state_home", "write_whole"]
+__all__ = [
+    "ForkServer",
+    "ForkedProcess",
+    "cache_home",
+    "file_lock",
+    "spawn",
+    "state_home",
+    "write_whole",
+]

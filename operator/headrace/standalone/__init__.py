@@ -4,6 +4,7 @@
 (``placement_loop``) and answers on the control socket (``verbs``).
 """
 
+from headrace.standalone.fleet import driver_server
 from headrace.standalone.herder import StandaloneHerder
 
-__all__ = ["StandaloneHerder"]
+__all__ = ["StandaloneHerder", "driver_server"]

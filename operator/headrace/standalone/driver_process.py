@@ -3,12 +3,12 @@
 import asyncio
 import itertools
 import signal
-import subprocess
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from headrace.driver.herder_link import encode
+from headrace.host import ForkedProcess
 
 Samples = list[tuple[str, list[str], float]]
 """Name of a metric, the values of its labels, the value."""
@@ -21,7 +21,7 @@ class DriverProcess:
         self,
         name: str,
         incarnation: str,
-        process: "subprocess.Popen[bytes]",
+        process: ForkedProcess,
         writer: asyncio.StreamWriter,
         rack: str = "",
     ) -> None:

@@ -3,11 +3,8 @@
 import asyncio
 import itertools
 import json
-import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.backoff import Backoff
-from headrace.host import spawn
+from headrace.driver import DriverSettings, run_driver
+from headrace.host import ForkServer
 from headrace.logs import get_logger
 from headrace.standalone.driver_process import DriverProcess
 
@@ -28,16 +26,12 @@ _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
 """A driver that ran for so long did not fail at its start, and is replaced at once."""
 
-_MALLOC = {
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": "1048576",
-    "MALLOC_TRIM_THRESHOLD_": "1048576",
-}
-"""As in the image: clients come and go with their threads, and with an arena of glibc's for each,
-memory only ever grows. Buffers of responses are mapped, each by itself, so that what is freed goes
-back to the system: else glibc raises that threshold with the first one that is freed."""
-
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
+
+
+def driver_server() -> ForkServer:
+    """Return what starts the drivers of a run."""
+    return ForkServer(run_driver, "headrace drivers")
 
 
 class Fleet:
@@ -46,6 +40,7 @@ class Fleet:
 
     def __init__(
         self,
+        server: ForkServer,
         size: int,
         lease_s: float,
         log_file: Path | None,
@@ -57,8 +52,21 @@ class Fleet:
         log_format: str = "logfmt",
         racks: Sequence[str] = (),
     ) -> None:
-        """``log_file`` takes what the drivers write; ``None``: our own standard error.
-        ``secrets``: the folder of Secrets that they read. ``racks``: of the drivers, in turn."""
+        """Make a fleet without drivers; ``start`` starts them.
+
+        Args:
+            server: Starts the processes, and is closed with the fleet.
+            size: The number of drivers.
+            lease_s: A driver without a heartbeat for so many seconds is lost.
+            log_file: Takes what the drivers write; None: our own standard error.
+            secrets: The folder of Secrets that they read.
+            on_joined: Is called at the first heartbeat of a driver.
+            on_left: Is called when a driver is lost.
+            on_call: Answers a driver's calls.
+            log_format: One of ``logs.FORMATS``.
+            racks: The racks of the drivers, which they get in turn.
+        """
+        self._server = server
         self._log_format = log_format
         self._in_rack = dict.fromkeys(racks, 0)
         """How many drivers there are in each."""
@@ -107,6 +115,7 @@ class Fleet:
     async def start(self) -> None:
         """Start them all; ``failure`` then says when one could not be started any more."""
         self.failure = asyncio.get_running_loop().create_future()
+        self._server.open()
         for _ in range(self.size):
             self._keep(self._spawn_and_serve())
 
@@ -133,6 +142,7 @@ class Fleet:
         for task in list(self._serving):
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.to_thread(self._server.close)
 
     def _keep(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)
@@ -174,24 +184,23 @@ class Fleet:
         ours, theirs = socket.socketpair()
         name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
         rack = self._next_rack()
-        command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
-        command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
-        command += ["--log-format", self._log_format]
-        if rack:
-            command += ["--rack", rack]
-        if self._secrets is not None:
-            command += ["--secrets", str(self._secrets)]
-        # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
-        # kernel wakes it with CONT.
+        settings = DriverSettings(
+            name=name,
+            incarnation=incarnation,
+            lease_s=self._lease_s,
+            log_format=self._log_format,
+            rack=rack,
+            secrets=str(self._secrets) if self._secrets is not None else None,
+        )
+        title = f"headrace driver --name {name} --incarnation {incarnation}"
+        title += f" --rack {rack}" if rack else ""
         with theirs, ExitStack() as files:
             log_file = files.enter_context(self._log_file.open("ab")) if self._log_file else None
-            process = spawn(
-                command,
-                at_parents_death=signal.SIGCONT,
-                pass_fds=[theirs.fileno()],
-                stdout=log_file,
-                stderr=log_file,
-                env=_MALLOC | os.environ,
+            process = self._server.start(
+                title,
+                settings.to_json(),
+                link=theirs.fileno(),
+                log=log_file.fileno() if log_file else None,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
         return reader, DriverProcess(name, incarnation, process, writer, rack)

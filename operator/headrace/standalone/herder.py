@@ -21,12 +21,13 @@ from headrace.api import (
     dump,
 )
 from headrace.errors import InvalidSpec
+from headrace.host import ForkServer
 from headrace.logs import get_logger
 from headrace.placement import task_id
 from headrace.standalone.driver_calls import DriverCalls
 from headrace.standalone.driver_faults import DriverFaults
 from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet
+from headrace.standalone.fleet import Fleet, driver_server
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 from headrace.status import FlowFacts, flow_status
@@ -53,10 +54,20 @@ class StandaloneHerder:
         secrets: Path | None = None,
         log_format: str = "logfmt",
         *,
+        server: ForkServer | None = None,
         racks: Sequence[str] = (),
     ) -> None:
-        """``log_file`` takes what the drivers log; ``None``: this process's standard error.
-        ``secrets``: the folder of Secrets that they read. ``racks``: of the drivers, in turn."""
+        """Make a herder without drivers; ``run`` starts them.
+
+        Args:
+            flows: The flows of the run.
+            drivers: The number of drivers.
+            log_file: Takes what the drivers log; None: this process's standard error.
+            secrets: The folder of Secrets that they read.
+            log_format: One of ``logs.FORMATS``.
+            server: Starts the drivers; None: one that is opened by ``run``.
+            racks: The racks of the drivers, which they get in turn.
+        """
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
@@ -68,6 +79,7 @@ class StandaloneHerder:
         """Its address, when the run serves it."""
         self._store = TaskStore()
         self._fleet = Fleet(
+            server or driver_server(),
             drivers,
             self._lease_s,
             log_file,

@@ -17,6 +17,7 @@ import psutil
 from bench.mirror.measure import access, records_in, used
 from bench.mirror.subjects import Subject, running
 from bench.mirror.workloads import PARTITIONS
+from support.flows import drivers_of
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import GaveUp
@@ -169,4 +170,4 @@ def _wait_until(done: Callable[[], bool], otherwise: str) -> None:
 
 
 def _driver(run: psutil.Process) -> psutil.Process:
-    return next(one for one in run.children() if "driver" in one.cmdline())
+    return next(iter(drivers_of(run.pid)))

@@ -9,10 +9,9 @@ from headrace.cli.main import main
 from headrace.cli.screen.exits import Exit
 
 
-@pytest.mark.parametrize("more", [[], ["--link", "3", "--flow", "orders"]])
-def test_it_is_one_of_both(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["driver", "--name", "a", *more]) == Exit.USAGE
-    assert "give one of --link (standalone) and --flow (as a pod)" in capsys.readouterr().err
+def test_a_driver_without_a_flow(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["driver", "--name", "a"]) == Exit.USAGE
+    assert "--flow" in capsys.readouterr().err
 
 
 def test_no_api_server_to_ask(

@@ -62,20 +62,21 @@ class Flow:
     @property
     def one_less(self) -> Sequence[str]:
         """See ``Workers``; the youngest driver, whichever that is by then."""
-        return ["pkill", "-KILL", "-n", "-P", str(self._run.pid)]
+        return ["pkill", "-KILL", "-n", "-P", str(self._server.pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
         """See ``Workers``."""
-        return ["pkill", f"-{signal}", "-P", str(self._run.pid)]
+        return ["pkill", f"-{signal}", "-P", str(self._server.pid)]
+
+    @property
+    def _server(self) -> psutil.Process:
+        """The process whose children are the drivers."""
+        (server,) = psutil.Process(self._run.pid).children()
+        return server
 
     @property
     def _drivers(self) -> Sequence[int]:
-        found = []
-        for process in psutil.Process(self._run.pid).children():
-            with suppress(psutil.NoSuchProcess):
-                if "driver" in process.cmdline():
-                    found.append(process.pid)
-        return sorted(found)
+        return sorted(driver.pid for driver in self._server.children())
 
     @property
     def one_more(self) -> Sequence[str]:
