@@ -29,7 +29,7 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 MONITORING := tests/integration/test_monitoring.py
 # Test processes, each with brokers of its own and one API server for all (tests/support/side_by_side.py).
 # WORKERS=0 runs one test after another.
-WORKERS := 3
+WORKERS := 4
 # LONG=1 adds the tests that are marked long to test-all and e2e.
 MARKED := $(if $(LONG),,-m "not long")
 PYTEST := $(BIN)/pytest
