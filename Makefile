@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,11 @@ PYTEST := $(BIN)/pytest
 SIDE_BY_SIDE := $(PYTEST) --numprocesses $(WORKERS)
 stage = @printf '\n== %s\n' "$(1)"
 
-check: lint docs  ## lint, types, links of the pages, unit and property tests
+# Types take as long as the other checks together: both run at the same time, and the types' output comes last.
+check: $(INSTALLED)  ## lint, types, links of the pages, unit and property tests
+	@$(MAKE) --no-print-directory types > $(VENV)/types.txt 2>&1 & types=$$!; \
+	$(MAKE) --no-print-directory style docs; others=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((others | types))
 	$(call stage,Unit and property tests: they need no cluster)
 	$(PYTEST) --numprocesses 2 -m "not long" tests/unit tests/property
 
@@ -47,6 +51,10 @@ test: check  ## check, then one test of each feature on real brokers and a real 
 test-rest: $(INSTALLED)  ## the tests that make test and make e2e leave out; LONG=1 adds the long ones
 	$(call stage,All other tests of the chart and on real brokers and a real API server)
 	$(SIDE_BY_SIDE) $(MARKED) --tier rest tests/property tests/chart tests/integration --ignore=$(MONITORING)
+ifdef LONG
+	$(call stage,Property tests again with eight times as many examples)
+	$(PYTEST) --numprocesses 2 --hypothesis-profile thorough -m "hypothesis and not long" tests/unit tests/property
+endif
 
 test-all: test test-rest e2e  ## every test but soak and benchmarks, also in a real cluster; LONG=1 adds the long ones
 
@@ -102,13 +110,18 @@ soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record
 	@$(IN_TESTS) soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 PROSE = PYTHONPATH=tools $(BIN)/python -m prose
-lint: $(INSTALLED)  ## check format, style, types, contracts between the rooms, and plain English
-	$(call stage,Format and style and types and contracts between the rooms and plain English)
+lint: style types  ## check format, style, types, contracts between the rooms, and plain English
+
+style: $(INSTALLED)
+	$(call stage,Format and style and contracts between the rooms and plain English)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	@$(PROSE)
+
+types: $(INSTALLED)
+	$(call stage,Types)
+	$(BIN)/mypy
 
 format: $(INSTALLED)  ## format the code, and shorten the list of files to rewrite in plain English
 	$(BIN)/ruff check --fix-only .

@@ -17,12 +17,18 @@ POLL_INTERVAL_S = 0.1
 NO_ANSWER = (ApiError, HTTPError, KafkaException, KubectlError, Retriable)
 """What a poll comes to while the one that is asked starts, moves or is away."""
 
-# A machine that others use too stands still now and then: how long an example takes is no finding.
-# The same examples in every run, so that a failure is the change's.
-settings.register_profile(
-    "headrace", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("headrace")
+# A busy machine may pause: the duration of an example is no finding. Every run has the same
+# examples, so that a failure belongs to the change. `make check` uses the profile `quick`, and
+# `make test-all LONG=1` repeats the property tests with the profile `thorough`.
+for profile, examples in (("quick", 25), ("thorough", 200)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        derandomize=True,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("quick")
 
 
 pytest_plugins = ["support.shared_api_server", "support.side_by_side", "support.tiers"]

@@ -2,9 +2,10 @@
 
 from contextlib import closing
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from support.examples import one_in
 from support.fake_broker import serving
 from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
 
@@ -22,7 +23,7 @@ FAULTS: list[Fault] = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@one_in(4)
 @given(
     faults=st.lists(st.sampled_from(FAULTS), max_size=6).filter(
         lambda faults: faults.count(DAMAGED) <= 3  # more is not a bad wire any more

@@ -302,5 +302,5 @@ class CourseOfEvents(RuleBasedStateMachine):
             assert floor(share) <= len(driver.active) <= ceil(share)
 
 
-CourseOfEvents.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+CourseOfEvents.TestCase.settings = settings(stateful_step_count=25)
 TestCourseOfEvents = CourseOfEvents.TestCase

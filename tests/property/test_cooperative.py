@@ -119,5 +119,5 @@ class CourseOfEvents(RuleBasedStateMachine):
             assert max(counts) - min(counts) <= 1
 
 
-CourseOfEvents.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
+CourseOfEvents.TestCase.settings = settings(stateful_step_count=25)
 TestCourseOfEvents = CourseOfEvents.TestCase

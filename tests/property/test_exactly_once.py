@@ -7,7 +7,10 @@ from property.exactly_once import DATA, Log, Model, Owner, State, committed, sta
 from support.explicit_state import explore
 
 
-@pytest.mark.parametrize("model", [Model(2, 2, 2), Model(2, 3, 1)])
+@pytest.mark.parametrize(
+    "model",
+    [Model(2, 2, 2), Model(1, 3, 1), pytest.param(Model(2, 3, 1), marks=pytest.mark.long)],
+)
 def test_a_reader_of_committed_records_gets_each_once_and_in_order(model: Model) -> None:
     found = explore(model.initial(), model.successors, violation)
     assert not found.violation, str(found)

@@ -1,6 +1,6 @@
 """Whatever pods, Leases and units there are: what the operator decides is safe, and then rests."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.manifests import flow
 
@@ -85,7 +85,6 @@ def written(tasks: list[ReplicationTask], made: AssignmentChanges) -> list[Repli
     return after
 
 
-@settings(deadline=None)
 @given(fleets(), units())
 def test_what_is_decided_is_safe_and_then_rests(
     drivers: Drivers, tasks: list[ReplicationTask]

@@ -5,8 +5,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import one_in
 from support.fake_broker import serving
 from support.fake_kafka import FakeClock, FakeCluster, FakeLog
 from support.patience import WITHIN_S
@@ -119,7 +120,7 @@ class Copier:
 PLANS = st.lists(st.lists(st.booleans(), min_size=1, max_size=60), min_size=2, max_size=2)
 
 
-@settings(max_examples=8, deadline=None)
+@one_in(12)
 @given(PLANS, st.integers(0, 2**32))
 def test_each_record_is_at_its_offset_whoever_writes(plans: list[list[bool]], seed: int) -> None:
     chance = random.Random(seed)

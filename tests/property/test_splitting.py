@@ -241,5 +241,5 @@ class TwoPhases(RuleBasedStateMachine):
             assert all(tasks == 1 for tasks in copied.values()), copied
 
 
-TwoPhases.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TwoPhases.TestCase.settings = settings(stateful_step_count=40)
 TestTwoPhases = TwoPhases.TestCase

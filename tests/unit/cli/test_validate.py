@@ -5,8 +5,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import one_in
 
 from headrace.cli.main import main
 from headrace.cli.screen.exits import Exit
@@ -141,7 +142,7 @@ def test_run_refuses_what_validate_refuses_with_the_same_line(
         st.sampled_from(["Batch", "Paused", "Fail", 3, "{mode: Latest}", "{max: 2}"]),
     )
 )
-@settings(max_examples=50, deadline=None)
+@one_in(2)
 def test_they_agree_on_whatever_is_written(fields: dict[str, object]) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "flow.yaml"
