@@ -1,6 +1,7 @@
 """The tests that ``make test`` and ``make test-rest`` select."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
     items[:] = [item for item in items if wanted[item]]
+    if tier == "features":
+        whole = {Path(one).name for one in config.args if "::" not in one and Path(one).is_dir()}
+        if absent := unselected(features, [item.nodeid for item in items], whole):
+            raise pytest.UsageError(
+                f"{PAGE.name} lists tests that do not exist or are marked long; "
+                f"correct their rows: {', '.join(absent)}"
+            )
+
+
+def unselected(features: set[str], selected: Iterable[str], folders: set[str]) -> list[str]:
+    """Return the listed tests of these folders of which no selected test is one."""
+    names = {name.removeprefix("tests/") for name in selected}
+    names |= {name.partition("[")[0] for name in names}
+    return sorted(one for one in features - names if one.partition("/")[0] in folders)
 
 
 def is_listed(item: pytest.Item, features: set[str]) -> bool:
