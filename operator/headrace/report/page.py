@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from headrace.mirror_test import Counts, Kind, Result, allowed_counts
 from headrace.report import plots
@@ -50,15 +51,7 @@ class Line:
 
 def page(result: Result) -> str:
     """The page of a result; made from ``report.json`` alone."""
-    environment = Environment(
-        loader=PackageLoader("headrace.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"clock": _clock, "seconds": _seconds}
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         result=result,
         lines=_lines(result, result.counts) if result.counts else [],
         drawings=_drawings(result),
@@ -67,6 +60,20 @@ def page(result: Result) -> str:
         of_source=_ON_SOURCE,
         changed=_CHANGED,
     )
+
+
+@cache
+def _template() -> Template:
+    """Return the template, compiled once."""
+    environment = Environment(
+        loader=PackageLoader("headrace.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "seconds": _seconds}
+    return environment.get_template("report.html.j2")
 
 
 def _lines(result: Result, counts: Counts) -> list[Line]:
