@@ -12,6 +12,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # PySpark's build takes 2.3 GB of scratch space: not of a /tmp that may lie in memory.
 SCRATCH := $(VENV)/scratch
 
+# Empty is unset: without bytecode, each worker, driver and command would compile its modules again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
