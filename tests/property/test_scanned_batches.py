@@ -234,6 +234,19 @@ def test_an_offset_after_the_largest_is_corrupt() -> None:
         refuse_corrupt(memoryview(batch), scanned)
 
 
+@pytest.mark.parametrize("code", [5, 6, 7])
+@pytest.mark.parametrize("flags", [0, 0x08, 0x10])
+def test_a_codec_that_does_not_exist_is_corrupt(code: int, flags: int) -> None:
+    whole = log_batch([Stored(0, 5, content(None, b"v"))])
+    damaged = log_batch([Stored(1, 5, content(None, b"v"))], attributes=flags | code)
+    memory = whole + damaged
+    scanned = both(bytes(memory), 0, [])
+
+    assert (scanned.stop, scanned.row_count) == (Stop.CORRUPT, 1)
+    with pytest.raises(CorruptBatch, match=f"base offset 1, .* has codec {code}: Kafka has 0 to 4"):
+        refuse_corrupt(memoryview(memory), scanned)
+
+
 @given(
     logs(),
     st.integers(0, 2**62),

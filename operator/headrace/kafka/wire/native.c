@@ -162,7 +162,8 @@ enum {
     BEFORE_START
 };
 enum { END, TRUNCATED, CORRUPT, FULL };
-enum { START = 17, OLDEST = 14, LOG_APPEND_BIT = 0x08, TRANSACTIONAL_BIT = 0x10, CONTROL_BIT = 0x20 };
+enum { START = 17, OLDEST = 14, CODEC_BITS = 0x07, LAST_CODEC = 4 };
+enum { LOG_APPEND_BIT = 0x08, TRANSACTIONAL_BIT = 0x10, CONTROL_BIT = 0x20 };
 
 typedef struct { /* Producers whose open transaction was aborted. */
     const int64_t *pending, *pending_end; /* producer id and first offset, ascending by offset */
@@ -224,6 +225,7 @@ static int describe(const uint8_t *in, int64_t left, int64_t next_offset, int64_
         return CORRUPT;
     row[LAST] = row[BASE] + delta;
     row[FLAGS] = read_number(in + ATTRIBUTES_AT, 2) & 0xFFFF;
+    if ((row[FLAGS] & CODEC_BITS) > LAST_CODEC) return CORRUPT;
     row[LEADER_EPOCH] = read_number(in + EPOCH_AT, 4);
     row[MAX_TIMESTAMP] = read_number(in + MAX_TIMESTAMP_AT, 8);
     row[PRODUCER_ID] = read_number(in + PRODUCER_AT, 8);

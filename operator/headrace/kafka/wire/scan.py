@@ -230,6 +230,9 @@ def _intact(data: memoryview, place: int, next_offset: int) -> Batch | None:
         raise CorruptBatch(f"{where} of the response, ends after the largest offset")
     if batch.magic == 2 and not batch.intact:
         raise CorruptBatch(f"{where} of the response, does not fit its checksum")
+    if batch.magic == 2 and batch.codec == "unknown":
+        code = batch.attributes & 0x07
+        raise CorruptBatch(f"{where} of the response, has codec {code}: Kafka has 0 to 4")
     return batch
 
 

@@ -21,6 +21,7 @@ from support.fake_target import FakeTarget, Fault, Refusal
 from support.join_helper import BrokenHelper, compiled
 from support.patience import WITHIN_S
 from support.producer_ids import INIT_PRODUCER_ID, identity
+from support.stored import sealed
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
@@ -503,20 +504,33 @@ def damaged(batch: bytes) -> bytes:
     return batch[:-1] + bytes((batch[-1] ^ 1,))
 
 
+def with_unknown_codec(batch: bytes) -> bytes:
+    """Return the batch with a codec that does not exist, and the checksum of that."""
+    return bytes(sealed(bytearray(batch[:22] + bytes((batch[22] | 5,)) + batch[23:])))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [(damaged, "does not fit its checksum"), (with_unknown_codec, "has codec 5")],
+)
 def test_a_damaged_batch_is_fetched_again_and_then_stops_its_partition(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    lanes: Lanes,
+    source: FakeSource,
+    target: FakeTarget,
+    damage: Callable[[bytes], bytes],
+    why: str,
 ) -> None:
     source.append(b"before")
     source.append(b"a" * 100)
-    source.logs[0].batches[1] = damaged(source.logs[0].batches[1])
+    source.logs[0].batches[1] = damage(source.logs[0].batches[1])
     lane = lanes.make()
     lane.open({ZERO: START})
     lanes.until(lane.problems)
 
     [problem] = lane.problems()
     assert type(problem.error) is Fatal
-    assert "offset 1" in str(problem.error)
-    assert "does not fit its checksum" in str(problem.error)
+    assert "could not read orders-0 offset 1 of east" in str(problem.error)
+    assert why in str(problem.error)
     assert len(source.fetches) >= 3
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
     assert target.logs[0].values == [b"before"]
