@@ -274,15 +274,21 @@ class FakeCluster:
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
     ) -> dict[str, HeadraceError]:
+        failed = self.validate_topic_configs(changes)
+        for topic in changes.keys() - failed.keys():
+            for setting, value in changes[topic].items():
+                self.configs[topic].pop(setting, None)
+                self.configs[topic] |= {} if value is None else {setting: value}
+        return failed
+
+    def validate_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
         self._answer()
         failed: dict[str, HeadraceError] = {}
         for topic, change in changes.items():
             if refused := self.refused_settings & change.keys():
                 failed[topic] = Fatal(f"could not set {', '.join(sorted(refused))} of {topic}")
-                continue
-            for setting, value in change.items():
-                self.configs[topic].pop(setting, None)
-                self.configs[topic] |= {} if value is None else {setting: value}
         return failed
 
     def create_topic(

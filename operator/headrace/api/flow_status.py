@@ -51,8 +51,8 @@ class ReplicationFlowStatus(Model):
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
     RecordsMayRepeat, ProgressNotStored, VerificationFailed, BandwidthUsedUp,
-    RequirementsMissing, TopicDeletion, AssignmentFailed, DriverUnresponsive, DriversAvailable,
-    ReconciliationPaused."""
+    RequirementsMissing, TopicDeletion, TopicConfigsRefused, AssignmentFailed,
+    DriverUnresponsive, DriversAvailable, ReconciliationPaused."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

@@ -102,6 +102,8 @@ class ConditionType(StrEnum):
     """Rights or settings that the flow needs are missing; headrace check lists them."""
     TOPIC_DELETION = "TopicDeletion"
     """With spec.topicDeletion: copies whose sources were deleted, and what becomes of them."""
+    TOPIC_CONFIGS_REFUSED = "TopicConfigsRefused"
+    """With spec.topicConfigs: the target refuses settings of topics, which therefore differ."""
     CAUGHT_UP = "CaughtUp"
     """A task: all records that were on the source when it began are on the target."""
 
@@ -204,6 +206,8 @@ class Reason(StrEnum):
     """The message names partitions that another owner took repeatedly, and that owner."""
     CHECK_FAILED = "CheckFailed"
     """The message names rights and settings, as headrace check does."""
+    SETTING_REFUSED = "SettingRefused"
+    """The message names each setting that the target refuses, and why."""
     DELETION_PENDING = "DeletionPending"
     """The message names copies whose sources were deleted: they are deleted in time."""
     DELETION_DRY_RUN = "DeletionDryRun"

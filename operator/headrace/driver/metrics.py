@@ -45,8 +45,8 @@ CONDITION = Described(
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
     "VerificationFailed) of a source task is True, else 0; of the source "
-    "connector DataLossDetected, of topics that were deleted, RequirementsMissing, and "
-    "TopicDeletion.",
+    "connector DataLossDetected, of topics that were deleted, RequirementsMissing, "
+    "TopicDeletion, and TopicConfigsRefused.",
     (*TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -105,6 +105,7 @@ _OF_CONNECTORS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
+    ConditionType.TOPIC_CONFIGS_REFUSED,
 )
 
 

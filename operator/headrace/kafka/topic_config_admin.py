@@ -77,6 +77,17 @@ class TopicConfigAdmin(ClusterAdmin):
     ) -> dict[str, HeadraceError]:
         """Set these settings of these topics, or restore the broker's default (``None``), and leave
         all others; why some topics' cannot be changed."""
+        return self._change(changes, only_validate=False)
+
+    def validate_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
+        """Return the errors that ``change_topic_configs`` would return, and change nothing."""
+        return self._change(changes, only_validate=True)
+
+    def _change(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, only_validate: bool
+    ) -> dict[str, HeadraceError]:
         if not changes:
             return {}
         resources = [
@@ -90,7 +101,9 @@ class TopicConfigAdmin(ClusterAdmin):
         client = self._requests.client
         futures = self._requests.call(
             f"change settings of topics of {self.name}",
-            lambda: client.incremental_alter_configs(resources, request_timeout=self._timeout_s),
+            lambda: client.incremental_alter_configs(
+                resources, validate_only=only_validate, request_timeout=self._timeout_s
+            ),
         )
         refused: dict[str, HeadraceError] = {}
         for resource, future in futures.items():

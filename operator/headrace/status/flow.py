@@ -43,6 +43,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
+    ConditionType.TOPIC_CONFIGS_REFUSED,
 )
 _MOST_LOSSES = 100
 

@@ -69,6 +69,7 @@ _CONDITIONS = (
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
+    ConditionType.TOPIC_CONFIGS_REFUSED,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
     ConditionType.RECONCILIATION_PAUSED,

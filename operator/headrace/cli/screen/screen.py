@@ -36,6 +36,7 @@ ALARMS = (
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
+    ConditionType.TOPIC_CONFIGS_REFUSED,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

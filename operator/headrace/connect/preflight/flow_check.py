@@ -14,6 +14,7 @@ from headrace.connect.preflight.settings_check import (
     check_copies,
     check_internal_topics,
     check_replicas,
+    check_synchronized,
     read_settings,
 )
 from headrace.connect.runtime.context import FlowContext
@@ -94,6 +95,13 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     yield from check_replicas(there, there, settings)
     yield from check_internal_topics(context, there, settings)
     yield from check_copies(context, topics, settings)
+    changeable = {
+        one
+        for one in topics
+        if (known := there.get(context.policy.target_topic(one)))
+        and Operation.ALTER_CONFIGS in known.allowed
+    }
+    yield from check_synchronized(context, changeable, settings, target)
     if Operation.READ in there[context.progress.topic].allowed:
         existing = {name for name in new if there[name].exists}
         yield from check_foreign_data(context, scope.there, existing)

@@ -7,9 +7,10 @@ from headrace.api.flow import Location
 from headrace.connect.preflight.findings import Finding, Outcome, named, set_topic_command
 from headrace.connect.preflight.needed_rights import copies
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.topics.topic_configs import change_settings
 from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
 from headrace.movers import PARTITIONS
-from headrace.replication import config_changes, settings_of_other_offsets, unfit_settings
+from headrace.replication import AS_GIVEN, config_changes, settings_of_other_offsets, unfit_settings
 
 
 class Settings(NamedTuple):
@@ -112,6 +113,27 @@ def _compacted(context: FlowContext, name: str, policy: str) -> Finding:
     return Finding(Location.TARGET, subject, what, Outcome.MISSING, why, command=command)
 
 
-def _corrected(context: FlowContext, source: TopicConfig, target: TopicConfig) -> Collection[str]:
+def check_synchronized(
+    context: FlowContext, topics: Collection[str], settings: Settings, target: RightsAdmin
+) -> Iterator[Finding]:
+    """Yield a warning for each setting of the source that the target refuses."""
+    changes = {}
+    for topic in sorted(topics):
+        name = context.policy.target_topic(topic)
+        ours, theirs = settings.source.get(topic), settings.target.get(name)
+        if ours is not None and theirs is not None:
+            corrected = _corrected(context, ours, theirs)
+            given = AS_GIVEN if context.preserved else ()
+            if change := {one: value for one, value in corrected.items() if one not in given}:
+                changes[name] = change
+    for name, errors in change_settings(target.validate_topic_configs, changes).items():
+        for setting, error in errors.items():
+            subject, why = named("topic", [name]), f"it does not follow the source: {error}"
+            yield Finding(Location.TARGET, subject, setting, Outcome.WARNING, why)
+
+
+def _corrected(
+    context: FlowContext, source: TopicConfig, target: TopicConfig
+) -> dict[str, str | None]:
     sync = context.spec.topic_configs
-    return config_changes(source.own, target.in_effect, sync.exclude) if sync.enabled else ()
+    return config_changes(source.own, target.in_effect, sync.exclude) if sync.enabled else {}

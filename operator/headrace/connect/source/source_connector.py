@@ -134,6 +134,7 @@ class SourceConnector(ThreadedUnit):
         checked = self._requirements.poll()
         self.beside_ready = (
             *self._lost,
+            *self._configs.conditions,
             *self._requirements.conditions,
             *self._deletion.conditions,
         )

@@ -1,12 +1,13 @@
 """Keeps the settings of target topics like those of their sources (``spec.topicConfigs``)."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from types import MappingProxyType
 
+from headrace.api import Condition, ConditionStatus, ConditionType, Reason
 from headrace.connect.runtime.context import FlowContext
-from headrace.errors import HeadraceError
+from headrace.errors import Fatal, HeadraceError
 from headrace.logs import get_logger
 from headrace.replication import AS_GIVEN, config_changes
 
@@ -14,7 +15,29 @@ log = get_logger(__name__)
 
 _AGAIN_S = 1.0
 """A broker may not know a topic yet that another one has just created."""
+_LONGEST_MESSAGE = 4096
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+Changes = Mapping[str, Mapping[str, str | None]]
+"""New values of settings, by topic. None restores the broker's default."""
+
+
+def change_settings(
+    change: Callable[[Changes], Mapping[str, HeadraceError]], changes: Changes
+) -> dict[str, dict[str, HeadraceError]]:
+    """Change settings of topics; return the error of each refused setting, by topic.
+
+    A broker that refuses one setting of a topic changes none of them. The settings of such a
+    topic are therefore changed one by one, so that the others follow.
+    """
+    refused: dict[str, dict[str, HeadraceError]] = {}
+    for topic in sorted(change(changes)):
+        refused[topic] = {
+            setting: error
+            for setting, value in changes[topic].items()
+            if (error := change({topic: {setting: value}}).get(topic)) is not None
+        }
+    return refused
 
 
 class TopicConfigSync:
@@ -31,6 +54,8 @@ class TopicConfigSync:
         """By source topic: what was set there when the target's last followed it."""
         self.problems: Mapping[str, str] = {}
         """Sentences, by topic of the target; or one that holds for all, by ``""``."""
+        self.conditions: tuple[Condition, ...] = ()
+        """Whether the target refuses settings."""
 
     def poll(self, topics: Collection[str]) -> float:
         """Synchronize if that is due, or if ``topics`` (of the source) has new ones.
@@ -39,7 +64,7 @@ class TopicConfigSync:
         """
         wanted, now_s = self._context.spec.topic_configs, self._context.clock.monotonic()
         if not wanted.enabled:
-            self._next_s, self.problems = 0.0, {}
+            self._next_s, self.problems, self.conditions = 0.0, {}, ()
             return inf
         if now_s >= self._next_s or not self._topics.issuperset(topics):
             self._topics = frozenset(topics)
@@ -55,27 +80,17 @@ class TopicConfigSync:
             self._next_s = now_s + rest_s
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
-    def _change(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, HeadraceError]:
-        """Change settings of the target; return the first refusal of each topic.
-
-        A broker that refuses one setting of a topic changes none of them. The settings of such a
-        topic are therefore changed one by one, so that the others follow.
-        """
-        target, found = self._context.target, {}
-        together = target.change_topic_configs(changes)
+    def _change(self, changes: Changes) -> dict[str, str]:
+        """Change settings of the target; return a sentence for each topic with a refused one."""
+        refused = change_settings(self._context.target.change_topic_configs, changes)
         for name, change in sorted(changes.items()):
-            done = dict(change)
-            if name in together:
-                alone = {
-                    setting: target.change_topic_configs({name: {setting: value}}).get(name)
-                    for setting, value in change.items()
-                }
-                if errors := [error for error in alone.values() if error is not None]:
-                    found[name] = errors[0]
-                done = {one: value for one, value in change.items() if alone[one] is None}
-            if done:
+            errors = refused.get(name, {})
+            if done := {one: value for one, value in change.items() if one not in errors}:
                 log.info("settings synchronized", topic=name, changed=done)
-        return found
+        self.conditions = _refused(refused)
+        return {
+            name: "; ".join(map(str, errors.values())) for name, errors in refused.items() if errors
+        }
 
     def _synchronize(self) -> tuple[bool, dict[str, str]]:
         """Whether topics were absent, and why others could not be made equal."""
@@ -98,11 +113,36 @@ class TopicConfigSync:
                 )
                 if change:
                     changes[target_topic[topic]] = change
-        refused = self._change(changes)
-        problems |= {name: str(error) for name, error in refused.items()}
+        refusals = self._change(changes)
+        problems |= refusals
         self._before |= {
             topic: config.own
             for topic, config in source.items()
-            if target_topic[topic] in target and target_topic[topic] not in refused
+            if target_topic[topic] in target and target_topic[topic] not in refusals
         }
         return len(target) + len(problems.keys() - target.keys()) < len(self._topics), problems
+
+
+def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condition, ...]:
+    """Return a condition that names each setting that cannot follow until a user changes it."""
+    sentences = [
+        str(error)
+        for errors in refused.values()
+        for error in errors.values()
+        if isinstance(error, Fatal)
+    ]
+    if not sentences:
+        return ()
+    message = (
+        f"{len(sentences)} settings of target topics do not follow their sources, because the "
+        "target refuses them: let the target accept them, or list them in "
+        f"spec.topicConfigs.exclude: {'; '.join(sentences)}"
+    )
+    return (
+        Condition(
+            type=ConditionType.TOPIC_CONFIGS_REFUSED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.SETTING_REFUSED,
+            message=message[:_LONGEST_MESSAGE],
+        ),
+    )

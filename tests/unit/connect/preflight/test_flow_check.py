@@ -126,6 +126,19 @@ def test_a_setting_that_the_flow_corrects_itself_is_not_wrong(scene: Scene) -> N
     assert found.command.endswith("--add-config max.message.bytes=1000")
 
 
+def test_a_setting_that_the_target_refuses_is_a_warning(scene: Scene) -> None:
+    scene.target.configs[COPY] |= {"max.message.bytes": "500", "segment.ms": "1"}
+    scene.source.configs[TOPIC] |= {"segment.ms": "2"}
+    before = dict(scene.target.configs[COPY])
+    scene.target.refused_settings.add("segment.ms")
+    found = only(scene)
+    assert (found.what, found.outcome) == ("segment.ms", Outcome.WARNING)
+    assert found.message == (
+        "it does not follow the source: could not set segment.ms of east.orders"
+    )
+    assert scene.target.configs[COPY] == before
+
+
 def test_a_target_that_takes_no_record_or_no_topic(scene: Scene) -> None:
     scene.target.configs[COPY]["min.insync.replicas"] = "2"
     assert only(scene).what == "min.insync.replicas"

@@ -18,8 +18,13 @@ def test_one_refused_setting_does_not_keep_the_others_from_following(scene: Scen
     configs.poll([TOPIC])
     assert scene.target.configs[COPY] == new | {"segment.ms": "1"}
     assert configs.problems == {COPY: "could not set segment.ms of east.orders"}
+    (condition,) = configs.conditions
+    assert (condition.type, condition.reason) == ("TopicConfigsRefused", "SettingRefused")
+    assert condition.message.startswith("1 settings of target topics do not follow")
+    assert condition.message.endswith("exclude: could not set segment.ms of east.orders")
 
     scene.target.refused_settings.clear()
     scene.clock.advance(10)
     configs.poll([TOPIC])
     assert (scene.target.configs[COPY], configs.problems) == (new, {})
+    assert configs.conditions == ()
