@@ -24,6 +24,7 @@ from support.groups import commit
 from support.records import arrived, count, make_topic, numbered, produce, unique
 from support.security import GUARDED, Mounted, access, by_certificate, by_password
 
+from headrace.api import progress_topic
 from headrace.cli.main import main
 from headrace.kafka import AclAdmin, Admin, Producer, client_config
 from headrace.sandbox import Authority, ClusterPlan, Sandbox
@@ -248,7 +249,7 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
         needed = "Read: User:headrace may not; needed to read the records"
         said = (
             f"source topics heartbeats, {topic}: {needed}",
-            "target topic headrace-progress.east.internal: Write: User:headrace may not",
+            "target topic mm2-headrace-progress.east.internal: Write: User:headrace may not",
         )
         wait_until(
             lambda: run.condition("RequirementsMissing").get("message", ""),
@@ -275,14 +276,14 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
     with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
         said = (
             f"target topics {alias}.heartbeats, {alias}.{topic}: Write: User:headrace may not",
-            f"target topic headrace-progress.{alias}.internal: Create: User:headrace may not",
+            f"target topic mm2-headrace-progress.{alias}.internal: Create: User:headrace may not",
         )
         wait_until(
             lambda: run.condition("RequirementsMissing").get("message", ""),
             until=partial(_all_in, said),
         )
         why = (
-            f"could not create topic headrace-progress.{alias}.internal with 8 partitions on west",
+            f"could not create topic {progress_topic(alias)} with 8 partitions on west",
             "TOPIC_AUTHORIZATION_FAILED",
             "grant the principal rights on this topic",
         )
@@ -328,7 +329,7 @@ def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
 
 
 def test_names_that_are_never_copied(checked: Checked) -> None:
-    topic = make_topic(spec(checked.clusters["source"]), unique("own") + ".internal", 1)
+    topic = make_topic(spec(checked.clusters["source"]), unique("mm2-own") + ".internal", 1)
     fields = checked.flow["spec"]
     fields["topics"] = {"include": [topic, "absent.*"], "exclude": ["__.*"]}
     fields["checkpoints"] = {"enabled": False}
@@ -487,7 +488,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
     topic = make_topic(spec(source), name, 1)
     rights = {"resourceType": "topic", "patternType": "literal", "principal": "User:headrace"}
     checked.grant("source", rights | {"names": [topic], "operation": "Write"})
-    progress = "headrace-progress.east.internal"
+    progress = "mm2-headrace-progress.east.internal"
     checked.grant("target", rights | {"names": [progress], "operation": "Read"})
     user = access(by_password(source), checked.mounted.folder)
 
@@ -511,7 +512,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         checked.file.write_text(yaml.safe_dump(checked.flow))
         manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))
         quick = ("--deny-writes", "--quiet-seconds", "1")
-        denials = "headrace-denials.east.internal"
+        denials = "mm2-headrace-denials.east.internal"
         needs = "It needs the rights Describe and Alter"
 
         def refused_for(why: str) -> None:

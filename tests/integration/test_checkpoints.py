@@ -26,6 +26,7 @@ from support.operators import Operator, Resources
 from support.other_groups import make_streams_group, share_consumer
 from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
 
+from headrace.api import progress_topic
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
@@ -357,6 +358,9 @@ def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
             wait_until(lambda: "east" in client.upstream_clusters())
             assert "east.checkpoints.internal" in client.checkpoint_topics()
             assert copy in client.remote_topics("east")
+            own = {progress_topic("east"), "east.checkpoints.internal"}
+            assert own <= Admin(spec(west)).topics().keys()
+            assert own.isdisjoint(client.remote_topics())
             wanted = {(copy, 0): (17, ""), (copy, 1): (50, "")}
             assert client.translate_offsets("east", group) == wanted
             assert client.consumer_offsets("east", group) == wanted

@@ -18,7 +18,7 @@ PER_SECOND = 500
 def owners(target: Cluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
     """By partition, which of these flows had it, one after the other; as progress names them."""
     stored: dict[tuple[str, int], list[str]] = {}
-    for records in read(spec(target), "headrace-progress.east.internal").values():
+    for records in read(spec(target), "mm2-headrace-progress.east.internal").values():
         for record in records:
             key = ProgressKey.decode(record.key or b"")
             owner = Progress.decode(record.value).owner if record.value else ""

@@ -42,7 +42,7 @@ def confirmed(west: Cluster, topic: str) -> int:
     """Up to where the stored progress of partition 0 is known to be of this topic."""
     stored = [
         Progress.decode(record.value or b"")
-        for records in read(spec(west), "headrace-progress.east.internal").values()
+        for records in read(spec(west), "mm2-headrace-progress.east.internal").values()
         for record in records
         if ProgressKey.decode(record.key or b"").topic == topic
     ]

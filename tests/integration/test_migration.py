@@ -1,4 +1,4 @@
-"""The commands of docs/migrate-v1beta1.md, on a real API server."""
+"""The commands of docs/migrate-v1beta1.md, on a real API server and on real brokers."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,9 +8,15 @@ import pytest
 import yaml
 from cluster.api_server import OwnApiServer
 from cluster.kubectl import KubectlError
+from support.flows import FlowRun, manifest, spec
 from support.manifests import EAST, WEST, Document
+from support.records import Record, compare, make_topic, numbered, produce, read, unique
 
+from headrace.api import JOURNAL, earlier_name, progress_topic
 from headrace.cli.main import main
+from headrace.kafka import Admin, journal
+from headrace.replication import Progress
+from headrace.sandbox import Cluster
 
 CRDS = Path(__file__).parents[2] / "crds"
 NAMES = tuple(
@@ -30,6 +36,8 @@ OLD_FLOW: Document = {
         "deadLetterTopic": "dead",
     },
 }
+
+EARLIER = (("first", b'"old"'), ("second", b"1"))
 
 
 @pytest.fixture
@@ -86,6 +94,72 @@ def test_objects_of_v1alpha1_are_refused_until_they_are_converted(
     assert spec["startFrom"].keys() == {"mode", "timestamp"}
     # The API server shows what is in force.
     assert (spec["delivery"], spec["state"]) == ({"mode": "AtLeastOnce"}, "Running")
+
+
+def test_a_converted_flow_resumes_at_the_offsets_of_its_earlier_version(
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    wait_until: Callable[..., Any],
+) -> None:
+    alias = unique("old")
+    topics = make_topic(spec(east), alias, 2), make_topic(spec(east), f"{alias}.internal", 1)
+    old = manifest(alias, east, west, f"{alias}.*")
+    old["apiVersion"] = "headrace.dev/v1alpha1"
+    old["spec"]["source"]["alias"] = alias
+    old["spec"] |= {"policy": {"type": "Default"}, "startFrom": "Earliest"}
+    old["spec"] |= {"checkpoints": {"enabled": False}, "heartbeats": {"enabled": False}}
+    file = tmp_path / "v1alpha1.yaml"
+    file.write_text(yaml.safe_dump(old))
+    assert main(["convert", str(file)]) == 0
+    flow = yaml.safe_load(capsys.readouterr().out)
+    assert flow["apiVersion"] == "headrace.dev/v1beta1"
+
+    def copy_all() -> None:
+        with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+            assert run.end(120) == 0, run.output
+
+    for topic, partitions in zip(topics, (2, 1), strict=True):
+        produce(spec(east), topic, numbered(200, partitions))
+    copy_all()
+    now = progress_topic(alias)
+    stored = _renamed(west, now, wait_until)
+    for topic, partitions in zip(topics, (2, 1), strict=True):
+        produce(spec(east), topic, numbered(100, partitions, first=200))
+    copy_all()
+    for topic in topics:
+        found = compare(read(spec(east), topic), read(spec(west), f"{alias}.{topic}"))
+        assert found == (0, 0, True), topic
+    after = [Progress.decode(one.value) for one in _records(west, now) if one.value is not None]
+    assert min(one.epoch for one in after) > max(one.epoch for one in stored)
+
+
+def _records(cluster: Cluster, topic: str) -> list[Any]:
+    return [one for records in read(spec(cluster), topic).values() for one in records]
+
+
+def _renamed(cluster: Cluster, topic: str, wait_until: Callable[..., Any]) -> list[Progress]:
+    """Move the records of a topic to the name that it had before v1beta1."""
+    records = _records(cluster, topic)
+    admin = Admin(spec(cluster))
+    make_topic(spec(cluster), earlier_name(topic), 8, **{"cleanup.policy": "compact"})
+    produce(spec(cluster), earlier_name(topic), records)
+    admin.delete_topic(topic)
+    wait_until(lambda: topic not in admin.topics())
+    assert records
+    return [Progress.decode(one.value) for one in records if one.value is not None]
+
+
+def test_results_of_a_run_under_the_earlier_name_stay_readable(east: Cluster) -> None:
+    run, source = unique("run"), spec(east)
+    Admin(source).create_topic(earlier_name(JOURNAL), 1)
+    journal.wait_for_topics(Admin(source), {earlier_name(JOURNAL)})
+    journal.create(source)
+    earlier = [Record(0, journal.record_key(run, key), value, (), 1) for key, value in EARLIER]
+    produce(source, earlier_name(JOURNAL), earlier)
+    journal.write(source, run, "second", "2")
+    assert journal.read_all(source, run) == {"first": "old", "second": 2}
 
 
 def _applied(apply: Callable[[], object]) -> bool:

@@ -54,7 +54,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         grant(source, "*", "Read")
         grant(source, "heartbeats", "Create", "Write")
         grant(target, "east.*", "Create", "Write", "Alter")
-        grant(target, "headrace-progress.east.internal", "Create", "Read", "Write")
+        grant(target, "mm2-headrace-progress.east.internal", "Create", "Read", "Write")
         grant(target, "heartbeats", "Create", "Write")
         yield sandbox
 
@@ -243,7 +243,7 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
 ) -> None:
     name = unique("judged")
     grant(source, f"{name}-*", "Create", "Write")
-    grant(source, "headrace-tests.internal", "Create", "Write")
+    grant(source, "mm2-headrace-tests.internal", "Create", "Write")
     grant(target, f"east.{name}-*", "Read")
     for cluster in (source, target):
         grant(cluster, "headrace", "Describe", on="group")

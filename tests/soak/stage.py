@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, spec
 from support.security import Mounted, by_certificate, by_password
 
+from headrace.api import progress_topic
 from headrace.kafka import Admin
-from headrace.replication import progress_topic
 from headrace.sandbox import USERNAME, Authority, Cluster, ClusterPlan, Sandbox
 
 BROKERS, DRIVERS, LEASE_S = 3, 3, 6

@@ -34,9 +34,9 @@ class MirrorClient:
         """Of all sources."""
         return set(self._client.checkpointTopics())
 
-    def remote_topics(self, source: str) -> set[str]:
-        """Copies of a source's topics."""
-        return set(self._client.remoteTopics(source))
+    def remote_topics(self, *source: str) -> set[str]:
+        """Return the copies of a source's topics, or of every source's."""
+        return set(self._client.remoteTopics(*source))
 
     def consumer_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
         """Offset and metadata, by topic and partition of the target."""

@@ -115,10 +115,11 @@ class Topics(Model):
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
     """Regular expressions; a topic is copied when its whole name matches one, as
     with ["orders", "payments-.*"]. No default. Always copied: heartbeats, but not with offsets:
-    Preserved. Never: what begins with two underscores or a dot, ends in -internal or .internal, or
-    came from the target, by its name."""
+    Preserved. Never: names that begin with two underscores or a dot, internal topics of MirrorMaker
+    2 and headrace (mm2*.internal, *.checkpoints.internal), and topics that came from the target, by
+    their name."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
-        r".*[\-\.]internal",
+        r"mm2.*\.internal",
         r".*\.replica",
         r"__.*",
     )

@@ -9,8 +9,8 @@ from headrace.api.topics import HEARTBEATS, is_internal
 
 _OWN = "must not be heartbeats: these have a name of their own on the target"
 _INTERNAL = (
-    "must be no internal topic: these begin with two underscores or a dot, or end in -internal or "
-    ".internal"
+    "must be no internal topic, such as those that begin with two underscores or a dot, and "
+    "mm2*.internal"
 )
 
 

@@ -1,7 +1,7 @@
 """The topic by which the jobs of a mirror test report their progress and results to each other.
 
 It is on the source, compacted; a record's key is ``<run>/<key>``, its value JSON. The keys are
-those of ``mirror_test.journal_keys``. Mirrors leave the topic out: its name ends in ``.internal``.
+those of ``mirror_test.journal_keys``. Mirrors do not copy the topic, because its name is internal.
 """
 
 import json
@@ -11,16 +11,17 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from headrace.api import ClusterAccess, TopicPartition
+from headrace.api import JOURNAL, ClusterAccess, TopicPartition, earlier_name
 from headrace.errors import Fatal, GaveUp
 from headrace.kafka.admin import Admin
 from headrace.kafka.clients import assign, make_consumer, make_producer
 from headrace.kafka.errors import is_about_group, translate
 from headrace.kafka.offset_admin import Position
 
-TOPIC = "headrace-tests.internal"
+TOPIC = JOURNAL
 
-_PARTITION = TopicPartition(TOPIC, 0)
+_EARLIER = earlier_name(TOPIC)
+"""Jobs that an earlier version started write to this topic."""
 _CONFIG = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(7 * 24 * 3_600_000),  # runs of last week are of no use to anybody
@@ -74,21 +75,29 @@ def write(cluster: ClusterAccess, run: str, key: str, value: str) -> None:
 class Tail:
     """Follows the records of one run, from now on or from the beginning."""
 
-    def __init__(self, cluster: ClusterAccess, run: str, from_start: bool = False) -> None:
+    def __init__(self, cluster: ClusterAccess, run: str, from_start: str = "") -> None:
+        """Follow the journal, or read one of its topics from the beginning: ``from_start``."""
         self._prefix = record_key(run, "")
         self._consumer = make_consumer(cluster)
+        admin = Admin(cluster)
         position = Position.EARLIEST if from_start else Position.LATEST
-        offsets = Admin(cluster).offsets([_PARTITION], position)
+        topics = {from_start} if from_start else {TOPIC, *(admin.topics().keys() & {_EARLIER})}
+        offsets = admin.offsets([TopicPartition(topic, 0) for topic in topics], position)
         assign(self._consumer, offsets.items())
-        self.at_end = False
+        self._unread = topics
+
+    @property
+    def at_end(self) -> bool:
         """Whether everything that was there has been read."""
+        return not self._unread
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
         """New records, as (key without the run, value); waits at most ``timeout_s``."""
         while (message := self._consumer.poll(timeout_s)) is not None:
             timeout_s = 0
             if not is_record(message, f"read {TOPIC}"):
-                self.at_end = True
+                if _ends_partition(message):
+                    self._unread.discard(message.topic() or "")
                 continue
             key, value = message.key() or b"", message.value()
             if key.startswith(self._prefix) and value is not None:
@@ -106,15 +115,22 @@ def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) ->
 
 def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[str, Any]:
     """The latest value of each key of a run; raises ``GaveUp`` after ``timeout_s``."""
-    if TOPIC not in Admin(cluster).topics():
-        return {}
-    tail = Tail(cluster, run, from_start=True)
+    there = Admin(cluster).topics().keys()
+    found: dict[str, Any] = {}
+    for topic in (_EARLIER, TOPIC):
+        if topic in there:
+            found |= _read_topic(cluster, run, topic, timeout_s)
+    return found
+
+
+def _read_topic(cluster: ClusterAccess, run: str, topic: str, timeout_s: float) -> dict[str, Any]:
+    tail = Tail(cluster, run, from_start=topic)
     deadline = time.monotonic() + timeout_s
     found = {}
     try:
         while not tail.at_end:
             if time.monotonic() > deadline:
-                raise GaveUp(f"could not read {TOPIC} of {cluster.alias} in {timeout_s:.0f} s")
+                raise GaveUp(f"could not read {topic} of {cluster.alias} in {timeout_s:.0f} s")
             for key, value in tail.poll(0.5):
                 found[key] = value
     finally:
@@ -127,9 +143,14 @@ def is_record(message: Message, tried: str) -> bool:
     error = message.error()
     if error is None:
         return True
-    if error.code() == KafkaError._PARTITION_EOF or is_about_group(error):
+    if _ends_partition(message) or is_about_group(error):
         return False
     problem = translate(error, tried)
     if isinstance(problem, Fatal) or error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise problem
     return False  # the client retries by itself
+
+
+def _ends_partition(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF

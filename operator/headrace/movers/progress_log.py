@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
 
-from headrace.api import ClusterAccess, TopicPartition
+from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
 from headrace.clock import Clock
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
@@ -25,7 +25,7 @@ from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.storing import ANSWER_S, Storing
 from headrace.movers.undecided import Stored, Undecided
-from headrace.replication import Progress, ProgressKey, Writer, progress_topic
+from headrace.replication import Progress, ProgressKey, Writer
 from headrace.replication.claims import Writers, writers_after
 
 log = get_logger(__name__)
@@ -45,12 +45,29 @@ _DECIDE_S = 10.0
 
 
 class ProgressLog:
-    """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``."""
+    """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``.
+
+    A topic with the earlier name is followed as well, and never written to except for tombstones.
+    The higher epoch counts. Each claim is written to the topic with the present name, so a
+    partition is taken over when it is claimed.
+    """
 
     def __init__(
-        self, target: ClusterAccess, source_alias: str, clients: Clients, clock: Clock
+        self,
+        target: ClusterAccess,
+        source_alias: str,
+        clients: Clients,
+        clock: Clock,
+        *,
+        earlier: bool = False,
     ) -> None:
+        """Prepare to follow the topic; ``earlier`` follows the one with the earlier name."""
         self.topic = progress_topic(source_alias)
+        self._earlier_topic = earlier_name(self.topic)
+        if earlier:
+            self.topic = self._earlier_topic
+        self._source_alias = source_alias
+        self._earlier: ProgressLog | None = None
         self._target, self._clients, self._clock = target, clients, clock
         self._admin = clients.admin(target)
         # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
@@ -81,7 +98,9 @@ class ProgressLog:
         with self._changed:
             if self._tail is not None:
                 return
-            self._ensure_topic()
+            if self.topic != self._earlier_topic:
+                self._start_earlier()
+                self._ensure_topic()
             self._read = dict.fromkeys(range(PARTITIONS), 0)
             self._tail = threading.Thread(
                 target=self._follow, name=f"tail-{self.topic}", daemon=True
@@ -93,6 +112,7 @@ class ProgressLog:
 
         What was stored in a transaction that is open, or aborted, is not.
         """
+        self._read_earlier(timeout_s)
         ends = self._admin.offsets(
             [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
         )
@@ -117,11 +137,12 @@ class ProgressLog:
         Raises ``Fatal`` when that cannot be read: taken for none, all would be copied again. Where
         a person asked for that later, by ``reset_ms``, it is what could be read before.
         """
-        with self._changed:
-            written_ms, why = self._unreadable.get(key, (0, ""))
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            written_ms, why = log_of_key._unreadable.get(key, (0, ""))
             if why and reset_ms <= written_ms:
                 raise Fatal(why)
-            return self._table.get(key)
+            return log_of_key._table.get(key)
 
     def partition_of(self, key: ProgressKey) -> TopicPartition:
         """Where its records are."""
@@ -139,14 +160,22 @@ class ProgressLog:
 
     def entries(self) -> dict[ProgressKey, Progress]:
         """All that is stored and can be read."""
+        before = {} if self._earlier is None else self._earlier.entries()
         with self._changed:
-            return {key: one for key, one in self._table.items() if key not in self._unreadable}
+            found = {key: one for key, one in self._table.items() if key not in self._unreadable}
+            unreadable = set(self._unreadable)
+        for key, progress in before.items():
+            own = found.get(key)
+            if key not in unreadable and (own is None or progress.epoch > own.epoch):
+                found[key] = progress
+        return found
 
     def writers(self, key: ProgressKey) -> frozenset[Writer]:
         """All that may have appended since the partition was closed to others last: also one whose
         claim is older than the last, and lies before it."""
-        with self._changed:
-            return frozenset(self._writers.get(key, {}).values())
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            return frozenset(log_of_key._writers.get(key, {}).values())
 
     def overtaken(self, key: ProgressKey) -> bool:
         """Whether an earlier owner stored something behind the later one: compaction would keep
@@ -156,13 +185,15 @@ class ProgressLog:
 
     def stored_at(self, owner: str) -> float:
         """When progress that this owner stored was read last, monotonic seconds."""
+        earlier_s = -inf if self._earlier is None else self._earlier.stored_at(owner)
         with self._changed:
-            return self._stored_at.get(owner, -inf)
+            return max(earlier_s, self._stored_at.get(owner, -inf))
 
     def stored_ms(self, key: ProgressKey) -> int:
         """When the progress of this partition was stored, Unix time; -1 when that is not known."""
-        with self._changed:
-            return self._stored_ms.get(key, -1)
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            return log_of_key._stored_ms.get(key, -1)
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
@@ -187,16 +218,18 @@ class ProgressLog:
 
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
         """All that is stored of that source and can be read."""
-        with self._changed:
-            return {
-                key: progress
-                for key, progress in self._table.items()
-                if key.source_cluster_id == source_cluster_id and key not in self._unreadable
-            }
+        return {
+            key: progress
+            for key, progress in self.entries().items()
+            if key.source_cluster_id == source_cluster_id
+        }
 
     def purge(self, keys: Iterable[ProgressKey]) -> None:
         """Delete what is stored of these: by tombstones, as brokers refuse DeleteRecords on a
         compacted topic."""
+        keys = list(keys)
+        if self._earlier is not None:
+            self._earlier.purge(keys)  # else it would be found there when this log starts again
         producer = self._producer.get()
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
@@ -210,8 +243,49 @@ class ProgressLog:
     def close(self) -> None:
         """Stop following."""
         self._stop.set()
+        if self._earlier is not None:
+            self._earlier.close()
         if self._tail is not None:
             self._tail.join(timeout=2)
+
+    def exists(self) -> bool:
+        """Return True if progress may be stored; ``start`` would make the topic otherwise."""
+        return bool(self._admin.describe([self.topic])) or self._earlier_exists()
+
+    def _earlier_exists(self) -> bool:
+        # Not described: a user who may not see the topic would be refused if it is absent as well.
+        return self._earlier_topic in self._admin.topics()
+
+    def _start_earlier(self) -> None:
+        if self._earlier is None and self._earlier_exists():
+            earlier = ProgressLog(
+                self._target, self._source_alias, self._clients, self._clock, earlier=True
+            )
+            earlier.start()
+            self._earlier = earlier
+            log.info("taking over progress", from_topic=earlier.topic, to_topic=self.topic)
+
+    def _read_earlier(self, timeout_s: float) -> None:
+        earlier = self._earlier
+        if earlier is None or earlier._stop.is_set():
+            return
+        try:
+            earlier.read_to_end(timeout_s)
+        except Retriable:
+            if self._earlier_exists():
+                raise
+            log.warning("the earlier progress topic was deleted", topic=earlier.topic)
+            earlier.close()  # what was read of it stays known
+
+    def _log_of(self, key: ProgressKey) -> "ProgressLog":
+        """Return the log that has the latest progress of a partition: this or the earlier one."""
+        earlier = self._earlier
+        if earlier is None or key in self._unreadable:
+            return self
+        own, before = self._table.get(key), earlier._table.get(key)
+        if own is None:
+            return earlier
+        return earlier if before is not None and before.epoch > own.epoch else self
 
     def _ensure_topic(self) -> None:
         if ensure_topic(

@@ -2,15 +2,12 @@
 
 from headrace.replication.acls import (
     TopicAcl,
-    acls_topic,
-    denials_topic,
     wanted_acls,
     write_denial,
 )
 from headrace.replication.checkpoints import (
     SHARE_GROUP,
     Checkpoint,
-    checkpoints_topic,
     next_checkpoint,
 )
 from headrace.replication.connect_offsets import (
@@ -18,7 +15,6 @@ from headrace.replication.connect_offsets import (
     OFFSETS_PARTITIONS,
     ConnectPartition,
     connect_group,
-    connect_offsets_topic,
     decode_position,
     encode_position,
 )
@@ -47,9 +43,9 @@ from headrace.replication.group_offsets import (
 from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.loops import Direction, Loop, find_loop
-from headrace.replication.made_topics import MadeTopic, made_topics_topic
+from headrace.replication.made_topics import MadeTopic
 from headrace.replication.offset_pairs import MOST_PAIRS, OffsetPair, with_runs
-from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
+from headrace.replication.offset_syncs import STRETCH, OffsetSync
 from headrace.replication.policies import policy_for
 from headrace.replication.policy import ReplicationPolicy
 from headrace.replication.progress import (
@@ -61,7 +57,6 @@ from headrace.replication.progress import (
     TargetSeen,
     Writer,
     losses_before,
-    progress_topic,
 )
 from headrace.replication.record_changes import RecordChanges
 from headrace.replication.same_offsets import SameOffsets
@@ -107,16 +102,12 @@ __all__ = [
     "Translated",
     "Translation",
     "Writer",
-    "acls_topic",
     "announced",
-    "checkpoints_topic",
     "config_changes",
     "connect_group",
-    "connect_offsets_topic",
     "copied_by_both",
     "decode_applied",
     "decode_position",
-    "denials_topic",
     "encode_applied",
     "encode_position",
     "few_enough",
@@ -126,12 +117,9 @@ __all__ = [
     "loop_of_topics",
     "loop_sentence",
     "losses_before",
-    "made_topics_topic",
     "may_loop",
     "next_checkpoint",
-    "offset_syncs_topic",
     "policy_for",
-    "progress_topic",
     "same_clusters",
     "settings_of_other_offsets",
     "share_addresses",

@@ -17,16 +17,6 @@ _EVERY_TOPIC = "*"
 _COPIED = ("Read", "Describe", "DescribeConfigs")
 
 
-def acls_topic(source_alias: str) -> str:
-    """Where the flows of this source remember, on the target, which ACLs they have added."""
-    return f"headrace-acls.{source_alias}.internal"
-
-
-def denials_topic(source_alias: str) -> str:
-    """Where a fail-over remembers, on the target, which writes it has denied on the source."""
-    return f"headrace-denials.{source_alias}.internal"
-
-
 class TopicAcl(NamedTuple):
     """An ACL of topics, in the names of kafka-acls.sh."""
 

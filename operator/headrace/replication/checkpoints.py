@@ -17,11 +17,6 @@ known without the source."""
 _VERSION = 0
 
 
-def checkpoints_topic(source_alias: str, separator: str) -> str:
-    """MirrorMaker 2's name of it; ``separator``: the policy's."""
-    return separator.join((source_alias, "checkpoints", "internal"))
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a group of the source would go on, on the target."""

@@ -17,11 +17,6 @@ OFFSETS_PARTITIONS = 25
 """``offset.storage.partitions``, by default."""
 
 
-def connect_offsets_topic(source_alias: str) -> str:
-    """In dedicated mode (``MirrorMakerConfig``), whatever the policy's separator is."""
-    return f"mm2-offsets.{source_alias}.internal"
-
-
 def connect_group(source_alias: str) -> str:
     """Of the workers in dedicated mode, on the target."""
     return f"{source_alias}-mm2"

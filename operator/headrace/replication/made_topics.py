@@ -7,11 +7,6 @@ from typing import Self
 from pydantic import TypeAdapter
 
 
-def made_topics_topic(source_alias: str) -> str:
-    """Where flows of this source remember them: compacted, one partition."""
-    return f"headrace-topics.{source_alias}.internal"
-
-
 @dataclass(frozen=True)
 class MadeTopic:
     """One of them; the key of its record is its name."""

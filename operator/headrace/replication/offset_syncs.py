@@ -16,11 +16,6 @@ same value and the same distance, each record between them was copied to the tar
 on either side. Without the header, as from MirrorMaker 2, nothing is known of what lies between."""
 
 
-def offset_syncs_topic(other_alias: str, separator: str) -> str:
-    """MirrorMaker 2's name of it; ``separator``: the policy's."""
-    return separator.join(("mm2-offset-syncs", other_alias, "internal"))
-
-
 @dataclass(frozen=True)
 class OffsetSync:
     """A record of the source, and where its copy is on the target."""

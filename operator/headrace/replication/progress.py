@@ -1,8 +1,8 @@
 """Progress records: how far each partition was copied, kept on the target.
 
-Topic ``headrace-progress.<source alias>.internal``, compacted. The key names no namespace and no
-flow: the same flow resumes on Kubernetes where standalone stopped, and two flows of one source that
-write one target topic meet here.
+The topic ``mm2-headrace-progress.<source alias>.internal`` is compacted. The key names no namespace
+and no flow: the same flow resumes on Kubernetes where standalone stopped, and two flows of one
+source that write one target topic meet here.
 """
 
 import json
@@ -18,11 +18,6 @@ T = TypeVar("T")
 
 _VERSION, _IN_TRANSACTION, _PRESERVED = 1, 2, 3
 _READABLE = (_VERSION, _IN_TRANSACTION, _PRESERVED)
-
-
-def progress_topic(source_alias: str) -> str:
-    """The progress topic of flows from this source."""
-    return f"headrace-progress.{source_alias}.internal"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ def test_defaults_are_those_of_the_design() -> None:
     spec = ReplicationFlow.model_validate(flow()).spec
     written = spec.model_dump(mode="json", by_alias=True, exclude={"source", "target", "drivers"})
     defaults = """
-    topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
+    topics: {include: [orders], exclude: ['mm2.*\\.internal', '.*\\.replica', '__.*']}
     groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
     recordFilter: null
     headers: null
@@ -298,10 +298,10 @@ def test_what_a_user_set_stays_known() -> None:
                     "east.heartbeats is the copy of the source's heartbeats",
                 ),
                 (
-                    {"orders": "sales.internal"},
-                    'spec.replicationPolicy.renames.orders: got "sales.internal", must be no '
-                    "internal topic: "
-                    "these begin with two underscores or a dot, or end in -internal or .internal",
+                    {"orders": "mm2-sales.internal"},
+                    'spec.replicationPolicy.renames.orders: got "mm2-sales.internal", must be no '
+                    "internal topic, "
+                    "such as those that begin with two underscores or a dot, and mm2*.internal",
                 ),
                 (
                     {"heartbeats": "beats"},

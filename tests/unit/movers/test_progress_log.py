@@ -1,6 +1,7 @@
 """What the progress log keeps; its cluster is in memory."""
 
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from support.fake_kafka import FakeKafka, FakeRecord
 
-from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec, earlier_name
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Consumer, KafkaError
@@ -256,7 +257,7 @@ def test_a_progress_topic_of_another_shape_is_refused(
 ) -> None:
     kafka = FakeKafka("west")
     kafka.clusters["west"].create_topic(
-        "headrace-progress.east.internal", partitions, config=config
+        "mm2-headrace-progress.east.internal", partitions, config=config
     )
     west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
     with pytest.raises(Fatal, match=message):
@@ -289,3 +290,105 @@ def test_a_write_waits_so_long_for_an_answer_and_no_longer(scene: Scene) -> None
     with pytest.raises(Retriable, match="no answer within 3 s"):
         scene.log.write({KEY: PROGRESS}, timeout_s=3)
     assert 3 < scene.kafka.clock.monotonic() - began_s < 3.2
+
+
+EARLIER = "headrace-progress.east.internal"
+ANOTHER = replace(KEY, partition=1)
+
+
+class TakeOver(Scene):
+    """A cluster where an earlier version has stored, and may store, progress."""
+
+    def __init__(self) -> None:
+        self.kafka = FakeKafka("west")
+        self.cluster = self.kafka.clusters["west"]
+        self.decided = {}
+        self.cluster.create_topic(EARLIER, 8, config={"cleanup.policy": "compact"})
+        self.store_earlier(PROGRESS)
+        self.log = self.another()
+
+    def store_earlier(self, progress: Progress | None, key: ProgressKey = KEY) -> None:
+        at = TopicPartition(EARLIER, self.kafka_partition(key))
+        value = None if progress is None else progress.encode()
+        self.cluster.write(at, FakeRecord(key.encode(), value, 1_000))
+
+    def kafka_partition(self, key: ProgressKey) -> int:
+        return zlib.crc32(key.encode()) % 8  # as the producers of this cluster do
+
+
+@pytest.fixture
+def take_over() -> Iterator[TakeOver]:
+    scene = TakeOver()
+    yield scene
+    scene.log.close()
+
+
+def test_progress_under_the_earlier_name_counts_until_it_is_claimed(take_over: TakeOver) -> None:
+    log = take_over.log
+    assert earlier_name(log.topic) == EARLIER
+    assert take_over.read() == PROGRESS
+    assert log.entries() == log.stored("id-of-east") == {KEY: PROGRESS}
+    assert (log.stored_ms(KEY), log.stored_at(PROGRESS.owner) > 0) == (1_000, True)
+    claim = replace(PROGRESS, epoch=4, owner="the next one")
+    take_over.write(claim)
+    take_over.store_earlier(replace(PROGRESS, source_offset=9))  # a driver that is late
+    assert (take_over.read(), log.entries()) == (claim, {KEY: claim})
+
+
+def test_a_driver_of_the_earlier_version_is_followed_while_it_copies(take_over: TakeOver) -> None:
+    assert take_over.read() == PROGRESS
+    take_over.store_earlier(SECOND)
+    assert take_over.read() == SECOND
+
+
+def test_writers_of_the_earlier_version_are_fenced_until_the_claim(take_over: TakeOver) -> None:
+    writer, own = Writer("theirs", 1, 2), Writer("ours", 3, 0)
+    take_over.store_earlier(replace(PROGRESS, writer=writer))
+    take_over.read()
+    assert take_over.log.writers(KEY) == {writer}
+    take_over.write(replace(PROGRESS, epoch=4, owner="the next one", writer=own))
+    take_over.read()
+    assert take_over.log.writers(KEY) == {own}
+
+
+def test_transactions_of_the_earlier_version_count_once_committed(take_over: TakeOver) -> None:
+    take_over.store_earlier(SECOND.of_transaction())
+    assert take_over.read() == PROGRESS
+    take_over.decided = {1: True}
+    assert take_over.read() == SECOND.of_transaction()
+
+
+def test_purged_progress_does_not_come_back_from_the_earlier_topic(take_over: TakeOver) -> None:
+    take_over.read()
+    take_over.log.purge([KEY])
+    another = take_over.another()
+    another.read_to_end()
+    assert (another.get(KEY), another.entries()) == (None, {})
+    another.close()
+
+
+def test_unreadable_earlier_progress_is_not_taken_for_none(take_over: TakeOver) -> None:
+    at = TopicPartition(EARLIER, take_over.kafka_partition(ANOTHER))
+    take_over.cluster.write(at, FakeRecord(ANOTHER.encode(), b"{}", 1_000))
+    take_over.log.read_to_end()
+    with pytest.raises(Fatal, match=f"of {EARLIER}"):
+        take_over.log.get(ANOTHER)
+    assert take_over.log.entries() == {KEY: PROGRESS}
+
+
+def test_the_earlier_topic_may_be_deleted_while_drivers_run(take_over: TakeOver) -> None:
+    take_over.write(FIRST)
+    take_over.read()
+    del take_over.cluster.ids[EARLIER]
+    take_over.cluster.silent = {TopicPartition(EARLIER, number) for number in range(8)}
+    assert take_over.read() == FIRST
+    assert take_over.read() == FIRST, "it is not asked again"
+
+
+def test_progress_exists_under_either_name(take_over: TakeOver) -> None:
+    fresh = FakeKafka("west")
+    log = ProgressLog(WEST, "east", fresh.clients(), fresh.clock)
+    assert not log.exists()
+    fresh.clusters["west"].create_topic(EARLIER, 8)
+    assert log.exists()
+    assert take_over.log.exists()

@@ -53,7 +53,10 @@ def test_an_unknown_policy_is_refused_by_name() -> None:
         ("orders.eu", True),
         ("my-orders", False),  # the whole name is matched
         ("orders.replica", False),  # exclude wins
-        ("orders.internal", False),
+        ("orders.internal", True),  # a user's, as in MirrorMaker 4
+        ("orders-internal", True),
+        ("mm2-orders.internal", False),
+        ("orders.checkpoints.internal", False),
         ("__consumer_offsets", False),
         ("west.orders", False),  # came from the target: a cycle
         ("north.west.orders", False),  # by way of a third cluster

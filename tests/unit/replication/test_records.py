@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.replication.checkpoints import Checkpoint, checkpoints_topic
+from headrace.api import checkpoints_topic, offset_syncs_topic, progress_topic
+from headrace.replication.checkpoints import Checkpoint
 from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.offset_syncs import OffsetSync, offset_syncs_topic
-from headrace.replication.progress import Progress, ProgressKey, Writer, progress_topic
+from headrace.replication.offset_syncs import OffsetSync
+from headrace.replication.progress import Progress, ProgressKey, Writer
 
 PROGRESS = Progress(
     source_topic_id="s",
@@ -90,7 +91,7 @@ def test_progress_round_trips() -> None:
     key = ProgressKey("cluster", "orders", 3, "east.orders")
     assert ProgressKey.decode(key.encode()) == key
     assert Progress.decode(PROGRESS.encode()) == PROGRESS
-    assert progress_topic("east") == "headrace-progress.east.internal"
+    assert progress_topic("east") == "mm2-headrace-progress.east.internal"
 
 
 def test_an_earlier_headrace_finds_the_fields_that_it_requires() -> None:

@@ -70,7 +70,7 @@ def test_a_damaged_manifest_is_replaced_by_the_journals(
     keep(monkeypatch, manifest=MANIFEST.model_dump(mode="json", by_alias=True))
     (tmp_path / "manifest.json").write_text('{"version": 2, "run": "r1", "topi')
     assert job_documents.manifest(RUN, tmp_path) == MANIFEST
-    assert "the copy in headrace-tests.internal of east is taken" in capsys.readouterr().err
+    assert "the copy in mm2-headrace-tests.internal of east is taken" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("copy", [{}, {"manifest": {"version": 1}}])

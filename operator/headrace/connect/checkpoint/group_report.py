@@ -211,6 +211,6 @@ def _imprecise(translated: Translated, copied: CopiedTo | None) -> str:
 def _copied_to(
     context: FlowContext, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, CopiedTo | None]:
-    if not context.target.describe([context.progress.topic]):
+    if not context.progress.exists():
         return {}  # to follow it would make it
     return copied_to(context, partitions)

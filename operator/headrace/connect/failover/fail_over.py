@@ -150,7 +150,7 @@ def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool
     """Find out what a fail-over would do to the groups of the target, without a change."""
     if not planned:
         groups.plan_written()
-    elif context.target.describe([context.progress.topic]):  # to follow it would create it
+    elif context.progress.exists():  # to follow it would create it
         groups.read(_names(context))
         groups.plan()
 
@@ -165,7 +165,7 @@ def _names(context: FlowContext) -> set[str]:
 
 def _stored(context: FlowContext) -> tuple[dict[ProgressKey, Progress], int]:
     progress = context.progress
-    if not context.target.describe([progress.topic]):
+    if not progress.exists():
         return {}, 0  # to follow it would make it
     progress.start()
     progress.read_to_end()

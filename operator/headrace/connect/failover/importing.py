@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
+from headrace.api import TopicPartition, offset_syncs_topic
 from headrace.api.flow import Location
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
@@ -15,7 +15,7 @@ from headrace.connect.takeover.beginnings import Beginning, store_beginnings
 from headrace.connect.topics.topic_tail import TopicTail
 from headrace.connect.topics.topic_writer import Keyed, TopicWriter
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.replication import OffsetSync, Progress, StoredCheckpoint, offset_syncs_topic
+from headrace.replication import OffsetSync, Progress, StoredCheckpoint
 
 _MOST_SYNCS = 64
 """Of a partition: so many does MirrorMaker 2 keep in memory (``OffsetSyncStore``)."""
@@ -259,7 +259,7 @@ def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
 def _stored(
     context: FlowContext, partitions: set[TopicPartition]
 ) -> dict[TopicPartition, Progress | None]:
-    if not context.target.describe([context.progress.topic]):
+    if not context.progress.exists():
         return dict.fromkeys(partitions)  # to follow it would make it
     context.progress.start()
     context.progress.read_to_end()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.api import TopicPartition
+from headrace.api import TopicPartition, connect_offsets_topic
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.topic_tail import TopicTail
 from headrace.connect.topics.topic_writer import Keyed, TopicWriter
@@ -15,7 +15,6 @@ from headrace.replication import (
     OFFSETS_PARTITIONS,
     ConnectPartition,
     connect_group,
-    connect_offsets_topic,
     decode_position,
     encode_position,
 )

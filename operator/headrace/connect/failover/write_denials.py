@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
+from headrace.api import denials_topic
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.added_acls import AddedAcls
 from headrace.errors import Fatal, HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import TopicAcl, denials_topic, write_denial
+from headrace.replication import TopicAcl, write_denial
 
 log = get_logger(__name__)
 
@@ -37,9 +38,9 @@ def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
 
 def allow_writes(context: FlowContext) -> frozenset[str]:
     """Remove what ``deny_writes`` has added; the topics. Raises as that does."""
-    if denials_topic(context.spec.source.alias) not in context.target.topics():
-        return frozenset()  # to read it would make it; who may not see it has denied nothing
     with _remembered(context) as added:
+        if not added.exists():
+            return frozenset()  # a user who may not see the topic has denied nothing
         ours = {one for one in added.read() if context.topics.matches(one.topic)}
         if ours:
             with _explained(context, "allowed again"):
@@ -51,9 +52,9 @@ def allow_writes(context: FlowContext) -> frozenset[str]:
 
 def still_denied(context: FlowContext) -> frozenset[str]:
     """The topics that ``deny_writes`` has closed, and nobody has opened since."""
-    if denials_topic(context.spec.source.alias) not in context.target.topics():
-        return frozenset()
     with _remembered(context) as added:
+        if not added.exists():
+            return frozenset()
         return frozenset(one.topic for one in added.read() if context.topics.matches(one.topic))
 
 

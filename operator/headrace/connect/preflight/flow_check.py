@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 
-from headrace.api import HEARTBEATS, is_internal
+from headrace.api import HEARTBEATS, earlier_name, is_internal
 from headrace.api.flow import Location
 from headrace.connect.preflight.findings import Finding, Outcome, named
 from headrace.connect.preflight.foreign_data import check_foreign_data
-from headrace.connect.preflight.needed_rights import needed_rights
+from headrace.connect.preflight.needed_rights import Need, Resource, needed_rights
 from headrace.connect.preflight.rights_check import check_rights, known_topics
 from headrace.connect.preflight.settings_check import (
     check_copies,
@@ -83,7 +83,7 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     scope = _scope(context, every, source)
     yield from _names(context, every, scope)
     topics = scope.there.keys() | scope.others
-    needs = list(needed_rights(context, topics, scope.groups))
+    needs = [*needed_rights(context, topics, scope.groups), *_to_take_over(context, target)]
     factor = context.spec.target.replication_factor or -1
     new = {
         context.policy.target_topic(topic): (count, factor) for topic, count in scope.there.items()
@@ -122,6 +122,14 @@ def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) 
     if not groups and _EVERY in include:
         groups = {"*"}  # for ACLs: any of those that cannot be seen, or are to come
     return _Scope(there, {one for one in others if context.topics.matches(one)}, groups)
+
+
+def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Need]:
+    """Progress that an earlier version stored under another name."""
+    earlier = earlier_name(context.progress.topic)
+    if earlier in target.topics():
+        purpose = "take over the flow's progress from before v1beta1"
+        yield Need(Location.TARGET, Resource.TOPIC, (earlier,), Operation.READ, purpose)
 
 
 def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ def check_foreign_data(
 
 def _with_progress(context: FlowContext, partitions: Set[TopicPartition]) -> set[TopicPartition]:
     progress = context.progress
-    if not partitions or not context.target.describe([progress.topic]):
+    if not partitions or not progress.exists():
         return set()  # to follow it would make it
     progress.start()
     progress.read_to_end()

@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.api import HEARTBEATS
+from headrace.api import HEARTBEATS, acls_topic, made_topics_topic
 from headrace.api.flow import Location, TopicDeletionMode
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Operation
-from headrace.replication import acls_topic, made_topics_topic
 
 TRANSACTIONAL_IDS = "headrace-"
 """What transactional ids begin with."""

@@ -15,6 +15,8 @@ from headrace.api import (
     ReplicationFlowSpec,
     Resets,
     TopicPartition,
+    checkpoints_topic,
+    offset_syncs_topic,
 )
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
@@ -39,8 +41,6 @@ from headrace.replication import (
     Progress,
     ProgressKey,
     TopicFilter,
-    checkpoints_topic,
-    offset_syncs_topic,
     policy_for,
 )
 

@@ -97,7 +97,7 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
 
 def _check_not_failed_over(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     progress = context.progress
-    if not context.target.describe([progress.topic]):
+    if not progress.exists():
         return  # to follow it would make it
     progress.start()
     progress.read_to_end()

@@ -52,7 +52,7 @@ def _stored(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Progress]:
     progress = context.progress
-    if not context.target.describe([progress.topic]):
+    if not progress.exists():
         return {}  # to follow it would make it
     progress.start()
     progress.read_to_end()

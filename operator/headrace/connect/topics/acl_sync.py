@@ -3,11 +3,12 @@
 from collections.abc import Collection
 from math import inf
 
+from headrace.api import acls_topic
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.added_acls import AddedAcls
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import TopicAcl, acls_topic, wanted_acls
+from headrace.replication import TopicAcl, wanted_acls
 
 log = get_logger(__name__)
 

@@ -7,6 +7,7 @@ these.
 
 from collections.abc import Collection
 
+from headrace.api import earlier_name
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.compacted_log import CompactedLog
 from headrace.connect.topics.topic_writer import Keyed
@@ -23,7 +24,7 @@ class AddedAcls:
         """``topic``: where they are remembered."""
         self.topic = topic
         self._flow = context.name
-        self._log = CompactedLog(self.topic, context, "ACLs")
+        self._log = CompactedLog(self.topic, context, "ACLs", earlier=earlier_name(topic))
         self._known: set[TopicAcl] = set()
 
     def read(self) -> frozenset[TopicAcl]:
@@ -39,6 +40,10 @@ class AddedAcls:
             else:
                 self._known.add(acl)
         return frozenset(self._known)
+
+    def exists(self) -> bool:
+        """Return True if ACLs may be remembered; ``read`` would make the topic otherwise."""
+        return self._log.exists()
 
     def remember(self, acls: Collection[TopicAcl]) -> None:
         """They are about to be added."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Mapping
 
+from headrace.api import earlier_name, made_topics_topic
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.compacted_log import CompactedLog
 from headrace.connect.topics.topic_writer import Keyed
 from headrace.logs import get_logger
-from headrace.replication import MadeTopic, made_topics_topic
+from headrace.replication import MadeTopic
 
 log = get_logger(__name__)
 
@@ -20,6 +21,7 @@ class MadeTopics:
             self.topic,
             context,
             "made topics",
+            earlier=earlier_name(self.topic),
             consequence=" (what was made before is then never deleted)",
         )
         self._known: dict[str, MadeTopic] = {}

@@ -15,7 +15,7 @@ from headrace.connect.preflight.requirements import Requirements
 from headrace.errors import Fatal
 from headrace.kafka import Operation
 
-PROGRESS = "headrace-progress.east.internal"
+PROGRESS = "mm2-headrace-progress.east.internal"
 
 
 @pytest.fixture
@@ -161,13 +161,21 @@ def test_records_without_progress_are_somebody_elses(scene: Scene) -> None:
 
 
 def test_topics_that_are_never_copied(scene: Scene) -> None:
-    scene.source.create_topic("orders.internal", 1)
-    scene.change_spec(topics={"include": ["orders.*"], "exclude": []})
-    assert only(scene).subject == "topic orders.internal"
-    scene.change_spec(topics={"include": ["orders", r"orders\..*"], "exclude": []})
-    assert only(scene).subject == "topic orders.internal", "the pattern does match one"
-    scene.change_spec(topics={"include": ["orders", "unseen.internal"], "exclude": []})
-    assert only(scene).subject == "topic unseen.internal"
+    scene.source.create_topic("mm2-orders.internal", 1)
+    scene.change_spec(topics={"include": [".*orders.*"], "exclude": []})
+    assert only(scene).subject == "topic mm2-orders.internal"
+    scene.change_spec(topics={"include": ["orders", r".*orders\..*"], "exclude": []})
+    assert only(scene).subject == "topic mm2-orders.internal", "the pattern does match one"
+    scene.change_spec(topics={"include": ["orders", "mm2-unseen.internal"], "exclude": []})
+    assert only(scene).subject == "topic mm2-unseen.internal"
+
+
+def test_progress_under_the_earlier_name_has_to_be_readable(scene: Scene) -> None:
+    earlier = "headrace-progress.east.internal"
+    scene.target.create_topic(earlier, 8)
+    assert wrong(scene) == []
+    scene.target.denied = {(earlier, Operation.READ)}
+    assert (only(scene).subject, only(scene).what) == (f"topic {earlier}", "Read")
 
 
 def test_the_condition_goes_when_what_was_missing_is_granted(scene: Scene) -> None:

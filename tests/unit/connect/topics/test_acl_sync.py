@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 
 import pytest
+from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, TOPIC, Scene
 
+from headrace.api import TopicPartition
 from headrace.connect.topics.acl_sync import AclSync
+from headrace.connect.topics.added_acls import AddedAcls
 from headrace.errors import Retriable
 from headrace.replication import TopicAcl
 
 TOPICS = {TOPIC}
-MEMORY = "headrace-acls.east.internal"
+MEMORY = "mm2-headrace-acls.east.internal"
 
 
 def read(principal: str, topic: str = TOPIC, permission: str = "Allow") -> TopicAcl:
@@ -110,3 +113,22 @@ def test_a_new_topic_gets_its_acls_at_once(scene: Scene, sync: AclSync) -> None:
     sync.poll(TOPICS)
     sync.poll({TOPIC, "payments"})
     assert read("User:ann", "east.payments") in on_target(scene)
+
+
+def test_acls_remembered_under_the_earlier_name_are_taken_over(scene: Scene) -> None:
+    earlier = TopicPartition("headrace-acls.east.internal", 0)
+    scene.target.create_topic(earlier.topic, 1)
+    gone, kept = read("User:gone", COPY), read("User:ann", COPY)
+    for acl in (gone, kept):
+        scene.target.write(earlier, FakeRecord(acl.encode(), b"f", 1_000))
+    scene.target.acls = [gone._asdict(), kept._asdict()]
+    allow(scene, read("User:ann"))
+    sync = AclSync(scene.context)
+    sync.poll(TOPICS)
+    assert (sync.problem, on_target(scene)) == ("", {kept})
+    sync.close()
+    added = AddedAcls(scene.context, MEMORY)
+    assert added.read() == {kept}
+    added.close()
+    left = {record.key: record.value for record in scene.target.logs[earlier].entries if record}
+    assert left == {gone.encode(): None, kept.encode(): None}, "it is taken over once"

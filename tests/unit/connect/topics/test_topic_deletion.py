@@ -11,7 +11,7 @@ from headrace.connect.topics.topic_deletion import TopicDeletion
 from headrace.errors import Retriable
 from headrace.replication import Loss, Progress, Switch
 
-MEMORY = "headrace-topics.east.internal"
+MEMORY = "mm2-headrace-topics.east.internal"
 
 
 @pytest.fixture
