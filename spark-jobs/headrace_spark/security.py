@@ -36,7 +36,7 @@ def security_options(cluster: ClusterAccess) -> dict[str, str]:
         settings |= {
             "sasl.mechanism": MECHANISMS[login.type],
             "sasl.jaas.config": (
-                f"{module} required username={_quoted(login.username or '')} "
+                f"{module} required username={_quoted(credentials.username)} "
                 f"password={_quoted(credentials.password)};"
             ),
         }

@@ -8,7 +8,13 @@ from pydantic import Field
 
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Matching, Model, Text
-from headrace.api.secret_key import SecretKeyRef, SecretUse
+from headrace.api.secret_key import (
+    PasswordRef,
+    SecretKeyRef,
+    SecretUse,
+    TrustedCertificate,
+    UsernameRef,
+)
 
 _HOST = r"([\w.-]+|\[[0-9a-fA-F:.]+\])"
 Url = Annotated[
@@ -49,7 +55,7 @@ class OAuth(Model):
     """Scope that is asked for; several are separated by spaces."""
     extensions: Annotated[dict[str, _VALUE], Field(max_length=16)] = Field(default_factory=dict)
     """SASL extensions that brokers are sent with the token (KIP-342), by name."""
-    trusted_certificates: Annotated[tuple[SecretKeyRef, ...], Field(max_length=32)] = ()
+    trusted_certificates: Annotated[tuple[TrustedCertificate, ...], Field(max_length=32)] = ()
     """Certificate authorities to trust at the token endpoint, PEM; none: the system's."""
 
     rules = (
@@ -62,12 +68,11 @@ class OAuth(Model):
     )
 
     def uses(self) -> Iterator[SecretUse]:
-        """Every key of a Secret that is named here."""
+        """Return every key of a Secret or ConfigMap that is named here."""
         field, secret = "authentication.oauth", self.client_secret
         yield SecretUse(f"{field}.clientSecret", secret.secret_name, secret.key)
         for place, trusted in enumerate(self.trusted_certificates):
-            at = f"{field}.trustedCertificates[{place}]"
-            yield SecretUse(at, trusted.secret_name, trusted.key)
+            yield trusted.use(f"{field}.trustedCertificates[{place}]")
 
     def _breaches(self) -> Iterator[Breach]:
         if any(n == "auth" or not n.isascii() or not n.isalpha() for n in self.extensions):
@@ -76,6 +81,7 @@ class OAuth(Model):
 
 _FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
 _OF_A_PASSWORD = "is not used with type: OAuthBearer, which takes oauth"
+_ONE_USERNAME = "must not be set beside username"
 _FOR_TOKENS = "is required with type: OAuthBearer"
 _OF_TOKENS = "is used with type: OAuthBearer only"
 
@@ -86,21 +92,32 @@ class Authentication(Model):
     type: AuthenticationType
     """Mechanism."""
     username: Annotated[Text, Field(min_length=1)] | None = None
-    """User; required by Plain, ScramSha256 and ScramSha512."""
-    password: SecretKeyRef | None = None
+    """User; Plain, ScramSha256 and ScramSha512 require it or usernameFrom."""
+    username_from: UsernameRef | None = None
+    """Where the user's name is, instead of username."""
+    password: PasswordRef | None = None
     """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
     oauth: OAuth | None = None
     """Where tokens come from; required by OAuthBearer."""
 
     rules = (
-        *(
-            Rule(
-                f"self.type == 'OAuthBearer' || has(self.{field})",
-                _FOR_A_PASSWORD,
-                at=field,
-                reason="FieldValueRequired",
-            )
-            for field in ("username", "password")
+        Rule(
+            "self.type == 'OAuthBearer' || has(self.username) || has(self.usernameFrom)",
+            _FOR_A_PASSWORD,
+            at="username",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.type == 'OAuthBearer' || has(self.password)",
+            _FOR_A_PASSWORD,
+            at="password",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.username) || !has(self.usernameFrom)",
+            _ONE_USERNAME,
+            at="usernameFrom",
+            reason="FieldValueForbidden",
         ),
         *(
             Rule(
@@ -109,7 +126,7 @@ class Authentication(Model):
                 at=field,
                 reason="FieldValueForbidden",
             )
-            for field in ("username", "password")
+            for field in ("username", "usernameFrom", "password")
         ),
         Rule(
             "self.type != 'OAuthBearer' || has(self.oauth)",
@@ -126,17 +143,27 @@ class Authentication(Model):
     )
 
     def uses(self) -> Iterator[SecretUse]:
-        """Every key of a Secret that is named here."""
-        if self.password is not None:
-            place = "authentication.password"
-            yield SecretUse(place, self.password.secret_name, self.password.key)
+        """Return every key of a Secret or ConfigMap that is named here."""
+        for name, found in (("usernameFrom", self.username_from), ("password", self.password)):
+            if found is not None:
+                yield SecretUse(f"authentication.{name}", found.secret_name, found.key)
         if self.oauth is not None:
             yield from self.oauth.uses()
 
     def _breaches(self) -> Iterator[Breach]:
         by_token = self.type is AuthenticationType.OAUTH_BEARER
-        for field, value in (("username", self.username), ("password", self.password)):
-            if (value is None) is not by_token:
-                yield Breach((field,), _OF_A_PASSWORD if by_token else _FOR_A_PASSWORD)
+        named = self.username or self.username_from
+        for field, value in (("username", named), ("password", self.password)):
+            if value is None and not by_token:
+                yield Breach((field,), _FOR_A_PASSWORD)
+        for field, found in (
+            ("username", self.username),
+            ("usernameFrom", self.username_from),
+            ("password", self.password),
+        ):
+            if found is not None and by_token:
+                yield Breach((field,), _OF_A_PASSWORD)
+        if self.username is not None and self.username_from is not None:
+            yield Breach(("usernameFrom",), _ONE_USERNAME)
         if (self.oauth is not None) is not by_token:
             yield Breach(("oauth",), _FOR_TOKENS if by_token else _OF_TOKENS)

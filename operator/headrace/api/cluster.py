@@ -10,7 +10,7 @@ from headrace.api.client_settings import CONFIG_RULES, config_problem
 from headrace.api.compression import Compression
 from headrace.api.extensions import Rule
 from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
-from headrace.api.secret_key import SecretKey, SecretKeyRef, SecretUse
+from headrace.api.secret_key import SecretKey, SecretUse, TrustedCertificate
 
 _HOST = r"([\w.-]+|\[[0-9a-fA-F:.]+\])"
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
@@ -29,16 +29,29 @@ class ClientCertificate(Model):
 
     secret_name: Name
     """Name of the Secret that holds both."""
-    certificate_key: SecretKey = "tls.crt"
-    """Key of the certificate chain, PEM."""
-    private_key_key: SecretKey = "tls.key"
-    """Key of the private key, PEM."""
+    certificate_key: SecretKey | None = None
+    """Key of the certificate chain, PEM; absent: tls.crt, or user.crt, as in the Secret of a
+    Strimzi KafkaUser."""
+    private_key_key: SecretKey | None = None
+    """Key of the private key, PEM; absent: tls.key, or user.key."""
+
+    def uses(self, field: str) -> Iterator[SecretUse]:
+        """Return both keys together with the fields that refer to them."""
+        for name, key, usual, other in (
+            ("certificateKey", self.certificate_key, "tls.crt", "user.crt"),
+            ("privateKeyKey", self.private_key_key, "tls.key", "user.key"),
+        ):
+            at = f"{field}.{name}"
+            if key is None:
+                yield SecretUse(at, self.secret_name, usual, other_key=other)
+            else:
+                yield SecretUse(at, self.secret_name, key)
 
 
 class Tls(Model):
     """Encrypted connections; an empty mapping trusts the system's certificate authorities."""
 
-    trusted_certificates: Annotated[tuple[SecretKeyRef, ...], Field(max_length=32)] = ()
+    trusted_certificates: Annotated[tuple[TrustedCertificate, ...], Field(max_length=32)] = ()
     """Certificate authorities to trust, PEM; none: the system's."""
     client_certificate: ClientCertificate | None = None
     """The client's own certificate, where brokers ask for one."""
@@ -62,15 +75,12 @@ class ClusterSpec(Model):
     rules = CONFIG_RULES
 
     def uses(self) -> Iterator[SecretUse]:
-        """Every key of a Secret that is named here."""
+        """Return every key of a Secret or ConfigMap that is named here."""
         if tls := self.tls:
             for place, trusted in enumerate(tls.trusted_certificates):
-                field = f"tls.trustedCertificates[{place}]"
-                yield SecretUse(field, trusted.secret_name, trusted.key)
-            if own := tls.client_certificate:
-                field = "tls.clientCertificate"
-                yield SecretUse(f"{field}.certificateKey", own.secret_name, own.certificate_key)
-                yield SecretUse(f"{field}.privateKeyKey", own.secret_name, own.private_key_key)
+                yield trusted.use(f"tls.trustedCertificates[{place}]")
+            if tls.client_certificate is not None:
+                yield from tls.client_certificate.uses("tls.clientCertificate")
         if self.authentication is not None:
             yield from self.authentication.uses()
 

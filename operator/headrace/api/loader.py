@@ -11,15 +11,16 @@ from headrace.api.flow import ReplicationFlow
 from headrace.api.meta import API_VERSION
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.mistakes import Key, Mistake, explain, one_of, shown
-from headrace.api.secret import Secret
+from headrace.api.secret import ConfigMap, Secret
 from headrace.errors import InvalidSpec
 
-Object = ReplicationFlow | MirrorTest | Secret
+Object = ReplicationFlow | MirrorTest | Secret | ConfigMap
 
 KINDS: dict[str, tuple[str, type[Object]]] = {
     "ReplicationFlow": (API_VERSION, ReplicationFlow),
     "MirrorTest": (API_VERSION, MirrorTest),
     "Secret": ("v1", Secret),
+    "ConfigMap": ("v1", ConfigMap),
 }
 """What a file may hold: kind -> (apiVersion, type)."""
 
@@ -36,7 +37,7 @@ class Manifest:
 
     flows: tuple[ReplicationFlow, ...] = ()
     tests: tuple[MirrorTest, ...] = ()
-    secrets: tuple[Secret, ...] = ()
+    secrets: tuple[Secret | ConfigMap, ...] = ()
     documents: Mapping[tuple[str, str, str], Document] = field(default_factory=dict)
     """Where each is written, by kind, namespace and name."""
 
@@ -89,7 +90,7 @@ def load(paths: Sequence[Path]) -> Manifest:
     return Manifest(
         flows=tuple(found for found in objects.values() if isinstance(found, ReplicationFlow)),
         tests=tuple(found for found in objects.values() if isinstance(found, MirrorTest)),
-        secrets=tuple(found for found in objects.values() if isinstance(found, Secret)),
+        secrets=tuple(found for found in objects.values() if isinstance(found, Secret | ConfigMap)),
         documents=written,
     )
 

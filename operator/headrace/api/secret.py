@@ -1,4 +1,7 @@
-"""Kubernetes' Secret, as far as headrace reads one from a file; its values are never shown."""
+"""Kubernetes' Secret and ConfigMap, as far as headrace reads them from files.
+
+The values of a Secret are never shown.
+"""
 
 import base64
 import re
@@ -9,9 +12,10 @@ from pydantic import Field
 
 from headrace.api.meta import ObjectMeta
 from headrace.api.model import Breach, Flag, Model
-from headrace.api.secret_key import KEY
+from headrace.api.secret_key import CONFIG_MAPS, KEY
 
 _KEY_RULE = "must be a Secret's key: letters, digits, '-', '_', '.'"
+_CONFIG_MAP_KEY_RULE = "must be a ConfigMap's key: letters, digits, '-', '_', '.'"
 
 
 class Secret(Model):
@@ -38,6 +42,11 @@ class Secret(Model):
         decoded = {key: _decode(text) for key, text in self.data.items()}
         return decoded | {key: text.encode() for key, text in self.string_data.items()}
 
+    @property
+    def folder(self) -> str:
+        """Its folder in the folder of Secrets."""
+        return self.metadata.name
+
     def _breaches(self) -> Iterator[Breach]:
         for field in ("data", "stringData"):
             for key in self.data if field == "data" else self.string_data:
@@ -48,6 +57,36 @@ class Secret(Model):
                 _decode(text)
             except ValueError:  # binascii.Error is one
                 yield Breach(("data", key), "must be base64 (stringData takes plain text)")
+
+
+class ConfigMap(Model):
+    """Kubernetes' ConfigMap, which may contain certificate authorities."""
+
+    api_version: Literal["v1"] = "v1"
+    """Version of Kubernetes' API."""
+    kind: Literal["ConfigMap"] = "ConfigMap"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    immutable: Flag = False
+    """Whether Kubernetes keeps it from being changed."""
+    data: dict[str, str] = Field(default_factory=dict)
+    """Text, by key."""
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """The values, by key."""
+        return {key: text.encode() for key, text in self.data.items()}
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the folder of Secrets."""
+        return f"{CONFIG_MAPS}/{self.metadata.name}"
+
+    def _breaches(self) -> Iterator[Breach]:
+        for key in self.data:
+            if not re.fullmatch(KEY, key):
+                yield Breach(("data", key), _CONFIG_MAP_KEY_RULE)
 
 
 def _decode(text: str) -> bytes:

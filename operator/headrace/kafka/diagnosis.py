@@ -135,7 +135,9 @@ def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
         )
     if login is None or login.password is None:
         return f"check {cluster.field}.authentication"
+    named = login.username_from
+    user = f"in {named.key} of Secret {named.secret_name}" if named else login.username
     return (
-        f"check {cluster.field}.authentication: type {login.type}, username {login.username}, and "
+        f"check {cluster.field}.authentication: type {login.type}, username {user}, and "
         f"the key {login.password.key} of Secret {login.password.secret_name}"
     )

@@ -58,7 +58,7 @@ def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
     elif login is not None:
         settings |= {
             "sasl.mechanism": MECHANISMS[login.type],
-            "sasl.username": login.username,
+            "sasl.username": credentials.username,
             "sasl.password": credentials.password,
         }
     if cluster.spec.tls is not None:
@@ -91,7 +91,7 @@ def unusable_files(cluster: ClusterAccess, reason: str) -> TlsFailed:
     named = next((field for setting, field in _FIELDS.items() if setting in reason), "")
     fields = [use for use in cluster.spec.uses() if use.field.startswith("tls.")]
     concerned = [use for use in fields if named.partition(".")[0] in use.field] or fields
-    files = ", ".join(dict.fromkeys(f"{use.key} of Secret {use.secret_name}" for use in concerned))
+    files = ", ".join(dict.fromkeys(map(str, concerned)))
     return TlsFailed(
         f"could not use {files} for {cluster.name}: {reason}; {cluster.field}.tls wants PEM files, "
         "and a private key that fits its certificate"

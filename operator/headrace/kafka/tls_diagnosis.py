@@ -85,7 +85,7 @@ def _trust_advice(cluster: ClusterAccess, error: ssl.SSLCertVerificationError) -
     if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
         return "have the brokers' certificate renewed"
     trusted = cluster.spec.tls.trusted_certificates if cluster.spec.tls else ()
-    named = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in trusted)
+    named = ", ".join(map(str, trusted))
     return (
         f"{cluster.field}.tls.trustedCertificates ({named or 'none: those of the system'}) must "
         "hold the authority that signed it"

@@ -49,8 +49,7 @@ def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
     try:
         status, body = _post(oauth, field, secret, trusted)
     except ssl.SSLCertVerificationError as error:
-        named = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in
-                          oauth.trusted_certificates)  # fmt: skip
+        named = ", ".join(map(str, oauth.trusted_certificates))
         raise TokenUnavailable(
             f"the certificate of the token endpoint {oauth.token_endpoint} is refused: "
             f"{error.verify_message.rstrip('.')}; {field}.trustedCertificates "
@@ -98,8 +97,7 @@ def _context(oauth: OAuth, field: str, trusted: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=trusted or None)
     except (ssl.SSLError, ValueError) as error:
-        files = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in
-                          oauth.trusted_certificates)  # fmt: skip
+        files = ", ".join(map(str, oauth.trusted_certificates))
         raise TokenUnavailable(
             f"could not use {files}: {error}; {field}.trustedCertificates wants PEM files"
         ) from None

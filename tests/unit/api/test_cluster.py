@@ -70,12 +70,41 @@ def test_what_is_no_alias(say: Say, alias: str) -> None:
             "spec.source.authentication.password.key: "
             "must be a Secret's key: letters, digits, '-', '_', '.'",
         ),
+        (
+            {
+                "type": "Plain",
+                "username": "a",
+                "usernameFrom": {"secretName": "a"},
+                "password": {"secretName": "a"},
+            },
+            "spec.source.authentication.usernameFrom: must not be set beside username",
+        ),
+        (
+            {
+                "type": "OAuthBearer",
+                "usernameFrom": {"secretName": "a"},
+                "oauth": {
+                    "tokenEndpoint": "https://a",
+                    "clientId": "a",
+                    "clientSecret": {"secretName": "a", "key": "b"},
+                },
+            },
+            "spec.source.authentication.usernameFrom: is not used with type: OAuthBearer, which "
+            "takes oauth",
+        ),
     ],
 )
 def test_authentication(say: Say, authentication: object, sentence: str) -> None:
     assert [
         message.partition(" ")[2] for message in say(source(authentication=authentication))
     ] == [sentence]
+
+
+@pytest.mark.parametrize("trusted", [{}, {"secretName": "a", "configMapName": "b"}])
+def test_certificate_authorities_are_in_one_object(say: Say, trusted: object) -> None:
+    (message,) = say(source(tls={"trustedCertificates": [trusted]}))
+    assert "spec.source.tls.trustedCertificates[0]: " in message
+    assert message.endswith("must have either secretName or configMapName")
 
 
 @pytest.mark.parametrize(

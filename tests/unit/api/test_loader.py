@@ -29,21 +29,21 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: b", "1: kind: must be ReplicationFlow, MirrorTest or Secret"),
-        ("kind: 7", "1: kind: got 7, must be ReplicationFlow, MirrorTest or Secret"),
+        ("a: b", "1: kind: must be ReplicationFlow, MirrorTest, Secret or ConfigMap"),
+        ("kind: 7", "1: kind: got 7, must be ReplicationFlow, MirrorTest, Secret or ConfigMap"),
         (
             "kind: MirorTest",
-            '1: kind: got "MirorTest", must be ReplicationFlow, MirrorTest or Secret; '
+            '1: kind: got "MirorTest", must be ReplicationFlow, MirrorTest, Secret or ConfigMap; '
             "did you mean MirrorTest?",
         ),
         (
-            "kind: ConfigMap",
-            '1: kind: got "ConfigMap", must be ReplicationFlow, MirrorTest or Secret',
+            "kind: Pod",
+            '1: kind: got "Pod", must be ReplicationFlow, MirrorTest, Secret or ConfigMap',
         ),
         (
             "kind: ReplicationTask",
             '1: kind: got "ReplicationTask", is written by headrace itself; here it must be '
-            "ReplicationFlow, MirrorTest or Secret",
+            "ReplicationFlow, MirrorTest, Secret or ConfigMap",
         ),
         ("\nkind: MirrorTest", "2: apiVersion: must be headrace.dev/v1beta1"),
         (

@@ -11,8 +11,10 @@ import yaml
 from support.pods import RULES
 
 from headrace.api import ReplicationFlow
+from headrace.api.cluster import Tls
 from headrace.api.labels import FLOW_LABEL
 from headrace.api.quantities import quantity
+from headrace.api.secret_key import TrustedCertificate
 from headrace.controller.names import TEMPLATE
 from headrace.controller.resources import (
     CONNECTORS,
@@ -81,6 +83,19 @@ def test_a_volume_of_a_secret_is_optional_and_whole() -> None:
     for name, secret in secrets.items():
         assert mounts[name]["mountPath"] == f"/etc/headrace/secrets/{secret['secretName']}"
         assert "subPath" not in mounts[name]
+
+
+def test_config_maps_are_mounted_beside_secrets() -> None:
+    flow = read("everything")
+    trusted = TrustedCertificate(config_map_name="west-ca")
+    tls = Tls(trusted_certificates=(trusted,))
+    target = flow.spec.target.model_copy(update={"tls": tls})
+    flow = flow.model_copy(update={"spec": flow.spec.model_copy(update={"target": target})})
+    pod = build_deployment(flow, IMAGE)["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if "configMap" in one]
+    assert volume["configMap"] == {"name": "west-ca", "optional": True}
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert mounts[volume["name"]] == "/etc/headrace/secrets/_configmaps/west-ca"
 
 
 def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> None:

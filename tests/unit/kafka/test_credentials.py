@@ -71,6 +71,47 @@ def test_the_clients_settings(folder: Path) -> None:
     assert client_config(cluster(None, tls={}))["security.protocol"] == "SSL"
 
 
+STRIMZI = {
+    "tls": {
+        "trustedCertificates": [{"secretName": "kafka-cluster-ca-cert"}, {"configMapName": "ca"}],
+        "clientCertificate": {"secretName": "ann"},
+    },
+    "authentication": {
+        "type": "ScramSha512",
+        "usernameFrom": {"secretName": "name"},
+        "password": {"secretName": "bob"},
+    },
+}
+"""References without keys, as the Secrets of Strimzi need none."""
+STRIMZI_FILES = {
+    "kafka-cluster-ca-cert/ca.crt": "ONE",
+    "_configmaps/ca/ca.crt": "TWO",
+    "ann/ca.crt": "NOT READ",
+    "ann/user.crt": "CERTIFICATE",
+    "ann/user.key": "KEY",
+    "bob/password": "secret",
+    "name/username": "bob\n",
+}
+
+
+def test_secrets_of_strimzi_need_no_keys(tmp_path: Path) -> None:
+    for name, content in STRIMZI_FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    access = cluster(tmp_path, **STRIMZI)
+    found = read_credentials(access)
+    assert found.trusted == "ONE\nTWO"
+    assert (found.certificate, found.private_key) == ("CERTIFICATE", "KEY")
+    assert (found.username, found.password) == ("bob", "secret")
+    assert client_config(access)["sasl.username"] == "bob"
+    (tmp_path / "ann/user.key").unlink()
+    with pytest.raises(SecretMissing, match=r"Secret ann has no key tls\.key or user\.key, which"):
+        read_credentials(access)
+    (tmp_path / "_configmaps/ca/ca.crt").rename(tmp_path / "_configmaps/ca/..data")
+    with pytest.raises(SecretMissing, match="there is no ConfigMap ca, or it is empty, which"):
+        read_credentials(access)
+
+
 @pytest.mark.parametrize(
     ("break_it", "sentence"),
     [

@@ -55,7 +55,7 @@ def test_the_subject_of_the_client_certificate_as_java_writes_it(
 
 
 def test_one_that_cannot_be_read_is_named_by_its_secret(tmp_path: Path) -> None:
-    wanted = "User:<subject of tls.crt of Secret own>"
+    wanted = "User:<subject of the certificate in Secret own>"
     assert principal_of(access(_OWN, tmp_path)) == wanted
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "tls.key").write_text("")
@@ -70,3 +70,17 @@ def test_the_user_by_password_and_nobody() -> None:
     login = {"type": "Plain", "username": "ann", "password": password}
     assert principal_of(access({"authentication": login})) == "User:ann"
     assert principal_of(access({})) == "User:ANONYMOUS"
+
+
+def test_the_user_of_a_secret(tmp_path: Path) -> None:
+    login = {
+        "type": "Plain",
+        "usernameFrom": {"secretName": "a"},
+        "password": {"secretName": "a"},
+    }
+    flow = access({"authentication": login}, tmp_path)
+    assert principal_of(flow) == "User:<username of Secret a>"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "username").write_text("ann\n")
+    (tmp_path / "a" / "password").write_text("hidden")
+    assert principal_of(flow) == "User:ann"

@@ -1,7 +1,8 @@
 """The folder of Secrets that drivers and Spark jobs read: given, or made from a manifest's own.
 
 Below the command line there is only such a folder, laid out as Kubernetes mounts Secrets,
-``<name>/<key>``: passwords are on no command line, in no environment and in no message.
+``<name>/<key>``, with ConfigMaps in ``_configmaps``: passwords are on no command line, in no
+environment and in no message.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from headrace.api import Secret
+from headrace.api.secret import ConfigMap
 from headrace.errors import InvalidSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,7 +33,9 @@ def secrets_option(text: str) -> Callable[[Command], Command]:
 
 
 @contextmanager
-def secrets_folder(given: Path | None, documents: Sequence[Secret]) -> Iterator[Path | None]:
+def secrets_folder(
+    given: Path | None, documents: Sequence[Secret | ConfigMap]
+) -> Iterator[Path | None]:
     """``given``, or a private folder with ``documents`` that is gone when the block ends.
 
     Raises ``InvalidSpec`` for both at once: nobody could say which of them counts.
@@ -50,7 +54,9 @@ def secrets_folder(given: Path | None, documents: Sequence[Secret]) -> Iterator[
         shutil.rmtree(folder)
 
 
-def rewrite_secrets(given: Path | None, folder: Path | None, documents: Sequence[Secret]) -> None:
+def rewrite_secrets(
+    given: Path | None, folder: Path | None, documents: Sequence[Secret | ConfigMap]
+) -> None:
     """Write changed ``documents`` into the ``folder`` that a run has; clients follow changes.
 
     Raises ``InvalidSpec`` when the run was started with a folder of its user's, or with none.
@@ -62,7 +68,7 @@ def rewrite_secrets(given: Path | None, folder: Path | None, documents: Sequence
         _write(folder, documents)
 
 
-def _refuse_both(given: Path | None, documents: Sequence[Secret]) -> None:
+def _refuse_both(given: Path | None, documents: Sequence[Secret | ConfigMap]) -> None:
     if given is not None and documents:
         names = ", ".join(secret.metadata.name for secret in documents)
         raise InvalidSpec(
@@ -71,14 +77,15 @@ def _refuse_both(given: Path | None, documents: Sequence[Secret]) -> None:
         )
 
 
-def _write(folder: Path, documents: Sequence[Secret]) -> None:
+def _write(folder: Path, documents: Sequence[Secret | ConfigMap]) -> None:
     for secret in documents:
-        (folder / secret.metadata.name).mkdir(mode=0o700, exist_ok=True)
+        own = folder / secret.folder
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
         for key, value in secret.values.items():
-            file = folder / secret.metadata.name / key
+            file = own / key
             if file.exists() and file.read_bytes() == value:
                 continue
-            draft = folder / secret.metadata.name / f".{key}.new"
+            draft = own / f".{key}.new"
             draft.touch(mode=0o600)
             draft.write_bytes(value)
             draft.replace(file)  # a client reads the old one or the new one, nothing between

@@ -56,8 +56,8 @@ class Security:
                 token = await loop.in_thread(tokens.get, alone=True)
             name = MECHANISMS[wanted.type]
             return Login(name, oauth.client_id, token.value, oauth.extensions)
-        password = read_credentials(self._cluster).password
-        return Login(MECHANISMS[wanted.type], wanted.username or "", password)
+        found = read_credentials(self._cluster)
+        return Login(MECHANISMS[wanted.type], found.username, found.password)
 
     def refused(self, login: Login) -> None:
         """The broker takes it no more: another token may do better."""
