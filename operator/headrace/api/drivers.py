@@ -1,12 +1,24 @@
 """The driver processes of a flow: how many, and on Kubernetes what their pods are like."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api.extensions import BY_NAME, FILLED_IN_BY_SERVER
-from headrace.api.model import Model, Text, Whole
-from headrace.api.pod import EnvVar, PodTemplate, PullPolicy, Resources
+from headrace.api.extensions import BY_NAME, FILLED_IN_BY_SERVER, Rule
+from headrace.api.model import Breach, Model, Text, Whole
+from headrace.api.pod import (
+    EnvVar,
+    PodDisruptionBudget,
+    PodTemplate,
+    PullPolicy,
+    Resources,
+    ServiceAccount,
+    Volume,
+    VolumeMount,
+)
+
+_UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
 
 
 class Drivers(Model):
@@ -38,5 +50,28 @@ class Drivers(Model):
     """Environment variables of each driver's container. Kubernetes only."""
     resources: Resources = Resources()
     """Resources of each driver's container. Kubernetes only."""
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=20), BY_NAME] = ()
+    """Volumes of each driver's pod, besides the Secrets that the flow names. Kubernetes only."""
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
+    """Where each driver's container finds these volumes. Kubernetes only."""
+    service_account: ServiceAccount = ServiceAccount()
+    """Settings of the drivers' ServiceAccount. Kubernetes only."""
+    pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
+    """How many drivers a drain may evict at a time. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
     """Settings of their pods. Kubernetes only."""
+
+    rules = (
+        Rule(
+            "!has(self.volumeMounts) || self.volumeMounts.all(mount, "
+            "has(self.volumes) && self.volumes.exists(one, one.name == mount.name))",
+            _UNKNOWN_VOLUME,
+            at="volumeMounts",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        known = {one.name for one in self.volumes}
+        for place, mount in enumerate(self.volume_mounts):
+            if mount.name not in known:
+                yield Breach(("volumeMounts", place, "name"), _UNKNOWN_VOLUME)

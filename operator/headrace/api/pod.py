@@ -6,8 +6,19 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from headrace.api.extensions import Rule
-from headrace.api.model import Breach, Matching, Model, Name, Text, Unquoted, Whole
+from headrace.api.model import (
+    Breach,
+    Flag,
+    Label,
+    Matching,
+    Model,
+    Name,
+    Text,
+    Unquoted,
+    Whole,
+)
 from headrace.api.quantities import quantity
+from headrace.api.secret_key import SecretKey
 
 AsInKubernetes = dict[str, JsonValue]
 """What is too wide to be spelled out here."""
@@ -78,19 +89,162 @@ _OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP", "HEADRACE_RACK")
 _NOT_OURS = f"must not be {', '.join(_OWN_VARIABLES[:-1])} or {_OWN_VARIABLES[-1]}"
 
 
+_ONE_SOURCE = "must have exactly one of secretKeyRef and configMapKeyRef"
+_ONE_VALUE = "must not be set beside value"
+
+
+class KeySelector(Model):
+    """Kubernetes' SecretKeySelector and ConfigMapKeySelector."""
+
+    name: Name
+    """Name of the Secret or ConfigMap."""
+    key: SecretKey
+    """Key in its data."""
+    optional: Flag = False
+    """Whether a pod starts without it."""
+
+
+class EnvVarSource(Model):
+    """Kubernetes' EnvVarSource: where a variable's value is."""
+
+    secret_key_ref: KeySelector | None = None
+    """A key of a Secret of the same namespace."""
+    config_map_key_ref: KeySelector | None = None
+    """A key of a ConfigMap of the same namespace."""
+
+    rules = (Rule("has(self.secretKeyRef) != has(self.configMapKeyRef)", _ONE_SOURCE),)
+
+    def _breaches(self) -> Iterator[Breach]:
+        if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
+            yield Breach((), _ONE_SOURCE)
+
+
 class EnvVar(Model):
-    """Kubernetes' EnvVar: a variable of a container's environment, with a plain value."""
+    """Kubernetes' EnvVar: a variable of a container's environment."""
 
     name: Annotated[Text, Field(min_length=1)]
     """Its name."""
     value: str = ""
-    """Its value; no Secret belongs here."""
+    """Its value; a Secret belongs in valueFrom."""
+    value_from: EnvVarSource | None = None
+    """Where its value is, instead of value."""
 
-    rules = (Rule(f"!(self.name in {list(_OWN_VARIABLES)})", _NOT_OURS, at="name"),)
+    rules = (
+        Rule(f"!(self.name in {list(_OWN_VARIABLES)})", _NOT_OURS, at="name"),
+        Rule("!has(self.valueFrom) || !has(self.value)", _ONE_VALUE, at="valueFrom"),
+    )
 
     def _breaches(self) -> Iterator[Breach]:
         if self.name in _OWN_VARIABLES:
             yield Breach(("name",), _NOT_OURS)
+        if "value" in self.model_fields_set and self.value_from is not None:
+            yield Breach(("valueFrom",), _ONE_VALUE)
+
+
+VOLUME_KINDS = ("secret", "configMap", "projected", "csi", "persistentVolumeClaim", "emptyDir")
+_ONE_KIND = f"must have exactly one of {', '.join(VOLUME_KINDS)}"
+_OWN_VOLUME = "must not be tmp or begin with secret-: headrace's own volumes have these names"
+
+
+class Volume(Model):
+    """Kubernetes' Volume, of the kinds that Pod Security's `restricted` permits."""
+
+    name: Label
+    """Its name."""
+    secret: AsInKubernetes | None = None
+    """Kubernetes' SecretVolumeSource."""
+    config_map: AsInKubernetes | None = None
+    """Kubernetes' ConfigMapVolumeSource."""
+    projected: AsInKubernetes | None = None
+    """Kubernetes' ProjectedVolumeSource, such as a token for another audience."""
+    csi: AsInKubernetes | None = None
+    """Kubernetes' CSIVolumeSource, such as the Secrets Store driver."""
+    persistent_volume_claim: AsInKubernetes | None = None
+    """Kubernetes' PersistentVolumeClaimVolumeSource."""
+    empty_dir: AsInKubernetes | None = None
+    """Kubernetes' EmptyDirVolumeSource."""
+
+    rules = (
+        Rule(
+            f"[{', '.join(f'has(self.{kind})' for kind in VOLUME_KINDS)}]"
+            ".filter(one, one).size() == 1",
+            _ONE_KIND,
+        ),
+        Rule("self.name != 'tmp' && !self.name.startsWith('secret-')", _OWN_VOLUME, at="name"),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if len(self.model_fields_set - {"name"}) != 1:
+            yield Breach((), _ONE_KIND)
+        if self.name == "tmp" or self.name.startswith("secret-"):
+            yield Breach(("name",), _OWN_VOLUME)
+
+
+_OWN_FOLDERS = ("/tmp", "/etc/headrace")
+_OWN_PATH = "must be an absolute path outside of /tmp and /etc/headrace, which headrace mounts"
+
+
+class VolumeMount(Model):
+    """Kubernetes' VolumeMount: where a container finds a volume."""
+
+    name: Label
+    """Name of the volume."""
+    mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path in the container."""
+    sub_path: Text | None = None
+    """Path in the volume; absent: its root."""
+    read_only: Flag = False
+    """Whether the container may not write."""
+
+    rules = (
+        Rule(
+            "self.mountPath.startsWith('/') && !['/tmp', '/etc/headrace'].exists(own, "
+            "self.mountPath == own || self.mountPath.startsWith(own + '/'))",
+            _OWN_PATH,
+            at="mountPath",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        path = self.mount_path
+        own = any(path == one or path.startswith(f"{one}/") for one in _OWN_FOLDERS)
+        if own or not path.startswith("/"):
+            yield Breach(("mountPath",), _OWN_PATH)
+
+
+class ServiceAccount(Model):
+    """Settings of the drivers' ServiceAccount."""
+
+    annotations: Annotated[dict[str, Text], Field(max_length=100)] = Field(default_factory=dict)
+    """Annotations to add, such as the role of a cloud's workload identity."""
+
+
+PodCount = Annotated[
+    Unquoted,
+    Matching(
+        r"\d{1,6}|(\d\d?|100)%", "must be a number of pods, or a share such as 25%", pattern=True
+    ),
+]
+_ONE_BUDGET = "must not be set beside maxUnavailable"
+
+
+class PodDisruptionBudget(Model):
+    """How many drivers a drain may evict at a time; neither field: one."""
+
+    max_unavailable: PodCount | None = None
+    """Drivers that may be missing, a number or a share. 100% lets a drain evict all."""
+    min_available: PodCount | None = None
+    """Drivers that must remain, a number or a share, instead of maxUnavailable."""
+
+    rules = (
+        Rule(
+            "!has(self.maxUnavailable) || !has(self.minAvailable)", _ONE_BUDGET, at="minAvailable"
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.max_unavailable is not None and self.min_available is not None:
+            yield Breach(("minAvailable",), _ONE_BUDGET)
 
 
 _OWN_LABELS = (

@@ -94,13 +94,25 @@ def test_the_shape_is_structural() -> None:
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_unknown_fields_are_kept_in_affinity_dns_and_the_last_valid_spec_only() -> None:
+def test_unknown_fields_are_kept_in_what_pods_get_and_in_the_last_valid_spec_only() -> None:
     kept = {path for path, schema in ALL if schema.get("x-kubernetes-preserve-unknown-fields")}
-    assert kept == {
+    templates = {
         (*path, field)
         for path in (("spec", "drivers", "podTemplate"), ("spec", "podTemplate"))
         for field in ("affinity", "dnsConfig")
-    } | {("status", "lastValid", "spec")}
+    }
+    sources = {
+        ("spec", "drivers", "volumes", "items", source)
+        for source in (
+            "configMap",
+            "csi",
+            "emptyDir",
+            "persistentVolumeClaim",
+            "projected",
+            "secret",
+        )
+    }
+    assert kept == templates | sources | {("status", "lastValid", "spec")}
 
 
 def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
@@ -111,6 +123,7 @@ def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
         "conditions",
         "env",
         "offsets",
+        "volumes",
     }
     assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {"names"}
     assert set(kinds.values()) == {"map", "set", "atomic"}

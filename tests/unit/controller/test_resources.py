@@ -5,6 +5,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -96,6 +97,69 @@ def test_config_maps_are_mounted_beside_secrets() -> None:
     assert volume["configMap"] == {"name": "west-ca", "optional": True}
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     assert mounts[volume["name"]] == "/etc/headrace/secrets/_configmaps/west-ca"
+
+
+def driven_by(**fields: Any) -> ReplicationFlow:
+    """Return the smallest flow whose drivers have these settings."""
+    document = read("small").model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["spec"]["drivers"] = fields
+    return ReplicationFlow.model_validate(document)
+
+
+def test_volumes_and_variables_of_drivers() -> None:
+    flow = driven_by(
+        env=[
+            {"name": "PLAIN", "value": "1"},
+            {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+        ],
+        volumes=[{"name": "token", "projected": {"sources": []}}, {"name": "own", "emptyDir": {}}],
+        volumeMounts=[{"name": "token", "mountPath": "/token", "readOnly": True}],
+    )
+    pod = build_deployment(flow, IMAGE)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["env"][-2:] == [
+        {"name": "PLAIN", "value": "1"},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+    ]
+    assert pod["volumes"][-2:] == [
+        {"name": "token", "projected": {"sources": []}},
+        {"name": "own", "emptyDir": {}},
+    ]
+    assert container["volumeMounts"][-1] == {
+        "name": "token",
+        "mountPath": "/token",
+        "readOnly": True,
+    }
+
+
+def test_annotations_of_the_drivers_service_account() -> None:
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/headrace"}
+    flow = driven_by(serviceAccount={"annotations": role})
+    (account,) = (
+        one
+        for one in build_children(flow, IMAGE, network_policy=False)
+        if one["kind"] == "ServiceAccount"
+    )
+    assert account["metadata"]["annotations"] == role
+
+
+@pytest.mark.parametrize(
+    ("asked", "budget"),
+    [
+        ({}, {"maxUnavailable": 1}),
+        ({"maxUnavailable": 2}, {"maxUnavailable": 2}),
+        ({"minAvailable": "50%"}, {"minAvailable": "50%"}),
+    ],
+)
+def test_budget_of_drains(asked: dict[str, Any], budget: dict[str, Any]) -> None:
+    flow = driven_by(podDisruptionBudget=asked)
+    (made,) = (
+        one
+        for one in build_children(flow, IMAGE, network_policy=False)
+        if one["kind"] == "PodDisruptionBudget"
+    )
+    assert made["spec"].items() >= budget.items()
+    assert len(made["spec"].keys() & {"maxUnavailable", "minAvailable"}) == 1
 
 
 def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> None:

@@ -30,8 +30,11 @@ def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Obj
 
 
 def build_service_account(flow: ReplicationFlow) -> Object:
-    """Who the drivers are."""
-    return account(build_metadata(flow, driver_name(flow)))
+    """Return the drivers' ServiceAccount, with the annotations that the flow asks for."""
+    metadata = build_metadata(flow, driver_name(flow))
+    if annotations := flow.spec.drivers.service_account.annotations:
+        metadata["annotations"] = dict(annotations)
+    return account(metadata)
 
 
 def build_role(flow: ReplicationFlow) -> Object:

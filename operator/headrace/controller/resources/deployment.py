@@ -3,7 +3,8 @@
 import hashlib
 import json
 
-from headrace.api import FlowState, ReplicationFlow, read_at_start
+from headrace.api import FlowState, Model, ReplicationFlow, read_at_start
+from headrace.api.pod import EnvVar
 from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labels
 from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (
@@ -86,7 +87,11 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
         "containers": [_build_container(flow, flow.spec.drivers.image or image, secrets)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *build_volumes(secrets)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            *build_volumes(secrets),
+            *(_as_written(one) for one in flow.spec.drivers.volumes),
+        ],
     }
 
 
@@ -112,7 +117,7 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             from_field("POD_IP", "status.podIP"),
             # Empty without that label. Not in args: a pinned image may be older than the option.
             from_field("HEADRACE_RACK", f"metadata.labels['{ZONE}']"),
-            *(one.model_dump(by_alias=True) for one in flow.spec.drivers.env),
+            *map(_build_variable, flow.spec.drivers.env),
         ],
         "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
         "resources": flow.spec.drivers.resources.model_dump(
@@ -133,5 +138,19 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
         # The last lines of its log, in the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(secrets)],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            *build_mounts(secrets),
+            *(_as_written(one) for one in flow.spec.drivers.volume_mounts),
+        ],
     }
+
+
+def _build_variable(variable: EnvVar) -> Object:
+    if variable.value_from is not None:
+        return _as_written(variable)
+    return {"name": variable.name, "value": variable.value}
+
+
+def _as_written(model: Model) -> Object:
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)

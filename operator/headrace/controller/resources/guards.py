@@ -8,13 +8,18 @@ from headrace.k8s import Object
 
 
 def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
-    """Drains take one driver at a time; one that is not ready never keeps a node from draining."""
+    """Return the budget of drains: one driver at a time, unless the flow says otherwise.
+
+    A driver that is not ready never keeps a node from draining.
+    """
+    asked = flow.spec.drivers.pod_disruption_budget.model_dump(by_alias=True, exclude_none=True)
+    budget = {field: int(count) if count.isdecimal() else count for field, count in asked.items()}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": build_metadata(flow, driver_name(flow)),
         "spec": {
-            "maxUnavailable": 1,
+            **(budget or {"maxUnavailable": 1}),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": driver_selector(flow.metadata.name)},
         },
