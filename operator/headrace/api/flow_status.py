@@ -62,7 +62,7 @@ class ReplicationFlowStatus(Model):
     lag: Lag | None = None
     """How far the target is behind. On Kubernetes written when it leaves its power of two."""
     bytes_per_second: Count | None = None
-    """Bytes of keys and values copied a second; on Kubernetes as exact as the lag."""
+    """Bytes copied a second, as they are sent: compressed. On Kubernetes as exact as the lag."""
     ready_replicas: Count | None = None
     """Drivers that are alive: that renew their Leases, or send heartbeats."""
     desired_replicas: Count | None = None
