@@ -17,7 +17,7 @@ def quota(**hard: str) -> Document:
 
 
 def policies(cluster: Cluster) -> list[Document]:
-    """Nothing in; out what docs/security.md says that pods have to reach."""
+    """Nothing in; out what docs/security-kubernetes.md says that pods have to reach."""
     brokers = {"matchLabels": {"kubernetes.io/metadata.name": BROKERS}}
     out = [
         {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},

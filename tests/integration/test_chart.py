@@ -99,7 +99,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
 
 def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: Wait) -> None:
-    """The lines of docs/security.md about the roles view, edit and admin."""
+    """The lines of docs/security-kubernetes.md about the roles view, edit and admin."""
     for role in ("view", "edit", "admin"):
         flows.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
 

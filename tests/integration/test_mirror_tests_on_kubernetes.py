@@ -379,7 +379,7 @@ def test_all_pods_are_as_pod_security_restricts_them(
 def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
-    """The line of docs/security.md about Spark drivers, asked and attempted."""
+    """The line of docs/security-kubernetes.md about Spark drivers, asked and attempted."""
     resources.apply(TEST)
     stages.appears("probe")
 

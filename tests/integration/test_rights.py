@@ -1,5 +1,5 @@
-"""The table of docs/security.md that says what rights give: each line is asked of the API server,
-as ``kubectl auth can-i`` asks it, and attempted. The docstring of its test is its first cell."""
+"""The table of docs/security-kubernetes.md that says what permissions give: each line is checked
+as ``kubectl auth can-i`` does, and attempted. The docstring of its test is its first cell."""
 
 import re
 from collections.abc import Iterator
@@ -360,7 +360,7 @@ def test_custom_images(chart: Installed) -> None:
 
 def test_each_line_is_here() -> None:
     """The page and this file name the same lines."""
-    page = (ROOT / "docs" / "security.md").read_text()
+    page = (ROOT / "docs" / "security-kubernetes.md").read_text()
     table = page.split("| who may | gets |")[1].split("\n\n")[0]
     lines = {re.sub(r" \(.*\)", "", row.split("|")[1].strip()) for row in table.splitlines()[2:]}
     tests = [one for name, one in globals().items() if name.startswith("test_")]

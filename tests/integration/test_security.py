@@ -46,7 +46,7 @@ WaitUntil = Callable[..., Any]
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """Clusters ``east`` and ``west`` with TLS listeners; the user has the rights that
-    docs/security.md names, and no others."""
+    docs/permissions.md names, and no others."""
     home = tmp_path_factory.mktemp("sandboxes")
     plans = [ClusterPlan(name, secure=True, properties=GUARDED) for name in ("east", "west")]
     with Sandbox.start("locked", plans, home=home) as sandbox:

@@ -1,4 +1,4 @@
-"""What is wrong with a mirror, by brute force: the classes of docs/mirror-tests.md, *What is
+"""What is wrong with a mirror, by brute force: the classes of docs/verdicts.md, *What is
 counted*, record by record. It shares no line with the checks of ``headrace_spark``.
 """
 

@@ -1,7 +1,8 @@
 """What the source's brokers acknowledged: the truth that a mirror is judged by.
 
 Written beside the report and into the journal. A run without it cannot be judged: what was sent and
-not acknowledged may or may not be on the source. ``docs/mirror-tests.md`` describes the format.
+not acknowledged may or may not be on the source.
+``docs/mirror-test-formats.md`` describes the format.
 """
 
 from typing import Literal

@@ -4,7 +4,7 @@ Who runs the stages (``headrace verify`` as processes, the operator as Jobs) obs
 ``RunState``, and ``advance`` decides what comes next and when a run ends without a verdict. Each
 caller keeps its own I/O, and what only it can observe: the operator, pods that do not start; on
 one machine, the time limit of the comparison, which a Job has as its deadline.
-``docs/mirror-tests.md`` has the states as a table.
+``docs/mirror-tests-on-kubernetes.md`` has the states as a table.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ import pytest
 from headrace.mirror_test.sequence import Activity, RunState, StageState, Transition, advance
 from headrace.mirror_test.stages import Stage
 
-DOCS = Path(__file__).parents[3] / "docs" / "mirror-tests.md"
+DOCS = Path(__file__).parents[3] / "docs" / "mirror-tests-on-kubernetes.md"
 RUNS, READY, ENDED = StageState(age_s=1), StageState(age_s=1, ready=True), StageState(ended_s=0)
 BEFORE = {Stage.PROBE: READY}
 WITH_CHAOS = BEFORE | {Stage.CHAOS: READY}

@@ -1,4 +1,4 @@
-"""The rights that a flow needs on both clusters; ``docs/security.md`` has them as a table. Pure."""
+"""Permissions that a flow needs on both clusters, as ``docs/permissions.md`` lists them. Pure."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
