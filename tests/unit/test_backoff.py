@@ -1,6 +1,6 @@
 """Delays between attempts."""
 
-from headrace.backoff import Backoff
+from headrace.timing import Backoff
 
 
 def test_delays_double_up_to_the_limit_and_begin_again_after_a_success() -> None:

@@ -13,8 +13,6 @@ from headrace.api import (
     Reason,
     TaskType,
 )
-from headrace.backoff import Backoff
-from headrace.clock import Clock
 from headrace.connect.runtime.herder import EpochAltered
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.errors import HeadraceError, Retriable
@@ -30,6 +28,7 @@ from headrace.kafka import (
 )
 from headrace.movers import Clients
 from headrace.replication import Heartbeat
+from headrace.timing import Backoff, Clock
 
 
 class HeartbeatConnector(ThreadedUnit):

@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
+from headrace.timing import Backoff
 
 log = get_logger(__name__)
 

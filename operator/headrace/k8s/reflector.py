@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.k8s.client import Client
 from headrace.k8s.errors import Expired
 from headrace.k8s.kinds import Kind, Object
 from headrace.logs import get_logger
+from headrace.timing import Backoff
 
 log = get_logger(__name__)
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.api import ClusterAccess, OAuth
-from headrace.backoff import Backoff
-from headrace.clock import Clock
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.credentials import read_credentials
 from headrace.kafka.errors import TokenUnavailable
 from headrace.kafka.token_endpoint import Token, request_token
 from headrace.logs import get_logger
+from headrace.timing import Backoff, Clock
 
 log = get_logger(__name__)
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from headrace.clock import Clock
+from headrace.timing import Clock
 
 _BURST_S = 0.5
 """What was not used for so long is made up for, and no more."""

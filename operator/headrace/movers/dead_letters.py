@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
-from headrace.clock import Clock
 from headrace.errors import Retriable
 from headrace.kafka import KafkaException, Producer, Renewed, translated
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.lane import RecordRefused, SourceRecord
 from headrace.movers.storing import Storing
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 

@@ -6,7 +6,6 @@ from functools import partial
 from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
-from headrace.clock import Clock
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     KafkaError,
@@ -27,6 +26,7 @@ from headrace.movers.storing import ANSWER_S, Storing
 from headrace.movers.undecided import Stored, Undecided
 from headrace.replication import Progress, ProgressKey, Writer
 from headrace.replication.claims import Writers, writers_after
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 

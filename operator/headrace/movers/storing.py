@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable
 
-from headrace.clock import Clock
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaError, Message, translate
+from headrace.timing import Clock
 
 ANSWER_S = 10.0
 """An answer that takes longer is late: somebody has to know."""

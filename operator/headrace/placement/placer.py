@@ -13,7 +13,6 @@ from headrace.assign import (
     TaskAssignment,
     TaskId,
 )
-from headrace.backoff import Backoff
 from headrace.errors import InvalidSpec
 from headrace.placement.assignor_input import (
     drivers_with_their_units,
@@ -26,6 +25,7 @@ from headrace.placement.assignor_input import (
 from headrace.placement.assignors import Decider, Decision, open_assignor
 from headrace.placement.decision import Placement, PlacementDecision
 from headrace.placement.rates import Rates
+from headrace.timing import Backoff
 
 NO_DRIVER = "there is no driver: units wait for one"
 _REVIEW_INTERVAL_MS = 60_000

@@ -12,11 +12,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.backoff import Backoff
 from headrace.driver import DriverSettings, run_driver
 from headrace.host import ForkServer
 from headrace.logs import get_logger
 from headrace.standalone.driver_process import DriverProcess
+from headrace.timing import Backoff
 
 log = get_logger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Set
 from support.record_mover.in_flight_window import InFlightWindow
 
 from headrace.api import TopicPartition
-from headrace.clock import Clock
+from headrace.timing import Clock
 
 # A batch adds at most what the consumer has prefetched (16 MiB).
 MAX_RECORDS = 20_000

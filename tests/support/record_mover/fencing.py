@@ -5,12 +5,12 @@ import threading
 from support.record_mover.producer_transactions import RecordTransactions
 
 from headrace.api import ClusterAccess
-from headrace.clock import Clock
 from headrace.kafka.wire import Transactions
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
 from headrace.replication import RecordChanges, Writer
+from headrace.timing import Clock
 
 
 class ProducerFencing(MarkerFencing):

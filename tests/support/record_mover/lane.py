@@ -14,7 +14,6 @@ from support.record_mover.sending import Sending
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
-from headrace.clock import Clock
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, translated
 from headrace.logs import get_logger
@@ -24,6 +23,7 @@ from headrace.movers.commit_window import Mark
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss, Transactional
 from headrace.replication import RecordChanges
 from headrace.replication.copied_runs import Run
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 

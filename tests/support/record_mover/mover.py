@@ -8,11 +8,11 @@ from support.record_mover.transactional_lane import TransactionalRecordLane
 
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
-from headrace.clock import Clock
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.clients import Clients
 from headrace.movers.lane import Copied
 from headrace.replication import RecordChanges
+from headrace.timing import Clock
 
 
 class RecordMover:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from threading import Event
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.kafka import (
     KafkaError,
@@ -20,6 +19,7 @@ from headrace.kafka import (
 from headrace.logs import get_logger
 from headrace.movers import transactions
 from headrace.movers.clients import Clients
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 

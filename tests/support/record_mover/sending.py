@@ -4,8 +4,8 @@ from functools import partial
 
 from support.record_mover.in_flight_window import InFlightWindow
 
-from headrace.clock import Clock
 from headrace.kafka import KafkaError, KafkaException, Message, Producer, concerns_record
+from headrace.timing import Clock
 
 
 class Sending:

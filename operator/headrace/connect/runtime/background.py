@@ -4,8 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Generic, TypeVar
 
-from headrace.backoff import Backoff
-from headrace.clock import Clock
+from headrace.timing import Backoff, Clock
 
 T = TypeVar("T")
 

@@ -16,12 +16,11 @@ from headrace.api import (
     TopicPartition,
     partitions_text,
 )
-from headrace.backoff import Backoff
-from headrace.clock import Clock
 from headrace.connect.runtime.observations import observation
 from headrace.logs import get_logger
 from headrace.movers import ProgressLog
 from headrace.replication import Progress
+from headrace.timing import Backoff, Clock
 
 log = get_logger(__name__)
 

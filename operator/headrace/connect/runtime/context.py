@@ -20,7 +20,6 @@ from headrace.api import (
 )
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
-from headrace.clock import Clock
 from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.handover import DriverIdentity
 from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
@@ -43,6 +42,7 @@ from headrace.replication import (
     TopicFilter,
     policy_for,
 )
+from headrace.timing import Clock
 
 log = get_logger(__name__)
 

@@ -7,10 +7,10 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from headrace.api import ReplicationTaskStatus, TaskError, TaskPhase
-from headrace.clock import Clock
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.runtime.states import check_transition
 from headrace.errors import HeadraceError, Retriable
+from headrace.timing import Clock
 
 _LONGEST_MESSAGE = 4096
 

@@ -12,10 +12,10 @@ from headrace.api import (
     condition,
     dated,
 )
-from headrace.clock import Clock
 from headrace.connect.runtime.handover import DriverIdentity
 from headrace.connect.runtime.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError
+from headrace.timing import Clock
 
 _Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | None]
 

@@ -4,10 +4,10 @@ from concurrent.futures import Executor, Future
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.clock import Clock
 from headrace.connect.runtime.lifecycle import release
 from headrace.connect.runtime.ownership import Ownership
 from headrace.movers import Lane
+from headrace.timing import Clock
 
 DRAIN_TIMEOUT_S = 2.5
 """With storing and release it fits into the 5 s that a graceful stop may take."""

@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from headrace.assign import TaskId
-from headrace.backoff import Backoff
+from headrace.timing import Backoff
 
 
 def restart_delay_s(restarts: int) -> float:

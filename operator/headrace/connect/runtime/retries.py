@@ -4,10 +4,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
-from headrace.clock import Clock
 from headrace.errors import Fatal, HeadraceError
 from headrace.movers import OffsetGone, Reached, TargetLoss
+from headrace.timing import Backoff, Clock
 
 _FIRST_S, _LAST_S = 0.2, 30.0
 _FIRST_STOPPED_S, _LAST_STOPPED_S = 60.0, 3600.0

@@ -1,6 +1,6 @@
 """Notices that a loop stalled: a process that was frozen, a machine that was suspended."""
 
-from headrace.clock import Clock
+from headrace.timing import Clock
 
 _STALL_S = 1.0
 """A loop that stalled for longer may have been taken for lost, and its partitions reassigned."""

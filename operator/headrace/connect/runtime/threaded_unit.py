@@ -15,7 +15,6 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskPhase,
 )
-from headrace.backoff import Backoff
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.herder import Herder
 from headrace.connect.runtime.lifecycle import LifeCycle, release
@@ -23,6 +22,7 @@ from headrace.connect.runtime.ownership import Ownership
 from headrace.errors import HeadraceError, Retriable, from_exception
 from headrace.kafka import KafkaException, translate
 from headrace.logs import get_logger
+from headrace.timing import Backoff
 
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 _REMEDY_S = 2.0

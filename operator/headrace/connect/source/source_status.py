@@ -17,7 +17,6 @@ from headrace.api import (
     condition,
     partitions_text,
 )
-from headrace.clock import Clock
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.observations import observation, verification_failed
 from headrace.connect.runtime.rate import Rate
@@ -28,6 +27,7 @@ from headrace.connect.topics.losses import DataLoss
 from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused
 from headrace.replication import Loss
+from headrace.timing import Clock
 
 T = TypeVar("T")
 

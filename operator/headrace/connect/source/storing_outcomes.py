@@ -1,10 +1,10 @@
 """Whether the target stores the progress of a task: counted, and since when it does not."""
 
 from headrace.api import Condition
-from headrace.clock import Clock
 from headrace.connect.runtime.figures import Commits
 from headrace.connect.runtime.observations import not_stored
 from headrace.movers import ANSWER_S
+from headrace.timing import Clock
 
 
 class StoringOutcomes:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.clock import Clock
 from headrace.errors import Retriable
 from headrace.kafka import (
     Admin,
@@ -18,6 +17,7 @@ from headrace.kafka import (
     translated,
 )
 from headrace.movers import Clients
+from headrace.timing import Clock
 
 _SILENCE_S = 10.0
 _BATCH = 1_000

@@ -9,7 +9,6 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import TopicName
 
 from headrace.api import ClusterAccess
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Unreachable
 from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.connection import Connection
@@ -21,6 +20,7 @@ from headrace.kafka.wire.protocol import Call, call
 from headrace.kafka.wire.replies import Reply, start
 from headrace.kafka.wire.security import Security
 from headrace.kafka.wire.view import View, updated
+from headrace.timing import Backoff
 
 _Key = tuple[Server, str]
 _SILENT_S = 1.0

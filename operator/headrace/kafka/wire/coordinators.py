@@ -10,13 +10,13 @@ from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinatorResponse
 from kio.static.primitive import i8
 
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import Refused, refusal
 from headrace.kafka.wire.protocol import FIND_COORDINATOR, call
 from headrace.kafka.wire.replies import start
+from headrace.timing import Backoff
 
 T = TypeVar("T")
 Found = dict[str, T | HeadraceError]

@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 from kio.schema.errors import ErrorCode
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.cluster import Cluster
@@ -16,6 +15,7 @@ from headrace.kafka.wire.errors import UnsupportedBroker, refusal
 from headrace.kafka.wire.protocol import Call
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.view import Leadership
+from headrace.timing import Backoff
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from headrace.clock import Clock
 from headrace.errors import GaveUp
 from headrace.kafka.wire.replies import Reply
+from headrace.timing import Clock
 
 T = TypeVar("T")
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

@@ -27,7 +27,6 @@ from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable, Unreachable
 from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.cluster import Cluster
@@ -35,6 +34,7 @@ from headrace.kafka.wire.coordinators import find_coordinators
 from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check, refusal
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import Call, call
+from headrace.timing import Backoff
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     EARLIEST,
@@ -21,6 +20,7 @@ from headrace.kafka.wire import (
 from headrace.logs import get_logger
 from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.lane import OffsetGone
+from headrace.timing import Backoff
 
 log = get_logger(__name__)
 

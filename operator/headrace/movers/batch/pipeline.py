@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     Cluster,
@@ -36,6 +35,7 @@ from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused
 from headrace.movers.transactions import Records
 from headrace.replication import TargetSeen, Writer
+from headrace.timing import Backoff
 
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0

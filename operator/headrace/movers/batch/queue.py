@@ -6,7 +6,6 @@ from enum import Enum, auto
 from typing import Protocol
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     HEADER_BYTES,
@@ -21,6 +20,7 @@ from headrace.kafka.wire import (
 from headrace.kafka.wire.scan import COLUMNS, PLACE, RECORDS, SIZE
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.span import Span
+from headrace.timing import Backoff
 
 IN_FLIGHT = 5
 """So many batches of a producer and partition a broker remembers: it answers one that comes again

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import GaveUp, HeadraceError, Retriable
 from headrace.kafka import AccessDenied
 from headrace.kafka.wire import (
@@ -32,6 +31,7 @@ from headrace.kafka.wire import (
 from headrace.movers.batch.gate import Passage, Why, judged
 from headrace.movers.batch.held_batches import HeldBatches
 from headrace.replication.reconcile import Dropped, Marker, Record
+from headrace.timing import Backoff
 
 _CHUNK_BYTES = 1 << 20
 _WAIT_MS = 100

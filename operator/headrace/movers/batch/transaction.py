@@ -6,7 +6,6 @@ A partition is part of one before its first batch is sent.
 from collections.abc import Callable, Mapping, Set
 
 from headrace.api import TopicPartition
-from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
@@ -21,6 +20,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers import transactions
 from headrace.replication import Writer
+from headrace.timing import Backoff
 
 _COORDINATOR_S = 15.0
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.api.flow import BatchVerification
-from headrace.backoff import Backoff
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import AccessDenied
 from headrace.kafka.wire import (
@@ -27,6 +26,7 @@ from headrace.logs import get_logger
 from headrace.movers.batch.comparison import Comparison, compared
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.lane import Copied
+from headrace.timing import Backoff
 
 log = get_logger(__name__)
 

@@ -1,6 +1,19 @@
-"""How long to wait before the next attempt: twice as long each time, up to a limit."""
+"""Clock as a port, and the time to wait before the next attempt."""
 
 import random
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """As the module ``time`` has them; both in seconds."""
+
+    def monotonic(self) -> float:
+        """Since some moment; never set back."""
+        ...
+
+    def time(self) -> float:
+        """Since 1970, as this machine believes."""
+        ...
 
 
 class Backoff:
