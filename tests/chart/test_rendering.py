@@ -17,7 +17,7 @@ import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
 from headrace.api import Model
-from headrace.api.pod import EnvVar, PodTemplate, Resources
+from headrace.api.pods import EnvVar, PodTemplate, Resources
 from headrace.api.spark import SparkAmounts, SparkPod, SparkResources
 from headrace.cli.operator import command
 from headrace.controller import LEASE, DriverDefaults, SparkDefaults

@@ -11,7 +11,7 @@ from cluster.real import Cluster
 from e2e.stage import OPERATORS
 
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, MOVE_ANNOTATION
-from headrace.api.ranges import parse_ranges
+from headrace.api.partitions import parse_ranges
 
 HTTP_PORT = 8080
 

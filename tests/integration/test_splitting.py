@@ -12,9 +12,8 @@ from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, numbered, produce, read, unique
 from support.watch import Watch
 
-from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.partitions import HEARTBEATS, TopicPartition, TopicPartitions
 from headrace.api.task import ReplicationTask
-from headrace.api.topics import HEARTBEATS
 from headrace.cli.main import main
 from headrace.control import control
 from headrace.errors import InvalidSpec

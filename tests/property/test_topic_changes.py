@@ -4,9 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stored import CODECS, batches_of, content, log_batch
 
-from headrace.api.compression import Compression, CompressionType
-from headrace.api.record_changes import AddedHeader, HeaderChanges
-from headrace.api.record_filter import HeaderFilter, RecordFilter, RecordHeader
+from headrace.api.client_settings import Compression, CompressionType
+from headrace.api.records import (
+    AddedHeader,
+    HeaderChanges,
+    HeaderFilter,
+    RecordFilter,
+    RecordHeader,
+)
 from headrace.kafka.wire import Decoded, Stored, decoded, stored_records
 from headrace.movers.batch import rebuilt
 from headrace.movers.batch.rebuild import halves

@@ -10,7 +10,7 @@ import psutil
 from support.flows import FlowRun, manifest, spec, words_of
 from support.records import Load, compare, make_topic, read, unique
 
-from headrace.api.ranges import parse_ranges
+from headrace.api.partitions import parse_ranges
 from headrace.control import control
 from headrace.sandbox import Cluster
 

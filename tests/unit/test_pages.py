@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.api.loader import load
+from headrace.api.manifests import load
 from headrace.standalone.refusals import refusals
 
 ROOT = Path(__file__).parents[2]

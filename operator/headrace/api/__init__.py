@@ -1,29 +1,37 @@
 """The custom resources as types, from which the CRDs are generated.
 
-A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they share (``model``,
-``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``crds`` writes the
-CustomResourceDefinitions, ``reference`` writes docs/reference.md.
+Each kind has a module (``flow``, ``mirror_test``, ``task``). Kinds share ``model``, ``meta``,
+``cluster``, ``partitions`` and others. ``manifests`` reads files, ``crds`` writes the
+CustomResourceDefinitions, and ``reference`` writes docs/reference.md.
 """
 
-from headrace.api.access import ClusterAccess
-from headrace.api.authentication import AuthenticationType, OAuth
-from headrace.api.chaos import ChaosAction, ChaosStep, Side
-from headrace.api.cluster import ClusterSpec, TargetClusterSpec
+from headrace.api.cluster import (
+    AuthenticationType,
+    ClusterAccess,
+    ClusterSpec,
+    OAuth,
+    Secret,
+    SecretUse,
+    TargetClusterSpec,
+)
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
     Delivery,
     DeliveryMode,
     FlowState,
+    Lag,
+    LastValid,
     OnDataLoss,
     OnRecordError,
     Policy,
     RecordErrorAction,
     ReplicationFlow,
     ReplicationFlowSpec,
+    ReplicationFlowStatus,
+    TaskCounts,
     Topics,
     read_at_start,
 )
-from headrace.api.flow_status import Lag, LastValid, ReplicationFlowStatus, TaskCounts
 from headrace.api.labels import (
     COMMIT_INTERVAL_ANNOTATION,
     COMPONENT_LABEL,
@@ -48,9 +56,8 @@ from headrace.api.labels import (
     label_value,
     standby_label,
 )
-from headrace.api.load import MIN_MESSAGE_BYTES, Load, MessageFormat
-from headrace.api.loader import InvalidManifest, Manifest, load
-from headrace.api.losses import LossAction, LossCause, LostOffsets
+from headrace.api.manifest_errors import Mistake
+from headrace.api.manifests import InvalidManifest, Manifest, load
 from headrace.api.meta import (
     API_VERSION,
     Condition,
@@ -62,29 +69,49 @@ from headrace.api.meta import (
 from headrace.api.mirror_test import (
     Budgets,
     ConcurrencyPolicy,
-    MirrorTest,
-    MirrorTestSpec,
-    Partitioning,
-    Rehearsal,
-)
-from headrace.api.mirror_test_status import (
     LatencyMs,
+    MirrorTest,
     MirrorTestCounts,
     MirrorTestPhase,
+    MirrorTestSpec,
     MirrorTestStatus,
+    Partitioning,
+    Rehearsal,
     Verdict,
 )
-from headrace.api.mistakes import Mistake
 from headrace.api.model import Model, dump
-from headrace.api.partitions import TopicPartition, TopicPartitions
-from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
-from headrace.api.ranges import format_ranges, parse_ranges
-from headrace.api.record_changes import AddedHeader, HeaderChanges
-from headrace.api.record_filter import RecordFilter, RecordHeader
-from headrace.api.resets import Resets, time_text
-from headrace.api.secret import Secret
-from headrace.api.secret_key import SecretUse
-from headrace.api.start_from import StartFrom, StartMode, StartOffset
+from headrace.api.offsets import StartFrom, StartMode, StartOffset
+from headrace.api.partitions import (
+    HEARTBEATS,
+    JOURNAL,
+    PausedPartitions,
+    Pauses,
+    Resets,
+    TopicPartition,
+    TopicPartitions,
+    acls_topic,
+    checkpoints_topic,
+    connect_offsets_topic,
+    denials_topic,
+    earlier_name,
+    format_ranges,
+    is_internal,
+    made_topics_topic,
+    offset_syncs_topic,
+    parse_ranges,
+    partitions_text,
+    progress_topic,
+    time_text,
+)
+from headrace.api.records import (
+    AddedHeader,
+    HeaderChanges,
+    LossAction,
+    LossCause,
+    LostOffsets,
+    RecordFilter,
+    RecordHeader,
+)
 from headrace.api.task import (
     RackPartitions,
     ReplicationTask,
@@ -97,18 +124,13 @@ from headrace.api.task import (
     dump_work,
     load_work,
 )
-from headrace.api.topics import (
-    HEARTBEATS,
-    JOURNAL,
-    acls_topic,
-    checkpoints_topic,
-    connect_offsets_topic,
-    denials_topic,
-    earlier_name,
-    is_internal,
-    made_topics_topic,
-    offset_syncs_topic,
-    progress_topic,
+from headrace.api.test_load import (
+    MIN_MESSAGE_BYTES,
+    ChaosAction,
+    ChaosStep,
+    Load,
+    MessageFormat,
+    Side,
 )
 
 __all__ = [

@@ -1,18 +1,277 @@
-"""A Kafka cluster as a flow or a test names it: where it is, and how to connect."""
+"""Kafka clusters of a manifest: addresses, authentication and Secrets."""
 
+import base64
+import re
 from collections.abc import Iterator
-from typing import Annotated
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from headrace.api.authentication import Authentication
-from headrace.api.client_settings import CONFIG_RULES, config_problem
-from headrace.api.compression import Compression
-from headrace.api.extensions import Rule
-from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
-from headrace.api.secret_key import SecretKey, SecretUse, TrustedCertificate
+from headrace.api.client_settings import CONFIG_RULES, Compression, config_problem
+from headrace.api.meta import ObjectMeta
+from headrace.api.model import (
+    Breach,
+    Flag,
+    Label,
+    Matching,
+    Model,
+    Name,
+    Rule,
+    Text,
+    Unquoted,
+    Whole,
+)
+
+KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
+"""A Secret's key is a file's name where it is mounted: it cannot be '.', nor begin with '..'."""
+SecretKey = Annotated[
+    str,
+    Field(max_length=253),
+    Matching(KEY, "must be a Secret's key: letters, digits, '-', '_', '.'"),
+]
+
+
+class SecretKeyRef(Model):
+    """One value in a Secret of the same namespace."""
+
+    secret_name: Name
+    """Name of the Secret."""
+    key: SecretKey
+    """Key in the Secret's data."""
+
+
+class UsernameRef(Model):
+    """A user name in a Secret of the same namespace."""
+
+    secret_name: Name
+    """Name of the Secret."""
+    key: SecretKey = "username"
+    """Key in the Secret's data."""
+
+
+class PasswordRef(Model):
+    """A password in a Secret of the same namespace."""
+
+    secret_name: Name
+    """Name of the Secret."""
+    key: SecretKey = "password"
+    """Key in the Secret's data."""
+
+
+_ONE_HOLDER = "must have either secretName or configMapName"
+
+
+class TrustedCertificate(Model):
+    """Certificate authorities in a Secret or a ConfigMap of the same namespace."""
+
+    secret_name: Name | None = None
+    """Name of the Secret."""
+    config_map_name: Name | None = None
+    """Name of the ConfigMap, instead of a Secret."""
+    key: SecretKey = "ca.crt"
+    """Key in the data of the Secret or ConfigMap."""
+
+    rules = (Rule("has(self.secretName) != has(self.configMapName)", _ONE_HOLDER),)
+
+    def use(self, field: str) -> "SecretUse":
+        """Return the key together with the field that refers to it."""
+        if self.config_map_name is not None:
+            return SecretUse(field, self.config_map_name, self.key, "ConfigMap")
+        return SecretUse(field, self.secret_name or "", self.key)
+
+    def __str__(self) -> str:
+        return str(self.use(""))
+
+    def _breaches(self) -> Iterator[Breach]:
+        if (self.secret_name is None) == (self.config_map_name is None):
+            yield Breach((), _ONE_HOLDER)
+
+
+CONFIG_MAPS = "_configmaps"
+"""Folder of ConfigMaps in the folder of Secrets; no Secret can have this name."""
+
+
+class SecretUse(NamedTuple):
+    """A key of a Secret or ConfigMap, and the field that wants it."""
+
+    field: str
+    """Relative to the cluster: ``authentication.password``."""
+    name: str
+    key: str
+    kind: Literal["Secret", "ConfigMap"] = "Secret"
+    other_key: str = ""
+    """Key that is read if ``key`` is absent."""
+
+    @property
+    def holder(self) -> str:
+        """Kind and name of the object."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def folder(self) -> str:
+        """The object's folder in the folder of Secrets."""
+        return self.name if self.kind == "Secret" else f"{CONFIG_MAPS}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.holder}"
+
 
 _HOST = r"([\w.-]+|\[[0-9a-fA-F:.]+\])"
+Url = Annotated[
+    str,
+    Field(max_length=1024),
+    Matching(
+        rf"https?://{_HOST}(:\d{{1,5}})?(/[\w.~!$&*+,;=:@%/?()-]*)?",
+        "must be a URL that begins with https:// or http://",
+    ),
+]
+_EXTENSION_RULE = "must have names of letters (a-z, A-Z), other than auth"
+_VALUE = Annotated[
+    str,
+    Field(min_length=1, max_length=1024),
+    Matching(r"[ -~]+", "must be printable ASCII"),
+]
+
+
+class AuthenticationType(StrEnum):
+    """SASL mechanism."""
+
+    PLAIN = "Plain"
+    SCRAM_SHA_256 = "ScramSha256"
+    SCRAM_SHA_512 = "ScramSha512"
+    OAUTH_BEARER = "OAuthBearer"
+
+
+class OAuth(Model):
+    """Where tokens come from: OAuth 2.0's grant of client credentials (RFC 6749, section 4.4)."""
+
+    token_endpoint: Url
+    """URL of the token endpoint; with http:// the client's secret is sent in plain text."""
+    client_id: Annotated[Text, Field(min_length=1)]
+    """The client's id there."""
+    client_secret: SecretKeyRef
+    """Where the client's secret is."""
+    scope: _VALUE | None = None
+    """Scope that is asked for; several are separated by spaces."""
+    extensions: Annotated[dict[str, _VALUE], Field(max_length=16)] = Field(default_factory=dict)
+    """SASL extensions that brokers are sent with the token (KIP-342), by name."""
+    trusted_certificates: Annotated[tuple[TrustedCertificate, ...], Field(max_length=32)] = ()
+    """Certificate authorities to trust at the token endpoint, PEM; none: the system's."""
+
+    rules = (
+        # Keys have no bound that CEL knows of: with a pattern of them it would exceed its budget.
+        Rule(
+            "!has(self.extensions) || !('auth' in self.extensions)",
+            _EXTENSION_RULE,
+            at="extensions",
+        ),
+    )
+
+    def uses(self) -> Iterator[SecretUse]:
+        """Return every key of a Secret or ConfigMap that is named here."""
+        field, secret = "authentication.oauth", self.client_secret
+        yield SecretUse(f"{field}.clientSecret", secret.secret_name, secret.key)
+        for place, trusted in enumerate(self.trusted_certificates):
+            yield trusted.use(f"{field}.trustedCertificates[{place}]")
+
+    def _breaches(self) -> Iterator[Breach]:
+        if any(n == "auth" or not n.isascii() or not n.isalpha() for n in self.extensions):
+            yield Breach(("extensions",), _EXTENSION_RULE)
+
+
+_FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
+_OF_A_PASSWORD = "is not used with type: OAuthBearer, which takes oauth"
+_ONE_USERNAME = "must not be set beside username"
+_FOR_TOKENS = "is required with type: OAuthBearer"
+_OF_TOKENS = "is used with type: OAuthBearer only"
+
+
+class Authentication(Model):
+    """How a client authenticates (SASL)."""
+
+    type: AuthenticationType
+    """Mechanism."""
+    username: Annotated[Text, Field(min_length=1)] | None = None
+    """User; Plain, ScramSha256 and ScramSha512 require it or usernameFrom."""
+    username_from: UsernameRef | None = None
+    """Where the user's name is, instead of username."""
+    password: PasswordRef | None = None
+    """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
+    oauth: OAuth | None = None
+    """Where tokens come from; required by OAuthBearer."""
+
+    rules = (
+        Rule(
+            "self.type == 'OAuthBearer' || has(self.username) || has(self.usernameFrom)",
+            _FOR_A_PASSWORD,
+            at="username",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.type == 'OAuthBearer' || has(self.password)",
+            _FOR_A_PASSWORD,
+            at="password",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.username) || !has(self.usernameFrom)",
+            _ONE_USERNAME,
+            at="usernameFrom",
+            reason="FieldValueForbidden",
+        ),
+        *(
+            Rule(
+                f"self.type != 'OAuthBearer' || !has(self.{field})",
+                _OF_A_PASSWORD,
+                at=field,
+                reason="FieldValueForbidden",
+            )
+            for field in ("username", "usernameFrom", "password")
+        ),
+        Rule(
+            "self.type != 'OAuthBearer' || has(self.oauth)",
+            _FOR_TOKENS,
+            at="oauth",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.type == 'OAuthBearer' || !has(self.oauth)",
+            _OF_TOKENS,
+            at="oauth",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    def uses(self) -> Iterator[SecretUse]:
+        """Return every key of a Secret or ConfigMap that is named here."""
+        for name, found in (("usernameFrom", self.username_from), ("password", self.password)):
+            if found is not None:
+                yield SecretUse(f"authentication.{name}", found.secret_name, found.key)
+        if self.oauth is not None:
+            yield from self.oauth.uses()
+
+    def _breaches(self) -> Iterator[Breach]:
+        by_token = self.type is AuthenticationType.OAUTH_BEARER
+        named = self.username or self.username_from
+        for field, value in (("username", named), ("password", self.password)):
+            if value is None and not by_token:
+                yield Breach((field,), _FOR_A_PASSWORD)
+        for field, found in (
+            ("username", self.username),
+            ("usernameFrom", self.username_from),
+            ("password", self.password),
+        ):
+            if found is not None and by_token:
+                yield Breach((field,), _OF_A_PASSWORD)
+        if self.username is not None and self.username_from is not None:
+            yield Breach(("usernameFrom",), _ONE_USERNAME)
+        if (self.oauth is not None) is not by_token:
+            yield Breach(("oauth",), _FOR_TOKENS if by_token else _OF_TOKENS)
+
+
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _SERVER = f" *{_HOST}:{_PORT} *"
 Servers = Annotated[
@@ -130,3 +389,115 @@ def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breac
 
 def _addresses(cluster: ClusterSpec) -> set[str]:
     return {server.strip().lower() for server in cluster.bootstrap_servers.split(",")}
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """What a process needs to get into a cluster; it holds no secret itself."""
+
+    spec: ClusterSpec
+    """Where the cluster is, and which Secrets open it."""
+    field: str = "spec"
+    """Where ``spec`` is written in its manifest, for sentences: ``spec.source``."""
+    secrets: Path | None = None
+    """Folder of Secrets as Kubernetes mounts them, ``<name>/<key>``; None: there is none."""
+    cluster_id: str | None = None
+    """Id of the cluster where it is known: a broker that reports another one is not believed."""
+
+    @property
+    def alias(self) -> str:
+        """Name of the cluster."""
+        return self.spec.alias
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Brokers to ask first."""
+        return self.spec.bootstrap_servers
+
+    @property
+    def name(self) -> str:
+        """Alias and address, for messages."""
+        return f"{self.alias} ({self.bootstrap_servers})"
+
+
+# Kubernetes' Secret and ConfigMap, as far as headrace reads them from files.
+#
+# The values of a Secret are never shown.
+
+_KEY_RULE = "must be a Secret's key: letters, digits, '-', '_', '.'"
+_CONFIG_MAP_KEY_RULE = "must be a ConfigMap's key: letters, digits, '-', '_', '.'"
+
+
+class Secret(Model):
+    """Passwords and certificates, by key."""
+
+    api_version: Literal["v1"] = "v1"
+    """Version of Kubernetes' API."""
+    kind: Literal["Secret"] = "Secret"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    type: str = "Opaque"
+    """What kind of content it is, in Kubernetes' names."""
+    immutable: Flag = False
+    """Whether Kubernetes keeps it from being changed."""
+    data: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Values in base64, by key."""
+    string_data: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Values as they are, by key; win over data."""
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """The values themselves, by key."""
+        decoded = {key: _decode(text) for key, text in self.data.items()}
+        return decoded | {key: text.encode() for key, text in self.string_data.items()}
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the folder of Secrets."""
+        return self.metadata.name
+
+    def _breaches(self) -> Iterator[Breach]:
+        for field in ("data", "stringData"):
+            for key in self.data if field == "data" else self.string_data:
+                if not re.fullmatch(KEY, key):
+                    yield Breach((field, key), _KEY_RULE)
+        for key, text in self.data.items():
+            try:
+                _decode(text)
+            except ValueError:  # binascii.Error is one
+                yield Breach(("data", key), "must be base64 (stringData takes plain text)")
+
+
+class ConfigMap(Model):
+    """Kubernetes' ConfigMap, which may contain certificate authorities."""
+
+    api_version: Literal["v1"] = "v1"
+    """Version of Kubernetes' API."""
+    kind: Literal["ConfigMap"] = "ConfigMap"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    immutable: Flag = False
+    """Whether Kubernetes keeps it from being changed."""
+    data: dict[str, str] = Field(default_factory=dict)
+    """Text, by key."""
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """The values, by key."""
+        return {key: text.encode() for key, text in self.data.items()}
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the folder of Secrets."""
+        return f"{CONFIG_MAPS}/{self.metadata.name}"
+
+    def _breaches(self) -> Iterator[Breach]:
+        for key in self.data:
+            if not re.fullmatch(KEY, key):
+                yield Breach(("data", key), _CONFIG_MAP_KEY_RULE)
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode("".join(text.split()), validate=True)  # lines may be wrapped

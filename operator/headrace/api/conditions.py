@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from headrace.api.flow_status import ReplicationFlowStatus
+from headrace.api.flow import ReplicationFlowStatus
 from headrace.api.meta import Condition, ConditionStatus, ConditionType, Reason
-from headrace.api.mirror_test_status import MirrorTestStatus
+from headrace.api.mirror_test import MirrorTestStatus
 
 
 def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:

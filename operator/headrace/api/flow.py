@@ -1,42 +1,158 @@
-"""ReplicationFlow: topics of one cluster, copied to another for as long as the object exists."""
+"""ReplicationFlow, which copies topics of one cluster to another, with its status."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.main import IncEx
 
-from headrace.api.choices import OnlyWith
 from headrace.api.cluster import (
     BETWEEN_CLUSTERS,
     ClusterSpec,
     TargetClusterSpec,
     breaches_between,
 )
-from headrace.api.drivers import Drivers
-from headrace.api.extensions import FILLED_IN_BY_SERVER, Rule
-from headrace.api.flow_status import ReplicationFlowStatus
-from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.meta import name_breaches as object_name_breaches
 from headrace.api.model import (
+    FILLED_IN_BY_SERVER,
     AtLeastOne,
     Breach,
     Count,
     Flag,
     Matching,
     Model,
+    OnlyWith,
     Regex,
+    Rule,
     Share,
+    Text,
     Topic,
 )
-from headrace.api.offsets import OFFSETS_RULES, Offsets, offsets_breaches
-from headrace.api.pauses import PausedPartitions
-from headrace.api.record_changes import HeaderChanges
-from headrace.api.record_filter import RecordFilter
-from headrace.api.renames import copy_breaches, name_breaches
-from headrace.api.start_from import StartFrom
-from headrace.api.topics import HEARTBEATS
+from headrace.api.offsets import OFFSETS_RULES, Offsets, StartFrom, offsets_breaches
+from headrace.api.partitions import HEARTBEATS, PausedPartitions, is_internal
+from headrace.api.pods import Drivers
+from headrace.api.records import HeaderChanges, LostOffsets, RecordFilter
+
+
+class TaskCounts(Model):
+    """Active tasks of a flow, by state."""
+
+    total: Count = 0
+    """All of them."""
+    running: Count = 0
+    """Those that carry data."""
+    restoring: Count = 0
+    """Those that are finding their positions."""
+    paused: Count = 0
+    """Those that a user paused."""
+    failed: Count = 0
+    """Those that stopped with an error; connectors too, which total does not count."""
+
+
+class Lag(Model):
+    """How far the target is behind."""
+
+    records: Count = 0
+    """Records on the source that the target has not acknowledged."""
+    seconds: Count = 0
+    """Age of the oldest of them."""
+
+
+class LastValid(Model):
+    """The spec that is in force while the object's own spec is invalid."""
+
+    generation: Count | None = None
+    """The metadata.generation that it was written with."""
+    spec: dict[str, JsonValue]
+    """The spec, as a user wrote it."""
+
+
+class ReplicationFlowStatus(Model):
+    """What headrace sees of a flow."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status describes."""
+    conditions: Conditions = ()
+    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
+    PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
+    RecordsMayRepeat, ProgressNotStored, VerificationFailed, BandwidthUsedUp,
+    RequirementsMissing, TopicDeletion, TopicConfigsRefused, AssignmentFailed,
+    DriverUnresponsive, DriversAvailable, ReconciliationPaused."""
+    topics: Count | None = None
+    """Topics that are copied."""
+    partitions: Count | None = None
+    """Partitions that are copied."""
+    tasks: TaskCounts | None = None
+    """Active tasks, by state."""
+    lag: Lag | None = None
+    """How far the target is behind. On Kubernetes written when it leaves its power of two."""
+    bytes_per_second: Count | None = None
+    """Bytes copied a second, as they are sent: compressed. On Kubernetes as exact as the lag."""
+    ready_replicas: Count | None = None
+    """Drivers that are alive: that renew their Leases, or send heartbeats."""
+    desired_replicas: Count | None = None
+    """Drivers that there should be: spec.drivers.replicas, or 0 of a flow that is stopped."""
+    selector: Text | None = None
+    """Labels of the driver pods (scale subresource)."""
+    replicas: Count | None = None
+    """Driver pods there are (scale subresource)."""
+    losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
+    """Lost records: those that stopped a partition, and others for a day; the latest hundred."""
+    last_valid: LastValid | None = None
+    """The last valid spec, which stays in force: present only while the flow's own is invalid."""
+
+
+_OWN = "must not be heartbeats: these have a name of their own on the target"
+_INTERNAL = (
+    "must be no internal topic, such as those that begin with two underscores or a dot, and "
+    "mm2*.internal"
+)
+
+
+def name_breaches(renames: Mapping[str, str]) -> Iterator[Breach]:
+    """Of single names, and of two topics with one name."""
+    counts = Counter(renames.values())
+    for topic, renamed in renames.items():
+        at = ("renames", topic)
+        if topic == HEARTBEATS:
+            yield Breach(at, _OWN)
+        elif is_internal(topic) or is_internal(renamed):
+            yield Breach(at, _INTERNAL)
+        elif counts[renamed] > 1:
+            others = sorted(one for one, name in renames.items() if name == renamed)
+            yield Breach(at, f"must be another name: {' and '.join(others)} would be one topic")
+
+
+def copy_breaches(
+    renames: Mapping[str, str],
+    include: Sequence[str],
+    exclude: Sequence[str],
+    taken: Mapping[str, str],
+) -> Iterator[Breach]:
+    """Of names that the flow gives to other topics, too; ``include``, ``exclude``: which topics it
+    copies; ``taken``: names on the target, and what they are of."""
+
+    def copied(topic: str) -> bool:
+        inside = any(re.fullmatch(pattern, topic) for pattern in include)
+        return inside and not any(re.fullmatch(pattern, topic) for pattern in exclude)
+
+    for topic, renamed in renames.items():
+        at = ("replicationPolicy", "renames", topic)
+        if not copied(topic):
+            yield Breach(at, f"is not copied: spec.topics does not match {topic}")
+        elif renamed in taken:
+            yield Breach(at, f"must be another name: {renamed} is {taken[renamed]}")
+        elif renamed not in renames and copied(renamed):
+            yield Breach(
+                at,
+                f"must be another name: the source's {renamed} is copied, too, and keeps its name; "
+                "rename it, or exclude it in spec.topics",
+            )
+
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
 PolicyType = Annotated[

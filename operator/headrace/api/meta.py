@@ -6,8 +6,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from headrace.api.extensions import BY_TYPE, REQUIRED_BY_SERVER
-from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
+from headrace.api.model import (
+    BY_TYPE,
+    REQUIRED_BY_SERVER,
+    Breach,
+    Count,
+    Label,
+    Model,
+    Name,
+    Timestamp,
+)
 
 API_VERSION: Final = "headrace.dev/v1beta1"
 LONGEST_NAME: Final = 52

@@ -1,14 +1,18 @@
-"""What every type of a manifest has in common, and the scalar types their fields share.
+"""Base class and scalar types of all manifests.
 
 Fields are snake_case in Python and camelCase in a manifest. What a user wrote stays known
 (pydantic's ``model_fields_set``): defaults are filled in on reading, never written back.
 """
 
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Self
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,8 +33,105 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from headrace.api.attribute_docstrings import attribute_docstrings
-from headrace.api.extensions import INT_OR_STRING, RULES, Extension, Rule
+# What the docstrings below a type's fields say: the fields' descriptions in schemas and pages.
+#
+# pydantic's ``use_attribute_docstrings`` does the same whenever a type is defined: reading the
+# source was a fifth of what it took a process to start, and only who writes a schema needs
+# descriptions.
+
+
+def attribute_docstrings(cls: type) -> dict[str, str]:
+    """By name of the field, those that it inherits included; none where the source is not
+    installed."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("headrace."):
+            found |= dict(_below_fields(base))
+    return found
+
+
+def _below_fields(cls: type) -> Iterator[tuple[str, str]]:
+    try:
+        source = inspect.getsource(cls)
+    except OSError:
+        return
+    (definition,) = ast.parse(textwrap.dedent(source)).body
+    assert isinstance(definition, ast.ClassDef)
+    for statement, below in pairwise(definition.body):
+        match statement, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as text)),
+            ):
+                yield name, inspect.cleandoc(text)
+
+
+# What only Kubernetes' schemas can say of a value, stated beside the type that it is about.
+#
+# Annotations of fields, and the ``rules`` of a type. Reading a manifest ignores them;
+# ``structural`` finds them again in the JSON schema.
+
+RULES: Final = "x-kubernetes-validations"
+SERVER_DEFAULT: Final = "x-headrace-server-default"
+REQUIRED: Final = "x-headrace-required"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Keys of a schema that pydantic does not know."""
+
+    keys: dict[str, Any] = field(hash=False)
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(core_schema), **self.keys}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule in CEL, which the API server checks before it takes an object."""
+
+    cel: str
+    """True of what is right; ``self`` is the value, ``oldSelf`` the one that it replaces."""
+    allowed: str
+    """What is allowed, to follow the name of the field: ``must be at least 1``."""
+    at: str = ""
+    """The field to blame, from the value that has the rule: ``target.alias``."""
+    reason: Literal["FieldValueRequired", "FieldValueForbidden"] | None = None
+    """Kubernetes' word for what is the matter, which ``kubectl`` shows; None: an invalid value."""
+
+    def as_schema(self) -> dict[str, str]:
+        """An item of ``x-kubernetes-validations``."""
+        schema = {"rule": self.cel, "message": self.allowed}
+        if self.at:
+            schema["fieldPath"] = f".{self.at}"
+        if self.reason:
+            schema["reason"] = self.reason
+        return schema
+
+
+INT_OR_STRING: Final = Extension({"x-kubernetes-int-or-string": True})
+DISTINCT: Final = Extension({"x-kubernetes-list-type": "set"})
+"""A list that names nothing twice."""
+BY_TYPE: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+)
+"""A list that is applied item by item: each may have a writer of its own."""
+BY_NAME: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+)
+"""The same of items with names."""
+BY_PARTITION: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]}
+)
+"""The same of items that name a partition: the API server refuses one that is named twice."""
+REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
+"""The API server refuses an object without it. It is optional in memory, where whoever writes the
+object fills it in last; and what an earlier version wrote without it can be read."""
+FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
+"""The API server writes the default into the object: something of Kubernetes' own reads it there.
+Other defaults are filled in on reading, so that what a user set stays known."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +176,9 @@ class Model(BaseModel):
         if cls.rules:
             resolved[RULES] = [rule.as_schema() for rule in cls.rules]
         descriptions = attribute_docstrings(cls)
-        for name, field in cls.model_fields.items():
+        for name, info in cls.model_fields.items():
             if name in descriptions:
-                resolved["properties"][field.alias or name]["description"] = descriptions[name]
+                resolved["properties"][info.alias or name]["description"] = descriptions[name]
         return schema
 
     @model_validator(mode="before")
@@ -219,3 +320,40 @@ Regex = Annotated[
     Extension({RULES: [_REGEX.as_schema()]}),
 ]
 """Applied to whole names (``re.fullmatch``)."""
+
+
+@dataclass(frozen=True)
+class OnlyWith:
+    """A field that one choice of another field requires, and that no other choice allows."""
+
+    field: str
+    """The field, in the manifest's spelling."""
+    of: str
+    """The field that chooses."""
+    choice: str
+    """The value of that field."""
+
+    @property
+    def _required(self) -> str:
+        return f"is required with {self.of}: {self.choice}"
+
+    @property
+    def _only(self) -> str:
+        return f"goes with {self.of}: {self.choice} only"
+
+    def breaches(self, value: object, chosen: str) -> Iterator[Breach]:
+        """Yield the breach of a value of the field, beside what was chosen."""
+        if chosen == self.choice and value is None:
+            yield Breach((self.field,), self._required)
+        if chosen != self.choice and value is not None:
+            yield Breach((self.field,), self._only)
+
+    @property
+    def rules(self) -> tuple[Rule, Rule]:
+        """The two rules for the API server."""
+        chosen = f"has(self.{self.of}) && self.{self.of} == '{self.choice}'"
+        given = f"has(self.{self.field})"
+        return (
+            Rule(f"!({chosen}) || {given}", self._required, self.field, "FieldValueRequired"),
+            Rule(f"!{given} || {chosen}", self._only, self.field, "FieldValueForbidden"),
+        )

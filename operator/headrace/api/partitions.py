@@ -1,13 +1,56 @@
-"""Partitions of a topic, written as ranges."""
+"""Partitions of topics, as ranges, and requests to pause or to reset them."""
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
+from headrace.api.labels import RESET_ANNOTATION
+from headrace.api.meta import ObjectMeta
 from headrace.api.model import Matching, Model, Topic, refusal
-from headrace.api.ranges import RANGES, format_ranges, parse_ranges
+from headrace.errors import InvalidSpec
+
+_PART = r" *\d{1,6}(-\d{1,6})? *"
+RANGES = f"{_PART}(,{_PART})*"
+"""The shape of such text, in the syntax that Python and RE2 share."""
+HIGHEST = 999_999
+"""Far above any partition Kafka can have; keeps ``0-99999999999`` from filling the memory."""
+
+
+def parse_ranges(text: str) -> tuple[int, ...]:
+    """``"0-3,7"`` -> ``(0, 1, 2, 3, 7)``, sorted, each once; an empty text has none.
+
+    Raises ValueError with a sentence.
+    """
+    numbers: set[int] = set()
+    for part in text.split(",") if text.strip() else ():
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
+        if not match:
+            raise ValueError(f"{part.strip()!r} is neither a number nor a range like 0-3")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f"{part.strip()} runs backwards")
+        if last > HIGHEST:
+            raise ValueError(f"{last} is above the highest partition number, {HIGHEST}")
+        numbers.update(range(first, last + 1))
+    return tuple(sorted(numbers))
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """``(7, 0, 1, 2, 3)`` -> ``"0-3,7"``: the shortest text for :func:`parse_ranges`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
 
 _LIKE = 'must be partition numbers like "0-3,7"'
 
@@ -65,3 +108,269 @@ class TopicPartitions(Model):
         return frozenset(
             TopicPartition(item.topic, number) for item in packed for number in item.numbers
         )
+
+
+class PausedPartitions(Model):
+    """A topic, or some of its partitions; prints as commands take it: ``orders/0-3``."""
+
+    topic: Topic
+    """Name of the topic on the source."""
+    partitions: PartitionRanges | None = None
+    """Partition numbers and ranges of them, like 0-3,7. Without it the whole topic is paused, also
+    what is added to it later."""
+
+    def __str__(self) -> str:
+        return self.topic if self.partitions is None else f"{self.topic}/{self.partitions}"
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What is paused, by topic: the numbers of partitions, or None for the whole topic."""
+
+    topics: Mapping[str, frozenset[int] | None]
+
+    @classmethod
+    def of(cls, items: Iterable[PausedPartitions]) -> Self:
+        """Items may repeat, and overlap."""
+        topics: dict[str, frozenset[int] | None] = {}
+        for item in items:
+            known = topics.get(item.topic, frozenset())
+            whole = known is None or item.partitions is None
+            topics[item.topic] = None if whole else _numbers(item) | (known or frozenset())
+        return cls(topics)
+
+    @property
+    def items(self) -> tuple[PausedPartitions, ...]:
+        """For a manifest: one a topic, sorted."""
+        return tuple(
+            PausedPartitions(topic=topic)
+            if numbers is None
+            else PausedPartitions(topic=topic, partitions=format_ranges(numbers))
+            for topic, numbers in sorted(self.topics.items())
+        )
+
+    def among(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of them that are paused."""
+        none: frozenset[int] = frozenset()
+        return frozenset(
+            at
+            for at in partitions
+            if (numbers := self.topics.get(at.topic, none)) is None or at.partition in numbers
+        )
+
+    def with_also(self, item: PausedPartitions) -> Self:
+        """Pause these, too."""
+        return self.of([*self.items, item])
+
+    def without(self, item: PausedPartitions) -> Self:
+        """Resume these; ``InvalidSpec`` where that is impossible, or nothing of it is paused."""
+        left = {topic: numbers for topic, numbers in self.topics.items() if topic != item.topic}
+        if item.topic not in self.topics:
+            paused = ", ".join(map(str, self.items)) or "nothing"
+            raise InvalidSpec(f"{item} is not paused; spec.pausedPartitions has {paused}")
+        paused_numbers = self.topics[item.topic]
+        if item.partitions is None:
+            return type(self)(left)
+        if paused_numbers is None:
+            raise InvalidSpec(
+                f"{item.topic} is paused as a whole: resume {item.topic}, then pause those of its "
+                "partitions that are not to be copied"
+            )
+        if not paused_numbers & _numbers(item):
+            raise InvalidSpec(
+                f"{item} is not paused; of {item.topic} are {format_ranges(paused_numbers)}"
+            )
+        rest = paused_numbers - _numbers(item)
+        return type(self)(left | ({item.topic: rest} if rest else {}))
+
+
+def partitions_text(partitions: Set[TopicPartition]) -> str:
+    """``orders/0-3, payments/7``."""
+    packed = TopicPartitions.pack(partitions)
+    return ", ".join(f"{item.topic}/{item.partitions}" for item in packed)
+
+
+def _numbers(item: PausedPartitions) -> frozenset[int]:
+    return frozenset(parse_ranges(item.partitions or ""))
+
+
+_ITEM = re.compile(r"([A-Za-z0-9._-]+)(?:/([\d,-]+))?@([^\s,@]+)(?:[\s,]+|$)", re.ASCII)
+
+_YEARS = (2000, 2199)
+"""A slip of the pen is none of them: a reset that lies in the future hides those before it."""
+
+
+@dataclass(frozen=True)
+class Resets:
+    """When each partition is to be copied again, by topic and number: Unix times in ms.
+
+    The time makes a reset happen once: progress keeps that of the last one. An annotation that is
+    older, from Git or from a cache, then resets nothing. Prints as the annotation's value.
+    """
+
+    times: Mapping[str, Mapping[int | None, int]]
+    """``None`` is the whole topic, also what is added to it later."""
+
+    @classmethod
+    def asked(cls, metadata: ObjectMeta) -> Self:
+        """Those of a flow's annotation; ``InvalidSpec`` with a sentence when it cannot be read."""
+        text = metadata.annotations.get(RESET_ANNOTATION, "")
+        try:
+            return cls.parse(text)
+        except ValueError as error:
+            raise InvalidSpec(
+                f"the annotation {RESET_ANNOTATION} resets nothing: {error}; it names partitions "
+                "and a time, like orders/0-3,7@2026-01-31T18:00:00Z, several separated by spaces"
+            ) from None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``orders/0-3,7@2026-01-31T18:00:00Z``, several separated by spaces or commas.
+
+        Raises ValueError with a sentence.
+        """
+        resets, rest = cls({}), text.strip(" ,\t\r\n")
+        while rest:
+            if (item := _ITEM.match(rest)) is None:
+                raise ValueError(f"{rest.split()[0]!r} is not of the form TOPIC[/PARTITIONS]@TIME")
+            topic, partitions, time = item.groups()
+            numbers = None if partitions is None else parse_ranges(partitions)
+            resets = resets._merged(topic, numbers, _unix_ms(time))
+            rest = rest[item.end() :]
+        return resets
+
+    def time_ms(self, at: TopicPartition) -> int:
+        """Of the last reset of a partition; 0 when there is none."""
+        times = self.times.get(at.topic)
+        return max(times.get(at.partition, 0), times.get(None, 0)) if times else 0
+
+    def among(self, partitions: Iterable[TopicPartition]) -> Self:
+        """Those of these partitions, each by itself."""
+        times: dict[str, dict[int | None, int]] = defaultdict(dict)
+        for at in partitions:
+            if time_ms := self.time_ms(at):
+                times[at.topic][at.partition] = time_ms
+        return type(self)(times)
+
+    def absent(self, partitions: Iterable[TopicPartition]) -> Self:
+        """What names none of these partitions."""
+        known: dict[str, set[int | None]] = defaultdict(set)
+        for at in partitions:
+            known[at.topic] |= {None, at.partition}
+        left = {
+            topic: {number: time for number, time in times.items() if number not in known[topic]}
+            for topic, times in self.times.items()
+        }
+        return type(self)({topic: times for topic, times in left.items() if times})
+
+    def also(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
+        """Reset these, too: to the second, and later than any other reset of the topic."""
+        known = max(self.times.get(topic, {}).values(), default=0)
+        return self._merged(topic, numbers, max(now_ms, known + 1000) // 1000 * 1000)
+
+    def _merged(self, topic: str, numbers: Iterable[int] | None, time_ms: int) -> Self:
+        """What is older, and covered by these, is left out."""
+        known = self.times.get(topic, {})
+        added = dict.fromkeys([None] if numbers is None else numbers, time_ms)
+        both = {n: max(known.get(n, 0), added.get(n, 0)) for n in known.keys() | added.keys()}
+        whole = both.get(None, 0)
+        kept = {n: time for n, time in both.items() if n is None or time > whole}
+        return type(self)({**self.times, topic: kept})
+
+    def __str__(self) -> str:
+        items = []
+        for topic, times in sorted(self.times.items()):
+            by_time = sorted((time, -1 if n is None else n) for n, time in times.items())
+            for time, same in groupby(by_time, key=lambda item: item[0]):
+                numbers = [n for _, n in same]
+                ranges = "" if numbers == [-1] else f"/{format_ranges(numbers)}"
+                items.append(f"{topic}{ranges}@{time_text(time)}")
+        return " ".join(items)
+
+
+def time_text(time_ms: int) -> str:
+    """As the annotation has it, to the second where that is exact."""
+    exact = "milliseconds" if time_ms % 1000 else "seconds"
+    time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return time.isoformat(timespec=exact).replace("+00:00", "Z")
+
+
+def _unix_ms(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time like 2026-01-31T18:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} lacks its time zone, like the Z of 2026-01-31T18:00:00Z")
+    if not _YEARS[0] <= time.year <= _YEARS[1]:
+        raise ValueError(f"{text!r} is not of the years {_YEARS[0]} to {_YEARS[1]}")
+    return round(time.timestamp() * 1000)
+
+
+# Names of the topics that headrace and MirrorMaker 2 keep for themselves.
+#
+# MirrorMaker's clients, policies and filters recognize all of them as internal
+# (``DefaultReplicationPolicy.isMM2InternalTopic``).
+
+HEARTBEATS: Final = "heartbeats"
+"""Replicated whatever the filter says, or nobody sees who is upstream."""
+JOURNAL: Final = "mm2-headrace-tests.internal"
+"""The jobs of mirror tests exchange their results in this topic of the source."""
+
+_OURS, _EARLIER = "mm2-headrace-", "headrace-"
+_INTERNAL = re.compile(
+    r"__.*|\..*"  # Kafka's own
+    r"|mm2.*[-.]internal"
+    r"|mm2-offset-syncs(?P<syncs>[-._]+).*(?P=syncs)internal"  # with another separator
+    r"|.*(?P<checkpoints>[-._]+)checkpoints(?P=checkpoints)internal"
+    r"|headrace-(tests|(progress|acls|denials|topics)\..*)\.internal"
+)
+
+
+def progress_topic(source_alias: str) -> str:
+    """Return the topic of the target that stores the offsets of flows from this source."""
+    return f"{_OURS}progress.{source_alias}.internal"
+
+
+def acls_topic(source_alias: str) -> str:
+    """Return the topic of the target that lists the ACLs which flows from this source added."""
+    return f"{_OURS}acls.{source_alias}.internal"
+
+
+def denials_topic(source_alias: str) -> str:
+    """Return the topic of the target that lists the writes which a fail-over denied."""
+    return f"{_OURS}denials.{source_alias}.internal"
+
+
+def made_topics_topic(source_alias: str) -> str:
+    """Return the topic of the target that lists the copies which flows from this source made."""
+    return f"{_OURS}topics.{source_alias}.internal"
+
+
+def earlier_name(topic: str) -> str:
+    """Return the name that one of headrace's own topics had before v1beta1."""
+    return _EARLIER + topic.removeprefix(_OURS)
+
+
+def offset_syncs_topic(other_alias: str, separator: str) -> str:
+    """Return MirrorMaker 2's topic of offset syncs; ``separator`` is the policy's."""
+    return separator.join(("mm2-offset-syncs", other_alias, "internal"))
+
+
+def checkpoints_topic(source_alias: str, separator: str) -> str:
+    """Return MirrorMaker 2's topic of checkpoints; ``separator`` is the policy's."""
+    return separator.join((source_alias, "checkpoints", "internal"))
+
+
+def connect_offsets_topic(source_alias: str) -> str:
+    """Return the topic of MirrorMaker 2's offsets in dedicated mode, for every separator."""
+    return f"mm2-offsets.{source_alias}.internal"
+
+
+def is_internal(topic: str) -> bool:
+    """Return True for a topic that is never replicated, whatever a flow says.
+
+    A copy of another cluster's bookkeeping would be mistaken for the cluster's own. Names that
+    headrace used earlier are internal as well.
+    """
+    return _INTERNAL.fullmatch(topic) is not None

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from headrace.api.client_settings import OWNED, OWNED_FAMILIES, SUPPORTED
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec
-from headrace.api.fields import FieldAt, Schema, fields_of
+from headrace.api.crds import default_text
 from headrace.api.flow import ReplicationFlow
+from headrace.api.manifest_errors import FieldAt, Schema, fields_of
 from headrace.api.meta import API_VERSION, Condition, ObjectMeta
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import Model
 from headrace.api.partitions import TopicPartitions
-from headrace.api.structural import default_text
 from headrace.api.task import ReplicationTask
 
 KINDS: tuple[type[Model], ...] = (ReplicationFlow, MirrorTest, ReplicationTask)

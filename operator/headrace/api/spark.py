@@ -5,10 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api.extensions import Rule
-from headrace.api.model import Breach, Model, Text, Whole
-from headrace.api.pod import PullPolicy, Quantity
-from headrace.api.quantities import quantity
+from headrace.api.model import Breach, Model, Rule, Text, Whole
+from headrace.api.pods import PullPolicy, Quantity, quantity
 
 MIB = 1 << 20
 _LEAST_MEMORY = "1Gi"

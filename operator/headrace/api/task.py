@@ -6,13 +6,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from headrace.api.extensions import Rule
-from headrace.api.flow_status import Lag
-from headrace.api.losses import LostOffsets
+from headrace.api.flow import Lag
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
-from headrace.api.model import Count, Model, Name, Text, Timestamp, dump
-from headrace.api.partitions import TopicPartition, TopicPartitions
-from headrace.api.ranges import parse_ranges
+from headrace.api.model import Count, Model, Name, Rule, Text, Timestamp, dump
+from headrace.api.partitions import TopicPartition, TopicPartitions, parse_ranges
+from headrace.api.records import LostOffsets
 
 
 class TaskType(StrEnum):

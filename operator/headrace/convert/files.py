@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headrace.api.documents import Document, read_text
-from headrace.api.loader import KINDS
-from headrace.api.mistakes import Mistake, shown
+from headrace.api.manifest_errors import Mistake, shown
+from headrace.api.manifests import KINDS, Document, read_text
 from headrace.convert.old_manifests import OLD_VERSION, convert_manifest
 from headrace.convert.properties import convert_properties, is_properties
 from headrace.convert.result import Converted

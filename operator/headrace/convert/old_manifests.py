@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from headrace.api import API_VERSION
-from headrace.api.mistakes import Key
+from headrace.api.manifest_errors import Key
 from headrace.convert.result import Converted, Note
 
 OLD_VERSION = "headrace.dev/v1alpha1"

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from headrace.api.loader import KINDS
-from headrace.api.mistakes import explain, path_text
+from headrace.api.manifest_errors import explain, path_text
+from headrace.api.manifests import KINDS
 from headrace.errors import InvalidSpec
 
 _WIDTH = 98

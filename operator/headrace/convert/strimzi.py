@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.api.documents import Document
-from headrace.api.mistakes import Key
-from headrace.api.pod import PodTemplate
+from headrace.api.manifest_errors import Key
+from headrace.api.manifests import Document
+from headrace.api.pods import PodTemplate
 from headrace.convert.client_security import convert_security
 from headrace.convert.draft import Draft, Setting, alias_of
 from headrace.convert.mirror_maker import convert_client_setting, convert_settings

@@ -1,7 +1,7 @@
 """Whom brokers take a client for, as ACLs name it, where no rule of theirs maps names."""
 
 from headrace.api import ClusterAccess
-from headrace.api.authentication import Authentication
+from headrace.api.cluster import Authentication
 from headrace.errors import HeadraceError
 from headrace.kafka.certificate import UNREADABLE, subject_of
 from headrace.kafka.credentials import read_credentials

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from headrace.api.model import TOPIC
-from headrace.api.topics import HEARTBEATS, is_internal
+from headrace.api.partitions import HEARTBEATS, is_internal
 from headrace.errors import Fatal, InvalidSpec
 from headrace.replication.policy import ReplicationPolicy
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.api import Manifest, load
-from headrace.api.loader import files_of
+from headrace.api.manifests import files_of
 from headrace.errors import InvalidSpec
 from headrace.standalone.refusals import refuse
 

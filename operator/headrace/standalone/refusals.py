@@ -11,7 +11,7 @@ from headrace.api import (
     ReplicationFlow,
     Resets,
 )
-from headrace.api.mistakes import Key
+from headrace.api.manifest_errors import Key
 from headrace.connect.preflight.preflight import check_client, check_policy, loops
 from headrace.errors import InvalidSpec
 from headrace.placement import check_assignor

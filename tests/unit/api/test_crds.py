@@ -9,7 +9,7 @@ import yaml
 from support.manifests import SERVER_DEFAULTS
 
 from headrace.api.crds import RESOURCES, definition, files
-from headrace.api.fields import fields_of
+from headrace.api.manifest_errors import fields_of
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = [ROOT / "crds", ROOT / "charts" / "headrace" / "files" / "crds"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import MirrorTest, ReplicationFlow, ReplicationTask, Secret
-from headrace.api.fields import fields_of
+from headrace.api.manifest_errors import fields_of
 from headrace.api.model import Model
 from headrace.api.reference import reference
 

@@ -12,10 +12,9 @@ import yaml
 from support.pods import RULES
 
 from headrace.api import ReplicationFlow
-from headrace.api.cluster import Tls
+from headrace.api.cluster import Tls, TrustedCertificate
 from headrace.api.labels import FLOW_LABEL
-from headrace.api.quantities import quantity
-from headrace.api.secret_key import TrustedCertificate
+from headrace.api.pods import quantity
 from headrace.controller.names import TEMPLATE
 from headrace.controller.resources import (
     CONNECTORS,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from headrace.api import Secret
-from headrace.api.secret import ConfigMap
+from headrace.api.cluster import ConfigMap
 from headrace.errors import InvalidSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])

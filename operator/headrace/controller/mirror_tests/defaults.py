@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from headrace.api import MirrorTest, Model
-from headrace.api.pod import PodTemplate, PullPolicy
+from headrace.api.pods import PodTemplate, PullPolicy
 from headrace.api.spark import SparkPod
 from headrace.controller.resources import template_with
 

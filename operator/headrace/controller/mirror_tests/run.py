@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, Rehearsal, label_value
-from headrace.api.pod import PullPolicy
+from headrace.api.pods import PullPolicy
 from headrace.controller.mirror_tests.defaults import SparkDefaults
 from headrace.k8s import Object, owner_reference
 from headrace.mirror_test import Stage, documents

@@ -1,8 +1,7 @@
 """What the drivers of all flows have unless a flow says otherwise."""
 
 from headrace.api import Model, ReplicationFlow
-from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources
-from headrace.api.quantities import quantity
+from headrace.api.pods import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources, quantity
 
 
 class DriverDefaults(Model):

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from headrace.api import FlowState, Model, ReplicationFlow, read_at_start
-from headrace.api.pod import EnvVar
+from headrace.api.pods import EnvVar
 from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labels
 from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headrace.api.pod import PodTemplate
+from headrace.api.pods import PodTemplate
 from headrace.k8s import Object
 
 _POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

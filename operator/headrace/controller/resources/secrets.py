@@ -1,7 +1,7 @@
 """Secrets and ConfigMaps that a flow names, as volumes of its drivers."""
 
 from headrace.api import ClusterSpec, ReplicationFlow
-from headrace.api.secret_key import CONFIG_MAPS
+from headrace.api.cluster import CONFIG_MAPS
 from headrace.k8s import Object
 
 SECRETS_FOLDER = "/etc/headrace/secrets"

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.api.compression import Compression
+from headrace.api.client_settings import Compression
 from headrace.api.flow import BatchVerification
 from headrace.api.offsets import Holes
 from headrace.errors import Fatal

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess
-from headrace.api.compression import AS_ON_SOURCE, Compression
+from headrace.api.client_settings import AS_ON_SOURCE, Compression
 from headrace.api.flow import BatchVerification
 from headrace.api.offsets import Holes
 from headrace.assign import TaskId

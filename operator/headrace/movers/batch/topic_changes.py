@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.api.compression import AS_ON_SOURCE, Compression, CompressionType
+from headrace.api.client_settings import AS_ON_SOURCE, Compression, CompressionType
 from headrace.kafka.wire import Batch, BatchWriter, Stored, stored_records, with_headers
 from headrace.replication import RecordChanges
 

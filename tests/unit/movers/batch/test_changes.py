@@ -22,7 +22,7 @@ from headrace.api import (
     ReplicationFlow,
     TopicPartition,
 )
-from headrace.api.compression import HIGHEST_LEVELS, Compression, CompressionType
+from headrace.api.client_settings import HIGHEST_LEVELS, Compression, CompressionType
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.kafka.wire import Batch, Decoded, Stored, decoded, stored_records

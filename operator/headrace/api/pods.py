@@ -1,24 +1,42 @@
-"""Parts of a pod that a user may set, as Kubernetes defines them; its API server checks them."""
+"""Drivers of a manifest, and the parts of pods that a user may set."""
 
+import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from headrace.api.extensions import Rule
+from headrace.api.cluster import SecretKey
 from headrace.api.model import (
+    BY_NAME,
+    FILLED_IN_BY_SERVER,
     Breach,
     Flag,
     Label,
     Matching,
     Model,
     Name,
+    Rule,
     Text,
     Unquoted,
     Whole,
 )
-from headrace.api.quantities import quantity
-from headrace.api.secret_key import SecretKey
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_PARTS = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
+
+
+def quantity(text: str) -> Decimal:
+    """The amount, to be compared: of processors, bytes ..."""
+    parts = _PARTS.fullmatch(text)
+    assert parts, "the type of the field has checked it"
+    number, suffix = Decimal(parts[1]), parts[2]
+    if suffix in _BINARY:
+        return number * Decimal(1024 ** (_BINARY.index(suffix) + 1))
+    return number.scaleb(_DECIMAL[suffix])
+
 
 AsInKubernetes = dict[str, JsonValue]
 """What is too wide to be spelled out here."""
@@ -438,3 +456,62 @@ class PodTemplate(Model):
     """Secrets for pulling the image."""
     security_context: PodSecurityContext | None = None
     """User, groups and SELinux labels of the pods' processes."""
+
+
+_UNKNOWN_VOLUME = "must be the name of a volume in spec.drivers.volumes"
+
+
+class Drivers(Model):
+    """The processes that copy the data."""
+
+    # The scale subresource reads it in the object, so it has to stand there.
+    replicas: Annotated[Whole, Field(ge=0, le=1000), FILLED_IN_BY_SERVER] = 2
+    """Number of drivers. The flows of one headrace run share its drivers: the largest number
+    counts."""
+    lease_seconds: Annotated[Whole, Field(ge=3, le=3600)] = 6
+    """A driver that sends no heartbeat for this time loses its units; it sends one three
+    times as often."""
+    image: Annotated[Text, Field(min_length=1)] | None = None
+    """Image of the drivers. Absent: the operator's, so that its upgrade rolls them out; a pinned
+    one stays until you change it. Kubernetes only."""
+    image_pull_policy: PullPolicy | None = None
+    """When the drivers' pods pull it; absent: as Kubernetes does, Always for the tag latest, else
+    IfNotPresent. Kubernetes only."""
+    rollout_priority: Annotated[Whole, Field(ge=-1000000, le=1000000)] = 0
+    """Where the operator limits how many flows roll out at a time: those with a higher one come
+    first, then by namespace and name. Kubernetes only."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
+    """Lowest level that the drivers log; absent: that of HEADRACE_LOG_LEVEL in their environment,
+    else INFO. A change takes effect without a restart. Kubernetes only."""
+    log_format: Literal["logfmt", "json"] | None = None
+    """Format of the lines of their logs; absent: that of HEADRACE_LOG_FORMAT in their environment,
+    else logfmt. A change takes effect without a restart. Kubernetes only."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=100), BY_NAME] = ()
+    """Environment variables of each driver's container. Kubernetes only."""
+    resources: Resources = Resources()
+    """Resources of each driver's container. Kubernetes only."""
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=20), BY_NAME] = ()
+    """Volumes of each driver's pod, besides the Secrets that the flow names. Kubernetes only."""
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
+    """Where each driver's container finds these volumes. Kubernetes only."""
+    service_account: ServiceAccount = ServiceAccount()
+    """Settings of the drivers' ServiceAccount. Kubernetes only."""
+    pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
+    """How many drivers a drain may evict at a time. Kubernetes only."""
+    pod_template: PodTemplate = PodTemplate()
+    """Settings of their pods. Kubernetes only."""
+
+    rules = (
+        Rule(
+            "!has(self.volumeMounts) || self.volumeMounts.all(mount, "
+            "has(self.volumes) && self.volumes.exists(one, one.name == mount.name))",
+            _UNKNOWN_VOLUME,
+            at="volumeMounts",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        known = {one.name for one in self.volumes}
+        for place, mount in enumerate(self.volume_mounts):
+            if mount.name not in known:
+                yield Breach(("volumeMounts", place, "name"), _UNKNOWN_VOLUME)

@@ -1,0 +1,113 @@
+"""Records that a flow filters, changes or loses."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api.model import Count, Flag, Model, Text, Timestamp
+
+
+class RecordHeader(Model):
+    """A header that records have, or have not."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    """The header's key."""
+    value: Annotated[str, Field(max_length=1024)] | None = None
+    """The header's whole value, as UTF-8. Without it, any value will do, and none."""
+
+
+RecordHeaders = Annotated[tuple[RecordHeader, ...], Field(max_length=100)]
+
+
+class HeaderFilter(Model):
+    """Which records are copied, by their headers."""
+
+    include: RecordHeaders = ()
+    """Only records with one of these headers are copied, as with [{name: region, value: eu}]; an
+    empty list: all."""
+    exclude: RecordHeaders = ()
+    """Records with one of these headers are not copied. Wins over include."""
+
+
+class RecordFilter(Model):
+    """Which records of the topics are copied; heartbeats always are."""
+
+    headers: HeaderFilter = HeaderFilter()
+    """By their headers. Of several headers with the same key, one has to match."""
+
+
+HeaderName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class AddedHeader(Model):
+    """A header that each copied record gets."""
+
+    name: HeaderName
+    """The header's key."""
+    value: Annotated[str, Field(max_length=1024)]
+    """The header's value, as UTF-8."""
+
+
+class HeaderChanges(Model):
+    """Changes to the headers of copied records, except heartbeats.
+
+    Headers are removed first, then added: to replace a header, name it in both lists.
+    """
+
+    remove: Annotated[tuple[HeaderName, ...], Field(max_length=20)] = ()
+    """Keys of headers to remove. All headers with such a key are removed."""
+    add: Annotated[tuple[AddedHeader, ...], Field(max_length=20)] = ()
+    """Headers to append to each record, in this order. A record that already has a header
+    with the same key keeps it, unless remove names it."""
+
+
+class LossCause(StrEnum):
+    """What happened to the records. Source... counts offsets of the source, Target... those of the
+    target."""
+
+    SOURCE_TRUNCATED = "SourceTruncated"
+    """The source deleted records before they were copied (retention)."""
+    SOURCE_DIVERGED = "SourceDiverged"
+    """The source lost records that were copied, and may write others in their place (an unclean
+    election)."""
+    SOURCE_RECREATED = "SourceRecreated"
+    """The topic on the source was deleted and created again."""
+    SOURCE_DELETED = "SourceDeleted"
+    """The topic on the source was deleted, with records that were not copied."""
+    TARGET_TRUNCATED = "TargetTruncated"
+    """The target lost copies that it had acknowledged (an unclean election)."""
+    TARGET_RECREATED = "TargetRecreated"
+    """The topic on the target was deleted and created again."""
+
+
+class LossAction(StrEnum):
+    """What the flow did, by spec.onDataLoss."""
+
+    STOPPED = "Stopped"
+    """The partition waits for a person."""
+    RESTARTED = "Restarted"
+    """It was copied again from the earliest offset there was."""
+    CONTINUED = "Continued"
+    """It went on behind what is lost."""
+
+
+class LostOffsets(Model):
+    """The last loss of one partition."""
+
+    topic: Text
+    """Of the source."""
+    partition: Count
+    """Its number."""
+    cause: LossCause
+    """What happened."""
+    first_offset: Count
+    """The first offset that is lost; on the target when the cause begins with Target."""
+    last_offset: Count | None = None
+    """The last offset that is lost; absent when none is known."""
+    lower_bound: Flag = False
+    """Whether later ones may be lost, too: nobody can ask a topic that was deleted."""
+    action: LossAction
+    """What the flow did."""
+    time: Timestamp
+    """When it was noticed."""
