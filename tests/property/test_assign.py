@@ -22,9 +22,7 @@ from headrace.assign import (
     TaskId,
     TaskInfo,
 )
-from headrace.assign.allowance import Allowance
-from headrace.assign.balance import Balance
-from headrace.assign.draft import DraftAssignment
+from headrace.assign.draft import Allowance, Balance, DraftAssignment
 
 NAMES = [f"driver-{n}" for n in range(9)]
 IDS = st.builds(

@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.assign.min_cost_flow import cheapest
+from headrace.assign.rack_aware import cheapest
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=5), st.data())

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.assign.ids import TaskId
-from headrace.assign.incremental_cooperative import IncrementalCooperative, Load
+from headrace.assign.assignor import TaskId
+from headrace.assign.connect_assignors import IncrementalCooperative, Load
 
 Task = tuple[str, int]
 """Its connector and its index."""

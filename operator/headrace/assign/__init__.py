@@ -5,22 +5,24 @@ No I/O, no clock, no randomness; usable on its own. The shape is Kafka Streams' 
 
 from collections.abc import Mapping
 
-from headrace.assign.assignment import DriverAssignment, TaskAssignment, TaskAssignor
-from headrace.assign.assignment_utils import AssignmentUtils
-from headrace.assign.cooperative import CooperativeAssignor
-from headrace.assign.errors import AssignmentError, TaskAssignmentError
-from headrace.assign.ids import DriverName, TaskId
-from headrace.assign.round_robin import RoundRobinAssignor
-from headrace.assign.state import (
+from headrace.assign.assignor import (
     ApplicationState,
     AssignmentConfig,
+    AssignmentError,
+    DriverAssignment,
+    DriverName,
     DriverState,
     FlowConfig,
+    TaskAssignment,
+    TaskAssignmentError,
+    TaskAssignor,
+    TaskId,
     TaskInfo,
     weigh,
 )
+from headrace.assign.connect_assignors import CooperativeAssignor, RoundRobinAssignor
 from headrace.assign.sticky import StickyAssignor
-from headrace.assign.validation import Violation
+from headrace.assign.task_assignment_utils import AssignmentUtils, Violation
 
 SHIPPED: Mapping[str, type[TaskAssignor]] = {
     "cooperative": CooperativeAssignor,

@@ -1,14 +1,14 @@
-"""An assignment while it is being decided."""
+"""Assignment while it is decided, with the bounds of its balance."""
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from functools import cached_property
 from itertools import islice
 from math import fsum
 from operator import itemgetter
 
-from headrace.assign.ids import DriverName, TaskId
-from headrace.assign.state import ApplicationState, TaskInfo
+from headrace.assign.assignor import ApplicationState, DriverName, TaskId, TaskInfo
 
 Shelf = list[tuple[float, TaskInfo]]
 """Tasks of one driver by weight, then by id."""
@@ -157,3 +157,163 @@ class DraftAssignment:
     def _now(self, driver: int) -> list[TaskInfo]:
         shelf = self._shelves.get(driver)
         return self.given[driver] if shelf is None else [info for _, info in shelf]
+
+
+class Allowance:
+    """A share of each flow's tasks, and that only when a balance round is due.
+
+    Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay. A
+    round that has moved nothing may swap two tasks, however small the share: where the counts are
+    even, nothing but a swap can even the weights.
+    """
+
+    def __init__(self, draft: DraftAssignment, due: bool) -> None:
+        self.spent = 0
+        """Tasks that move for nothing but balance."""
+        self._draft = draft
+        self._due = due
+
+    @cached_property
+    def _left(self) -> dict[str, int]:
+        """How many more tasks of each flow may move."""
+        if not self._due:
+            return {}
+        state = self._draft.state
+        return {
+            flow: max(1, int(budget * tasks)) if budget else 0
+            for flow, tasks in Counter(task[0] for task in state.tasks).items()
+            for budget in [state.flow(flow).movement_budget]
+        }
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no task may move that is not free."""
+        return not any(left > 0 for left in self._left.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing may move."""
+        return self.is_used_up and not self._draft.unassigned and not self._draft.moved
+
+    def close(self) -> None:
+        """From now on, only what is free may move."""
+        self._left = {}
+
+    def movable(self, shelf: Shelf) -> Shelf:
+        """Those of some tasks that may move, in the same order."""
+        if len(self._draft.unassigned) == len(self._draft.state.tasks):
+            return shelf
+        return [item for item in shelf if self.covers(item[1])]
+
+    def covers(self, task: TaskInfo) -> bool:
+        """Whether a task may move."""
+        if task.id in self._draft.state.pinned:
+            return False
+        return self._is_free(task) or self._left.get(task.id.flow, 0) > 0
+
+    def covers_both(self, one: TaskInfo, other: TaskInfo) -> bool:
+        """Whether two tasks may move together."""
+        if one.id.flow != other.id.flow or self._is_free(one) or self._is_free(other):
+            return self.covers(one) and self.covers(other)
+        left = self._left.get(one.id.flow, 0)
+        return left > 1 or (left == 1 and not self.spent)
+
+    def spend(self, task: TaskInfo) -> bool:
+        """A task is about to move; whether that costs anything."""
+        if self._is_free(task):
+            return False
+        self._left[task.id.flow] -= 1
+        self.spent += 1
+        return True
+
+    def refund(self, task: TaskInfo) -> None:
+        """A move that cost something was taken back."""
+        self._left[task.id.flow] += 1
+        self.spent -= 1
+
+    def _is_free(self, task: TaskInfo) -> bool:
+        return task.id in self._draft.unassigned or task.id in self._draft.moved
+
+
+_NEIGHBOURS = 32
+"""Tasks considered on either side of the weight that would be best."""
+
+
+class Balance:
+    """Moves tasks of a draft, as far as they are allowed to."""
+
+    def __init__(self, draft: DraftAssignment, allowance: Allowance) -> None:
+        self.draft = draft
+        self.allowance = allowance
+        self.fair = draft.fair_loads()
+        """The load that each driver should have."""
+        self.drivers = range(len(self.fair))
+        self._tolerance = draft.state.config.tolerance
+        self._rounding = 1e-9 * draft.weight / len(draft.drivers)
+        self._journal: list[tuple[TaskInfo, int, int, bool]] = []
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether counts and weights are within their bounds."""
+        draft = self.draft
+        is_even = all(draft.least <= count <= draft.most for count in draft.counts)
+        return is_even and not any(map(self.is_off, self.drivers))
+
+    def excess(self, driver: int) -> float:
+        """By how much a driver's load is above what it should be; negative when below."""
+        return self.draft.loads[driver] - self.fair[driver]
+
+    def is_off(self, driver: int) -> bool:
+        """Whether a driver's load is further off than is tolerated."""
+        return abs(self.excess(driver)) > self.tolerated(driver) + self._rounding
+
+    def tolerated(self, driver: int) -> float:
+        """How far off a driver's load may be."""
+        return self._tolerance * self.fair[driver]
+
+    def stays_even(self, donor: int, receiver: int, shift: float) -> bool:
+        """Whether both stay within the tolerance, or at least come no further from the mean, when
+        the donor gives so much weight to the receiver."""
+        for driver, change in (donor, -shift), (receiver, shift):
+            before = self.excess(driver)
+            after = before + change
+            if abs(after) > max(self.tolerated(driver), abs(before)):
+                return False
+        return True
+
+    def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
+        """Some tasks of a driver that may move: those next to a weight, on either side."""
+        shelf = self.draft.shelf(driver)
+        middle = bisect_left(shelf, weight, key=lambda item: item[0])
+        for side in range(middle, len(shelf)), range(middle - 1, -1, -1):
+            found = 0
+            for place in side:
+                info = shelf[place][1]
+                if self.allowance.covers(info):
+                    yield info
+                    found += 1
+                    if found == _NEIGHBOURS:
+                        break
+
+    def move(self, info: TaskInfo, source: int, target: int) -> None:
+        """Move a task, at the cost of the allowance."""
+        self._journal.append((info, source, target, self.allowance.spend(info)))
+        self._carry(info, source, target)
+
+    @property
+    def moves(self) -> int:
+        """How many there were; the argument of ``undo``."""
+        return len(self._journal)
+
+    def undo(self, since: int) -> None:
+        """Take back all moves but the first ``since``."""
+        for info, source, target, cost in reversed(self._journal[since:]):
+            self._carry(info, target, source)
+            if cost:
+                self.allowance.refund(info)
+        del self._journal[since:]
+
+    def _carry(self, info: TaskInfo, source: int, target: int) -> None:
+        self.draft.move(info, source, target)
+        if info.weight >= min(self.fair):
+            self.fair = self.draft.fair_loads()

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from math import ceil
 
-from headrace.assign.ids import DriverName, TaskId
-from headrace.assign.state import ApplicationState
+from headrace.assign.assignor import ApplicationState, DriverName, TaskId
 
 
 def place_standbys(

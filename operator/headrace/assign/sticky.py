@@ -1,17 +1,183 @@
-"""The default: what need not move stays where it is and keeps running."""
+"""Default assignor, which moves as few running tasks as it can."""
 
-from headrace.assign.allowance import Allowance
-from headrace.assign.assignment import DriverAssignment, TaskAssignment, TaskAssignor
-from headrace.assign.balance import Balance
-from headrace.assign.draft import DraftAssignment
-from headrace.assign.even_counts import even_counts
-from headrace.assign.even_weights import even_weights
-from headrace.assign.ids import TaskId
-from headrace.assign.nearby import read_nearby
-from headrace.assign.orphans import deal, take_over
-from headrace.assign.racks import RackSpread
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import accumulate, chain, groupby, islice
+from math import ceil
+from operator import eq, itemgetter
+
+from headrace.assign.assignor import (
+    ApplicationState,
+    DriverAssignment,
+    TaskAssignment,
+    TaskAssignor,
+    TaskId,
+    TaskInfo,
+)
+from headrace.assign.balancing import even_counts, even_weights
+from headrace.assign.draft import ID, WEIGHT, Allowance, Balance, DraftAssignment, Group
+from headrace.assign.rack_moves import RackSpread, read_nearby
 from headrace.assign.standbys import place_standbys
-from headrace.assign.state import ApplicationState
+
+_ONE_IN = 4
+"""A turn serves at least one driver in so many, whatever their loads: it bounds how many turns."""
+
+
+def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
+    """Give orphans to the drivers that hold them restored, best first, while counts allow."""
+    if not holders:
+        return
+    extras = _extras(draft)
+    rest = []
+    for info in sorted(draft.orphans, key=ID):
+        for driver in holders.get(info.id, ()):
+            count = draft.counts[driver]
+            if count < draft.least or (count < draft.most and extras > 0):
+                extras -= count >= draft.least
+                _give(draft, driver, info)
+                break
+        else:
+            rest.append(info)
+    draft.orphans = rest
+
+
+def _extras(draft: DraftAssignment) -> int:
+    """How many drivers may still get one task more than their least."""
+    return len(draft.state.tasks) - sum(max(draft.least, count) for count in draft.counts)
+
+
+def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
+    draft.given[driver].append(info)
+    draft.counts[driver] += 1
+    draft.loads[driver] += info.weight
+
+
+def deal(draft: DraftAssignment) -> None:
+    """Deal the orphans in rows of one for each driver that has room, heaviest to the lightest.
+
+    The counts come out right by that alone. Kinds are dealt one after the other, so that the tasks
+    of a flow land on different drivers, and where racks are known, on different racks.
+    """
+    kinds = _heavy_first(draft.orphans)
+    queue = list(chain.from_iterable(kinds))
+    rooms, extras = _rooms(draft, len(queue))
+    start = 0
+    for block in _blocks(rooms, kinds):
+        end = start + sum(block.values())
+        _level(draft, block, queue[start:end])
+        start = end
+    _level(draft, dict.fromkeys(_one_more(draft, extras), 1), queue[start:])
+    draft.orphans = []
+    draft.counts = list(map(len, draft.given))
+
+
+def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+    """Kinds, the one with the heaviest task first; in each by weight; equal ones by id."""
+    by_kind: defaultdict[Group, list[TaskInfo]] = defaultdict(list)
+    for kind, info in zip(map(itemgetter(0, 1), map(ID, orphans)), orphans, strict=True):
+        by_kind[kind].append(info)
+    for tasks in by_kind.values():
+        tasks.sort(key=WEIGHT, reverse=True)
+        # By id where weights are equal, and only there: ids take ten times as long to compare.
+        weights = list(map(WEIGHT, tasks))
+        if any(map(eq, weights, islice(weights, 1, None))):
+            tasks[:] = chain.from_iterable(
+                sorted(same, key=ID) for _, same in groupby(tasks, key=WEIGHT)
+            )
+    return sorted(by_kind.values(), key=lambda tasks: (-tasks[0].weight, tasks[0].id))
+
+
+def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
+    """How many tasks each driver gets, and how many drivers are to get one more than that."""
+    rooms = [max(0, draft.least - count) for count in draft.counts]
+    extras = orphans - sum(rooms)
+    return (rooms, extras) if extras >= 0 else (_emptiest(draft, orphans), 0)
+
+
+def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
+    """The lightest drivers whose share is rounded up."""
+    counts = map(len, draft.given)
+    row = [d for d, count in enumerate(counts) if max(count, draft.least) < draft.most]
+    row.sort(key=draft.loads.__getitem__)
+    racks = draft.racks()
+    return (_alternate(row, racks) if racks else row)[:extras]
+
+
+def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterator[dict[int, int]]:
+    """What each driver gets of the rows that lie in one kind; a row that does not is by itself.
+
+    There are as many rows as the largest room; smaller ones are spread evenly over all of them.
+    """
+    rows = max(rooms)
+    if not rows:
+        return
+    ends = list(accumulate(map(len, kinds)))
+    sizes = Counter(rooms).items()
+    starts = [sum(n * (room * row // rows) for room, n in sizes) for row in range(rows + 1)]
+    for _, block in groupby(
+        range(rows),
+        lambda row: (bisect_right(ends, starts[row]), bisect_left(ends, starts[row + 1])),
+    ):
+        first, *others = block
+        end = max(others, default=first) + 1
+        given = [room * end // rows - room * first // rows for room in rooms]
+        yield {driver: room for driver, room in enumerate(given) if room}
+
+
+def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
+    """Deal tasks, heaviest first, to the drivers with the least load.
+
+    One each to all that are no heavier than the first of them will be; a driver that got a giant is
+    left out until the others have caught up, and fills its room with the lightest tasks.
+    """
+    given, loads = draft.given, draft.loads
+    racks = draft.racks()
+    limits = {driver: len(given[driver]) + room for driver, room in rooms.items()}
+    drivers = list(rooms)
+    tasks.sort(key=WEIGHT, reverse=True)
+    start = 0
+    while start < len(tasks):
+        # As many turns as nobody's room can run out in.
+        for _ in range(min(limits[driver] - len(given[driver]) for driver in drivers)):
+            drivers.sort(key=loads.__getitem__)
+            reach = loads[drivers[0]] + tasks[start][2]
+            fit = bisect_right(drivers, reach, key=loads.__getitem__)
+            turn = drivers[: max(fit, ceil(len(drivers) / _ONE_IN))]
+            turn = _alternate(turn, racks) if racks else turn
+            for driver, info in zip(turn, tasks[start : start + len(turn)], strict=True):
+                given[driver].append(info)
+                loads[driver] += info[2]
+            start += len(turn)
+        drivers = [driver for driver in drivers if len(given[driver]) < limits[driver]]
+
+
+def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
+    """Rooms when there are fewer orphans than room: others have too many. The emptiest fill up."""
+    rooms = [0] * len(draft.counts)
+    fill = [(count, driver) for driver, count in enumerate(draft.counts) if count < draft.least]
+    heapify(fill)
+    for _ in range(orphans):
+        level, driver = fill[0]
+        rooms[driver] += 1
+        if draft.counts[driver] + rooms[driver] < draft.least:
+            heapreplace(fill, (level + 1, driver))
+        else:
+            heappop(fill)
+    return rooms
+
+
+def _alternate(row: list[int], racks: Sequence[str]) -> list[int]:
+    """The lightest driver of each rack, then the second of each, and so on."""
+    seen: dict[str, int] = {}
+    turns = []
+    for driver in row:
+        turn = seen.get(racks[driver], 0)
+        seen[racks[driver]] = turn + 1
+        turns.append((turn, driver))
+    turns.sort(key=lambda item: item[0])
+    return [driver for _, driver in turns]
 
 
 class StickyAssignor(TaskAssignor):

@@ -269,7 +269,7 @@ def test_a_unit_that_has_just_begun_weighs_like_the_others(scheduler: Placer) ->
 def test_facts_that_nothing_fills_are_those_that_their_types_name(
     scheduler: Placer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fill one of them, and change the list in ``headrace/assign/state.py``."""
+    """Fill one of them, and change the list in ``headrace/assign/assignor.py``."""
     asked: list[ApplicationState] = []
 
     class Asked:

@@ -1,17 +1,51 @@
-"""The input of an assignor: everything that a decision may use (KIP-924, ApplicationState).
+"""Interface of assignors: identities, input, answer and errors (KIP-924).
 
 ``headrace.placement`` fills it, but for ``ApplicationState.config``, which has its default.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from operator import itemgetter, ne
 from statistics import median
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
-from headrace.assign.ids import DriverName, TaskId
+from headrace.errors import Retriable
+
+DriverName = str
+
+_STATEFUL = frozenset({"SourceTask"})
+
+
+class TaskId(NamedTuple):
+    """A connector or a task of a flow: the unit that is assigned.
+
+    A tuple, as a million of them are hashed and compared within a second.
+    """
+
+    flow: str
+    type: str
+    """``SourceConnector``, ``SourceTask`` ... as in ReplicationTask."""
+    index: int  # type: ignore[assignment]  # hides tuple.index, which means nothing here
+
+    @property
+    def name(self) -> str:
+        """The name of its ReplicationTask: ``orders-source-task-3``."""
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.type).lower()
+        return f"{self.flow}-{words}-{self.index}"
+
+    @property
+    def is_connector(self) -> bool:
+        """Whether it is a connector; Connect deals those apart from tasks."""
+        return self.type.endswith("Connector")
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it keeps positions, so that a standby can keep itself restored for it."""
+        return self.type in _STATEFUL
 
 
 class TaskInfo(NamedTuple):
@@ -148,3 +182,76 @@ class ApplicationState:
     def flow(self, name: str) -> FlowConfig:
         """What a flow asks for."""
         return self.flows.get(name, FlowConfig())
+
+
+class AssignmentError(StrEnum):
+    """Names that Kafka Streams shipped (``TaskAssignor.AssignmentError``), and three more.
+
+    A process is a driver here, a Kafka Streams client too.
+    """
+
+    NONE = "NONE"
+    ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
+    INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
+    """A standby or warm-up of a stateless task."""
+    MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
+    """A driver of the state is left out: it would not know that it is to stop what it runs."""
+    UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
+    UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
+    ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS = (
+        "ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS"
+    )
+    """On the KIP's page; not in Kafka, where a client's tasks are a map by task."""
+    TASK_NOT_ASSIGNED = "TASK_NOT_ASSIGNED"
+    """Ours: a task has no driver and is not known to wait. In Kafka that is no error."""
+
+
+class TaskAssignmentError(Retriable):
+    """Raised by an assignor: keep the assignment in force and ask again at once (KIP-924)."""
+
+
+_NONE: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True)
+class DriverAssignment:
+    """What one driver is to run (KIP-924, KafkaStreamsAssignment)."""
+
+    active: frozenset[TaskId] = _NONE
+    standby: frozenset[TaskId] = _NONE
+
+
+@dataclass(frozen=True)
+class TaskAssignment:
+    """What every driver is to run, and when to ask again."""
+
+    drivers: Mapping[DriverName, DriverAssignment]
+    """Each driver of the state is a key, also one that gets nothing."""
+    waiting: frozenset[TaskId] = _NONE
+    """Tasks that are left without a driver on purpose: there is none, or a delay is running."""
+    follow_up_ms: int | None = None
+    """When to ask again though nothing happened, on the clock of ``now_ms``; None: no need."""
+    balanced: bool = False
+    """Whether something moves for balance; ``now_ms`` is then the next ``last_balance_ms``."""
+
+    @property
+    def owners(self) -> dict[TaskId, DriverName]:
+        """The driver that runs each task."""
+        return {task: name for name, driver in self.drivers.items() for task in driver.active}
+
+
+class TaskAssignor(Protocol):
+    """Decides the assignment. Without I/O, clock or randomness: one state, one answer.
+
+    Raise ``TaskAssignmentError`` to keep the assignment in force and be asked again at once.
+    """
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """Decide for all tasks of ``state``."""
+        ...
+
+    def on_assignment_computed(
+        self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
+    ) -> None:
+        """What became of an answer: ``NONE`` when it is in force, else why it was refused."""
+        del assignment, state, error  # Who remembers nothing has no use for them.

@@ -1,12 +1,18 @@
-"""Whether an assignment may be put in force (KIP-924, TaskAssignmentUtils)."""
+"""Checks and helpers for assignors of one's own (KIP-924, TaskAssignmentUtils)."""
 
 from dataclasses import dataclass
 from itertools import chain
 
-from headrace.assign.assignment import DriverAssignment, TaskAssignment
-from headrace.assign.errors import AssignmentError
-from headrace.assign.ids import DriverName, TaskId
-from headrace.assign.state import ApplicationState
+from headrace.assign.assignor import (
+    ApplicationState,
+    AssignmentError,
+    DriverAssignment,
+    DriverName,
+    TaskAssignment,
+    TaskId,
+)
+from headrace.assign.rack_aware import optimize_rack_aware_active, optimize_rack_aware_standby
+from headrace.assign.standbys import place_standbys
 
 
 @dataclass(frozen=True)
@@ -109,3 +115,14 @@ def identity(state: ApplicationState) -> TaskAssignment:
         )
         kept[name] = DriverAssignment(active, standby)
     return TaskAssignment(kept, frozenset(tasks - claimed))
+
+
+class AssignmentUtils:
+    """Functions under the name under which people look for them."""
+
+    validate = staticmethod(validate)
+    find_violation = staticmethod(find_violation)
+    identity = staticmethod(identity)
+    place_standbys = staticmethod(place_standbys)
+    optimize_rack_aware_active = staticmethod(optimize_rack_aware_active)
+    optimize_rack_aware_standby = staticmethod(optimize_rack_aware_standby)

@@ -1,4 +1,4 @@
-"""The rounds of Kafka Connect's IncrementalCooperativeAssignor (KIP-415), with all it remembers.
+"""Assignors of Kafka Connect: eager, and incremental cooperative (KIP-415).
 
 It follows the class of that name on trunk (successive revocations back off: KAFKA-12495; a maximal
 delay of 0 reassigns at once: KAFKA-15693), with its odd habits, but for two:
@@ -10,11 +10,39 @@ delay of 0 reassigns at once: KAFKA-15693), with its odd habits, but for two:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
-from headrace.assign.ids import DriverName, TaskId
+from headrace.assign.assignor import (
+    ApplicationState,
+    AssignmentError,
+    DriverAssignment,
+    DriverName,
+    TaskAssignment,
+    TaskAssignor,
+    TaskId,
+)
+
+
+class RoundRobinAssignor(TaskAssignor):
+    """One turn over the drivers by name deals all connectors and goes on with all tasks, sorted.
+
+    It has no memory: whenever a driver or a task comes or goes, most tasks change their driver.
+    """
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """See ``TaskAssignor``."""
+        if not state.drivers:
+            return TaskAssignment({}, waiting=frozenset(state.tasks))
+        units = sorted(state.tasks, key=lambda task: (not task.is_connector, task))
+        dealt: dict[DriverName, set[TaskId]] = {name: set() for name in sorted(state.drivers)}
+        for task, name in zip(units, cycle(dealt), strict=False):
+            dealt[name].add(task)
+        return TaskAssignment(
+            {name: DriverAssignment(active=frozenset(active)) for name, active in dealt.items()}
+        )
+
 
 Units = dict[TaskId, None]
 """A set that keeps its order, as Java's LinkedHashSet: the order says what is revoked first."""
@@ -254,3 +282,56 @@ def _deal(units: Units, following: Mapping[DriverName, Load], kind: _Kind) -> No
         for worker, unit in zip(workers[:up_to], islice(left, min(rest, up_to)), strict=False):
             worker[unit] = None
         rest -= up_to
+
+
+class CooperativeAssignor(TaskAssignor):
+    """Balances counts, connectors apart from tasks; what moves is without a driver for a round.
+
+    It remembers: a driver that goes is waited for, all its units idle, until ``max_delay_ms`` are
+    over (``scheduled.rebalance.max.delay.ms``). In Connect that is 300,000: a worker that is lost
+    may be one that restarts. Here who asks knows which drivers are lost: nobody is waited for.
+    Weights and racks do not count.
+    """
+
+    def __init__(self, max_delay_ms: int = 0) -> None:
+        self._leader = IncrementalCooperative(max_delay_ms)
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """See ``TaskAssignor``; asks for the next round at once when it revoked something."""
+        if not state.drivers:
+            return TaskAssignment({}, waiting=frozenset(state.tasks))
+        outcome = self._leader.round(
+            _load(state.tasks.keys()),
+            # What is deleted is left out: a driver stops by itself what it is not given.
+            {
+                name: _load(driver.active & state.tasks.keys())
+                for name, driver in state.drivers.items()
+            },
+            state.now_ms,
+        )
+        drivers = {
+            name: DriverAssignment(active=frozenset(load.connectors | load.tasks))
+            for name, load in outcome.next.items()
+        }
+        owned = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
+        follow_up_ms = None
+        if any(outcome.revoked.values()):
+            follow_up_ms = state.now_ms
+        elif outcome.delay_ms:
+            follow_up_ms = state.now_ms + outcome.delay_ms
+        return TaskAssignment(drivers, frozenset(state.tasks.keys() - owned), follow_up_ms)
+
+    def on_assignment_computed(
+        self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
+    ) -> None:
+        """A refused round is one that never completed."""
+        if error is not AssignmentError.NONE:
+            self._leader.forget_previous()
+
+
+def _load(units: Collection[TaskId]) -> Load:
+    ordered = sorted(units)
+    return Load(
+        {unit: None for unit in ordered if unit.is_connector},
+        {unit: None for unit in ordered if not unit.is_connector},
+    )

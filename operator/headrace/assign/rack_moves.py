@@ -1,0 +1,230 @@
+"""Moves that spread flows over racks, and that save traffic between racks.
+
+KIP-925's optimum (``rack_aware``) keeps counts only, and takes O(bins³) a step. This keeps weights,
+the spread over racks and the movement budget too, and is greedy: the largest saving first.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import permutations
+from math import ceil
+
+from headrace.assign.assignor import TaskId, TaskInfo
+from headrace.assign.draft import Balance, Group, group
+
+_DRIVERS = 8
+"""Drivers of a rack that are tried, on either side."""
+
+
+class RackSpread:
+    """No rack holds more of a flow than its share, the tolerance or rounding up left aside."""
+
+    def __init__(self, balance: Balance, racks: list[str]) -> None:
+        self.balance = balance
+        self.draft = balance.draft
+        self.racks = racks
+        self._in_rack: dict[str, list[int]] = {}
+        for driver, rack in enumerate(racks):
+            self._in_rack.setdefault(rack, []).append(driver)
+        self._held: dict[str, Counter[str]] = {}
+        """By flow and rack."""
+        for driver, rack in enumerate(racks):
+            for (flow, _), count in self.draft.groups(driver).items():
+                self._held.setdefault(flow, Counter())[rack] += count
+        tolerance = 1 + self.draft.state.config.tolerance
+        self._most: dict[tuple[str, str], int] = {}
+        for flow, held in self._held.items():
+            for rack, drivers in self._in_rack.items():
+                share = held.total() * len(drivers) / len(racks)
+                self._most[flow, rack] = max(ceil(share - 1e-9), int(share * tolerance))
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether no rack holds too much of any flow."""
+        return next(self._crowded(), None) is None
+
+    def spread(self) -> None:
+        """Move or swap tasks out of racks that hold too much of a flow."""
+        stuck: set[tuple[str, str]] = set()
+        while crowded := next((c for c in self._crowded() if c not in stuck), None):
+            if not self._relieve(*crowded):
+                stuck.add(crowded)
+
+    def _crowded(self) -> Iterator[tuple[str, str]]:
+        for flow, rack in sorted(self._most):
+            if self._held[flow][rack] > self._most[flow, rack]:
+                yield flow, rack
+
+    def _relieve(self, flow: str, rack: str) -> bool:
+        """Take one task of a flow out of a rack; whether there was a way."""
+        loads = self.draft.loads
+        held = self._held[flow]
+        donors = [
+            driver
+            for driver in sorted(self._in_rack[rack], key=lambda d: (-loads[d], d))
+            if any(kind[0] == flow for kind in +self.draft.groups(driver))
+        ]
+        roomy = [other for other in self._in_rack if held[other] < self._most[flow, other]]
+        for other in sorted(roomy, key=lambda r: (held[r] / len(self._in_rack[r]), r)):
+            receivers = sorted(self._in_rack[other], key=lambda d: (loads[d], d))
+            for donor in donors[:_DRIVERS]:
+                for receiver in receivers[:_DRIVERS]:
+                    if self._exchange(flow, donor, receiver):
+                        return True
+        return False
+
+    def _exchange(self, flow: str, donor: int, receiver: int) -> bool:
+        """Move a task of ``flow``, or swap it for one of another flow; whether there was a way."""
+        draft, allowance = self.draft, self.balance.allowance
+        gone = [
+            info
+            for _, info in draft.shelf(donor)
+            if info.id.flow == flow and allowance.covers(info)
+        ]
+        if draft.counts[donor] > draft.least and draft.counts[receiver] < draft.most:
+            middle = (draft.loads[donor] - draft.loads[receiver]) / 2
+            fits = (i for i in gone if self.balance.stays_even(donor, receiver, i.weight))
+            single = min(fits, key=lambda i: (abs(i.weight - middle), i.id), default=None)
+            if single:
+                self.move(single, donor, receiver)
+                return True
+        back = self.racks[donor]
+        come = [
+            info
+            for _, info in draft.shelf(receiver)
+            if info.id.flow != flow
+            and self._held[info.id.flow][back] < self._most[info.id.flow, back]
+            and allowance.covers(info)
+        ]
+        pair = min(
+            ((one, other) for one in gone for other in come if allowance.covers_both(one, other)),
+            key=lambda two: (abs(two[0].weight - two[1].weight), two[0].id, two[1].id),
+            default=None,
+        )
+        if pair is None or not self.balance.stays_even(
+            donor, receiver, pair[0].weight - pair[1].weight
+        ):
+            return False
+        self.move(pair[0], donor, receiver)
+        self.move(pair[1], receiver, donor)
+        return True
+
+    def takes(self, info: TaskInfo, source: int, target: int) -> bool:
+        """Whether a task may move there without its rack holding too much of the flow."""
+        flow, rack = info.id.flow, self.racks[target]
+        return rack == self.racks[source] or self._held[flow][rack] < self._most[flow, rack]
+
+    def move(self, info: TaskInfo, source: int, target: int) -> None:
+        """Move a task, and count it."""
+        self.balance.move(info, source, target)
+        self._held[info.id.flow][self.racks[source]] -= 1
+        self._held[info.id.flow][self.racks[target]] += 1
+
+
+_NEIGHBOURS = 8
+"""Tasks of one saving that are tried in exchange, on either side of the same weight."""
+
+_Shelves = defaultdict[int, list[tuple[float, TaskInfo]]]
+"""By what a task saves when it moves, the tasks by weight."""
+
+
+def read_nearby(spread: RackSpread) -> None:
+    """Exchange tasks between racks as long as that saves reads from another rack."""
+    if any(info.racks for info in spread.draft.state.tasks.values()):
+        _Nearby(spread).improve()
+
+
+class _Nearby:
+    def __init__(self, spread: RackSpread) -> None:
+        self._spread, self._balance, self._draft = spread, spread.balance, spread.draft
+        self._racks = spread.racks
+        self._readable: dict[TaskId, Counter[str]] = {}
+        """Of each task, how many partitions can be read in each rack."""
+        self._driver: dict[TaskId, int] = {}
+        self._in_rack: defaultdict[str, list[int]] = defaultdict(list)
+        for driver, rack in enumerate(self._racks):
+            self._in_rack[rack].append(driver)
+            for _, info in self._draft.shelf(driver):
+                if info.racks:
+                    self._driver[info.id] = driver
+                    self._readable[info.id] = Counter(r for racks in info.racks for r in racks)
+
+    def improve(self) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for here, there in permutations(sorted(self._in_rack), 2):
+                moved |= self._between(here, there)
+
+    def _between(self, here: str, there: str) -> bool:
+        """Move tasks of one rack to another, each in exchange for one of its kind, or alone where
+        counts allow it; whether any moved."""
+        candidates = sorted(
+            (-saving, info.weight, info)
+            for info in self._of(here)
+            if (saving := self._saving(info, here, there)) > 0
+        )
+        if not candidates:
+            return False
+        offered: defaultdict[Group, _Shelves] = defaultdict(lambda: defaultdict(list))
+        for info in self._of(there):
+            insort(offered[group(info.id)][self._saving(info, there, here)], (info.weight, info))
+        moved = False
+        for negative, _, info in candidates:
+            moved |= self._exchange(info, -negative, offered[group(info.id)]) or self._move(
+                info, there
+            )
+        return moved
+
+    def _of(self, rack: str) -> Iterator[TaskInfo]:
+        """The tasks there that may move."""
+        for driver in self._in_rack[rack]:
+            for _, info in self._draft.shelf(driver):
+                if info.racks and self._balance.allowance.covers(info):
+                    yield info
+
+    def _saving(self, info: TaskInfo, here: str, there: str) -> int:
+        """How many partitions fewer are read from another rack after a move."""
+        readable = self._readable[info.id]
+        return readable[there] - readable[here]
+
+    def _exchange(self, info: TaskInfo, saving: int, offered: _Shelves) -> bool:
+        if not self._balance.allowance.covers(info):
+            return False
+        donor = self._driver[info.id]
+        for back in sorted(offered, reverse=True):
+            if saving + back <= 0:
+                return False
+            shelf = offered[back]
+            middle = bisect_left(shelf, info.weight, key=lambda item: item[0])
+            near = shelf[max(0, middle - _NEIGHBOURS) : middle + _NEIGHBOURS]
+            for weight, other in sorted(near, key=lambda item: abs(item[0] - info.weight)):
+                receiver = self._driver[other.id]
+                if self._balance.allowance.covers_both(info, other) and self._balance.stays_even(
+                    donor, receiver, info.weight - weight
+                ):
+                    shelf.remove((weight, other))
+                    self._carry(info, receiver)
+                    self._carry(other, donor)
+                    return True
+        return False
+
+    def _move(self, info: TaskInfo, there: str) -> bool:
+        """Without another in exchange."""
+        draft, donor = self._draft, self._driver[info.id]
+        if draft.counts[donor] <= draft.least or not self._balance.allowance.covers(info):
+            return False
+        for receiver in sorted(self._in_rack[there], key=draft.loads.__getitem__)[:_DRIVERS]:
+            if (
+                draft.counts[receiver] < draft.most
+                and self._spread.takes(info, donor, receiver)
+                and self._balance.stays_even(donor, receiver, info.weight)
+            ):
+                self._carry(info, receiver)
+                return True
+        return False
+
+    def _carry(self, info: TaskInfo, target: int) -> None:
+        self._spread.move(info, self._driver[info.id], target)
+        self._driver[info.id] = target
