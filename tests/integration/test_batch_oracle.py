@@ -51,8 +51,7 @@ from headrace.movers.batch import Why, joining, rebuild
 from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.loop_thread import shared_loop
 from headrace.replication.reconcile import Outcome
-from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
-from headrace.replication.translation import Precision, Translated
+from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker

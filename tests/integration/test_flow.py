@@ -32,7 +32,7 @@ from support.records import (
 )
 
 from headrace.kafka import Admin, make_producer
-from headrace.replication.heartbeats import Heartbeat
+from headrace.replication.mirror_maker_formats import Heartbeat
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]

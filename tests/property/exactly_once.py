@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from headrace.replication.transactions import Ended, Written, decided
+from headrace.replication.reconcile import Ended, Written, decided
 
 DATA, PROGRESS = 0, 1
 BOTH = frozenset({DATA, PROGRESS})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.replication import TopicAcl, wanted_acls
-from headrace.replication.acls import ALLOW, DENY, LITERAL, PREFIXED
+from headrace.replication.topic_settings import ALLOW, DENY, LITERAL, PREFIXED
 
 _IMPLY = {"Describe": ("Read", "Write", "Delete", "Alter"), "DescribeConfigs": ("AlterConfigs",)}
 _ACLS = st.builds(

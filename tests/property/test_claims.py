@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 from support.explicit_state import explore
 
-from headrace.replication.claims import Writers, writers_after
-from headrace.replication.progress import Progress, Writer
+from headrace.replication.progress import Progress, Writer, Writers, writers_after
 
 
 class Owner(NamedTuple):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.api import TopicPartition
 from headrace.replication import CopiedTo, OffsetSync, Precision, SyncedOffsets
-from headrace.replication.copied_runs import CopiedRuns
+from headrace.replication.progress import CopiedRuns
 
 AT = TopicPartition("orders", 0)
 

@@ -8,7 +8,7 @@ from support.stored import content, log_batch, marker
 
 from headrace.kafka.wire import Batch, Stored, split_batches
 from headrace.movers.batch.held_batches import HeldBatches
-from headrace.replication.transactions import Ended, Written, decided
+from headrace.replication.reconcile import Ended, Written, decided
 
 STEPS = st.lists(
     st.tuples(st.integers(1, 3), st.sampled_from(["write", "commit", "abort"]), st.integers(1, 3)),

@@ -5,8 +5,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replication.offset_map import NEVER
-from headrace.replication.translation import Precision, Translated, Translation
+from headrace.replication.translation import NEVER, Precision, Translated, Translation
 
 Action = tuple[str, int]
 ACTIONS = st.lists(

@@ -15,7 +15,7 @@ from headrace.kafka import (
 )
 from headrace.movers.batch.endings import transactions_decided
 from headrace.movers.making import MakeMover, make_mover
-from headrace.replication.transactions import Decided
+from headrace.replication.reconcile import Decided
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from headrace.replication import TargetSeen
-from headrace.replication.copied_runs import CopiedRuns, Run
+from headrace.replication.progress import CopiedRuns, Run
 
 
 class Mark(NamedTuple):

@@ -13,7 +13,7 @@ from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.replication import TargetSeen, Writer
-from headrace.replication.copied_runs import Run
+from headrace.replication.progress import Run
 from headrace.replication.reconcile import Resume
 
 

@@ -25,7 +25,7 @@ from headrace.movers.clients import Clients
 from headrace.movers.storing import ANSWER_S, Storing
 from headrace.movers.undecided import Stored, Undecided
 from headrace.replication import Progress, ProgressKey, Writer
-from headrace.replication.claims import Writers, writers_after
+from headrace.replication.progress import Writers, writers_after
 from headrace.timing import Clock
 
 log = get_logger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headrace.replication import Progress, ProgressKey
-from headrace.replication.transactions import Decided
+from headrace.replication.reconcile import Decided
 
 
 class Stored(NamedTuple):

@@ -1,29 +1,24 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
-from headrace.replication.acls import (
-    TopicAcl,
-    wanted_acls,
-    write_denial,
-)
 from headrace.replication.checkpoints import (
+    APPLIED,
     SHARE_GROUP,
+    Applied,
     Checkpoint,
+    StoredCheckpoint,
+    announced,
+    decode_applied,
+    encode_applied,
+    judge,
     next_checkpoint,
 )
-from headrace.replication.connect_offsets import (
-    DEDICATED_CONNECTOR,
-    OFFSETS_PARTITIONS,
-    ConnectPartition,
-    connect_group,
-    decode_position,
-    encode_position,
-)
-from headrace.replication.copied_runs import Run, few_enough
-from headrace.replication.copy_settings import AS_GIVEN, settings_of_other_offsets, unfit_settings
-from headrace.replication.filters import NameFilter, TopicFilter
-from headrace.replication.flow_loops import (
+from headrace.replication.filters import NameFilter, RecordChanges, TopicFilter
+from headrace.replication.loops import (
     Copied,
+    Direction,
+    Loop,
     copied_by_both,
+    find_loop,
     loop_of_patterns,
     loop_of_topics,
     loop_sentence,
@@ -31,38 +26,52 @@ from headrace.replication.flow_loops import (
     same_clusters,
     share_addresses,
 )
-from headrace.replication.group_offsets import (
-    APPLIED,
-    Applied,
-    StoredCheckpoint,
-    announced,
-    decode_applied,
-    encode_applied,
-    judge,
+from headrace.replication.mirror_maker_formats import (
+    DEDICATED_CONNECTOR,
+    OFFSETS_PARTITIONS,
+    STRETCH,
+    ConnectPartition,
+    Heartbeat,
+    OffsetSync,
+    connect_group,
+    decode_position,
+    encode_position,
 )
-from headrace.replication.group_splitting import split_groups
-from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.loops import Direction, Loop, find_loop
-from headrace.replication.made_topics import MadeTopic
-from headrace.replication.offset_pairs import MOST_PAIRS, OffsetPair, with_runs
-from headrace.replication.offset_syncs import STRETCH, OffsetSync
-from headrace.replication.policies import policy_for
-from headrace.replication.policy import ReplicationPolicy
+from headrace.replication.policies import ReplicationPolicy, policy_for
 from headrace.replication.progress import (
+    MOST_PAIRS,
     Confirmed,
     Loss,
+    OffsetPair,
     Progress,
     ProgressKey,
+    Run,
     Switch,
     TargetSeen,
     Writer,
+    few_enough,
     losses_before,
+    with_runs,
 )
-from headrace.replication.record_changes import RecordChanges
-from headrace.replication.same_offsets import SameOffsets
-from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
-from headrace.replication.topic_configs import config_changes
-from headrace.replication.translation import Precision, Translated, Translation
+from headrace.replication.splitting import split_groups
+from headrace.replication.topic_settings import (
+    AS_GIVEN,
+    MadeTopic,
+    TopicAcl,
+    config_changes,
+    settings_of_other_offsets,
+    unfit_settings,
+    wanted_acls,
+    write_denial,
+)
+from headrace.replication.translation import (
+    CopiedTo,
+    Precision,
+    SameOffsets,
+    SyncedOffsets,
+    Translated,
+    Translation,
+)
 
 __all__ = [
     "APPLIED",

@@ -1,10 +1,10 @@
-"""Which topics a flow replicates, and which groups its checkpoints follow."""
+"""Filters of topics and groups by name, and changes of records."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from headrace.api import HEARTBEATS, is_internal
-from headrace.replication.policy import ReplicationPolicy
+from headrace.api import HEARTBEATS, HeaderChanges, RecordFilter, RecordHeader, is_internal
+from headrace.replication.policies import ReplicationPolicy
 
 
 class NameFilter:
@@ -55,3 +55,56 @@ class TopicFilter:
             for pattern in self._names.include
             if not any(pattern.fullmatch(topic) for topic in replicated)
         ]
+
+
+# The record filter and the header changes of a flow (``spec.recordFilter``, ``spec.headers``).
+#
+# Pure.
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class RecordChanges:
+    """The filter and the header changes of one flow. They do not apply to heartbeats."""
+
+    def __init__(self, wanted: RecordFilter | None, headers: HeaderChanges | None) -> None:
+        """Accept both as the flow's spec has them."""
+        headers = headers or HeaderChanges()
+        wanted = wanted or RecordFilter()
+        self._include = _Headers(wanted.headers.include)
+        self._exclude = _Headers(wanted.headers.exclude)
+        self._removed = frozenset(headers.remove)
+        self._added: Headers = tuple((one.name, one.value.encode()) for one in headers.add)
+
+    def concern(self, topic: str) -> bool:
+        """Return False if all records of a topic are copied unchanged."""
+        return topic != HEARTBEATS and bool(
+            self._include or self._exclude or self._removed or self._added
+        )
+
+    def apply(self, headers: Headers) -> Headers | None:
+        """Return the headers of a record's copy, or None if the record is not copied.
+
+        The result is ``headers`` itself if nothing changes. Call it only for topics that the
+        changes concern.
+        """
+        if self._exclude.match(headers) or (self._include and not self._include.match(headers)):
+            return None
+        if self._removed and any(name in self._removed for name, _ in headers):
+            headers = tuple(one for one in headers if one[0] not in self._removed)
+        return headers + self._added if self._added else headers
+
+
+class _Headers:
+    def __init__(self, wanted: Iterable[RecordHeader]) -> None:
+        self._any_value = {one.name for one in wanted if one.value is None}
+        self._values = {(one.name, one.value.encode()) for one in wanted if one.value is not None}
+
+    def __bool__(self) -> bool:
+        return bool(self._any_value or self._values)
+
+    def match(self, headers: Headers) -> bool:
+        """Return True if one of the headers is one of these."""
+        return any(
+            name in self._any_value or (name, value) in self._values for name, value in headers
+        )

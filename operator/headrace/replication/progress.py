@@ -1,4 +1,4 @@
-"""Progress records: how far each partition was copied, kept on the target.
+"""Stored progress of a partition, with its offset pairs and claims.
 
 The topic ``mm2-headrace-progress.<source alias>.internal`` is compacted. The key names no namespace
 and no flow: the same flow resumes on Kubernetes where standalone stopped, and two flows of one
@@ -6,15 +6,143 @@ source that write one target topic meet here.
 """
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import TypeAdapter
 
 from headrace.api import LossAction, LossCause
-from headrace.replication.offset_pairs import OffsetPair
+
+# Which source offset became which target offset, of what a lane's partition has had acknowledged.
+#
+# A run is records whose offsets ascend by one on both sides: what is copied is one run until the
+# source has a hole (compaction, a transaction's marker, a record that is left out).
 
 T = TypeVar("T")
+
+MOST_RUNS = 256
+"""That are kept until they are taken, four times a second. Beyond, every second one is forgotten:
+what lies between two that are kept is then not known."""
+
+
+def few_enough(ascending: list[T], most: int) -> list[T]:
+    """Shorten the list to so many, every second one at a time; the first and the last one stay."""
+    while len(ascending) > most:
+        del ascending[1:-1:2]
+    return ascending
+
+
+class Run(NamedTuple):
+    """``records`` records from ``source`` on, which are on the target from ``target`` on."""
+
+    source: int
+    target: int
+    records: int
+    stretch: int
+    """Runs with the same number have nothing but each other, and what was forgotten of this lane,
+    between them on the target: with equal distances of offsets there are no holes either."""
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Source and target offset of the last record."""
+        return self.source + self.records - 1, self.target + self.records - 1
+
+    def continues(self, last: tuple[int, int]) -> bool:
+        """Whether its first record is the very next one on both sides."""
+        return (self.source - 1, self.target - 1) == last
+
+    def without(self, first: int) -> "Run":
+        """What is behind its first so many records."""
+        source, target = self.source + first, self.target + first
+        return Run(source, target, self.records - first, self.stretch)
+
+
+class CopiedRuns:
+    """Of one partition, as long as it is open. Calls come in the order of offsets."""
+
+    __slots__ = ("_runs", "_stretch", "records", "source", "target")
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._stretch = 0
+        self.source = self.target = self.records = 0
+        """The run that continues. It has no records if all of it was taken. The ledger extends it
+        without a call of ``add`` for each batch."""
+
+    def add(self, source: int, target: int, records: int = 1) -> None:
+        """The target has acknowledged these."""
+        count = self.records
+        if source == self.source + count and target == self.target + count:
+            self.records = count + records
+            return
+        if count:
+            self._close()
+        # Before the first one there is none: the number that it gets does not matter.
+        self._stretch += target != self.target + count
+        self.source, self.target, self.records = source, target, records
+
+    def take(self) -> list[Run]:
+        """What came since the last call; a run that goes on comes in pieces."""
+        if self.records:
+            self._close()
+            self.source, self.target = self.source + self.records, self.target + self.records
+            self.records = 0
+        runs, self._runs = self._runs, []
+        return runs
+
+    def _close(self) -> None:
+        self._runs.append(Run(self.source, self.target, self.records, self._stretch))
+        few_enough(self._runs, MOST_RUNS)
+
+
+# Pairs of offsets that progress keeps until they are safe as offset syncs. Pure.
+#
+# A driver that is killed takes with it which syncs were on their way. Whoever takes over writes
+# them, and those of what the killed one appended behind its progress.
+
+MOST_PAIRS = 256
+"""Of a partition. Beyond, every second one is forgotten: between two that are kept, translation is
+conservative."""
+
+
+@dataclass(frozen=True)
+class OffsetPair:
+    """A record of the source, and where its copy is on the target."""
+
+    stretch: str
+    """As the header ``STRETCH`` of its sync."""
+    source_offset: int
+    target_offset: int
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Source and target offset."""
+        return self.source_offset, self.target_offset
+
+
+def with_runs(
+    pairs: Iterable[OffsetPair], runs: Iterable[Run], new_stretch: Callable[[], str]
+) -> tuple[OffsetPair, ...]:
+    """The pairs, and the first and the last one of each run, where they are behind these."""
+    found = list(pairs)
+    for run in runs:
+        known = found[-1].target_offset + 1 - run.target if found else 0
+        if known < run.records:
+            _add(found, run.without(max(0, known)), new_stretch)
+    return tuple(few_enough(found, MOST_PAIRS))
+
+
+def _add(found: list[OffsetPair], run: Run, new_stretch: Callable[[], str]) -> None:
+    last = found[-1] if found else None
+    follows = last is not None and run.target == last.target_offset + 1
+    stretch = last.stretch if last is not None and follows else new_stretch()
+    first, end = OffsetPair(stretch, run.source, run.target), OffsetPair(stretch, *run.last)
+    if last is None or not run.continues(last.offsets):
+        found.append(first)
+    if end != found[-1]:
+        found.append(end)
+
 
 _VERSION, _IN_TRANSACTION, _PRESERVED = 1, 2, 3
 _READABLE = (_VERSION, _IN_TRANSACTION, _PRESERVED)
@@ -289,3 +417,21 @@ def _decode(cls: type[T], data: bytes) -> T:
     except ValueError as error:
         raise ValueError(f"not a {cls.__name__} record: {error}") from error
     return decoded
+
+
+Writers = Mapping[tuple[str, int], Writer]
+
+
+def writers_after(writers: Writers, stored: Progress | None, progress: Progress) -> Writers:
+    """The writers that may append, once ``progress`` is read behind all that led to ``writers``.
+
+    ``stored`` is what counted before. A claim adds its own writer, and those that it has to fence:
+    also one with an epoch too low to count, whose owner has yet to find that out. The same owner's
+    record without any says that they are fenced.
+    """
+    following = dict(writers)
+    if stored is not None and stored.owner == progress.owner and not progress.fencing:
+        for one in stored.fencing:
+            following.pop(one.id, None)
+    own = (progress.writer,) if progress.writer is not None else ()
+    return following | {one.id: one for one in (*progress.fencing, *own)}

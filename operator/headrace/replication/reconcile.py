@@ -1,4 +1,4 @@
-"""Where a copy resumes behind a fence: the target's log tells what progress does not yet. Pure.
+"""Comparison of stored progress with what the target holds.
 
 An owner that is killed has appended records that it did not store in progress: the *tail*. Whoever
 takes over compares the tail with the source, record by record. Where both agree, nothing is copied
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from headrace.replication.copied_runs import CopiedRuns, Run
+from headrace.replication.progress import CopiedRuns, Run
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -219,3 +219,48 @@ class _Reader:
     @property
     def accounts(self) -> Accounts:
         return Accounts(self._records, self._dropped, self.holes)
+
+
+# Which records of a log were committed, by the markers behind them. Pure.
+#
+# For a reader of uncommitted records: one of committed records sees nothing behind the first record
+# of an open transaction, whoever's it is (the last stable offset), a frozen producer's too.
+
+
+class Written(NamedTuple):
+    """A batch that is part of a transaction."""
+
+    offsets: range
+    producer_id: int
+
+
+class Ended(NamedTuple):
+    """A marker: the end of its producer's transaction in this partition."""
+
+    offset: int
+    producer_id: int
+    committed: bool
+
+
+class Decided(NamedTuple):
+    """A batch of a transaction that has ended."""
+
+    offsets: range
+    committed: bool
+
+
+def decided(entries: Iterable[Written | Ended]) -> Iterator[Decided]:
+    """Those batches whose transaction has ended within ``entries``, which are of one partition and
+    in the order of its log without a gap.
+
+    A producer has one transaction at a time, and the first marker of its id, of whichever epoch,
+    ends it: that of a fence has a later one. A batch without a marker behind it is open, or its
+    marker was lost: it is left out.
+    """
+    pending: dict[int, list[range]] = {}
+    for entry in entries:
+        if isinstance(entry, Written):
+            pending.setdefault(entry.producer_id, []).append(entry.offsets)
+        else:
+            for offsets in pending.pop(entry.producer_id, ()):
+                yield Decided(offsets, entry.committed)

@@ -1,4 +1,4 @@
-"""How the partitions of a flow are split into tasks: sticky, weighted, one task at a time.
+"""Splitting of partitions and groups into tasks by their weights.
 
 A new partition goes to the lightest task and touches no other (MirrorMaker 2 re-deals all of them
 and stops the flow). A partition changes its task in two phases, so that it is never in two: it
@@ -7,12 +7,108 @@ it stays where it is if it was to move for balance: taken from an owner that wai
 the target, what that has sent would be copied again. Else it is taken.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+from math import inf
+from statistics import median
 from typing import Self
 
 from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
-from headrace.replication.task_weights import TaskWeights, weigh
+
+_IDLE = 1.0
+"""Records/s that any partition weighs: a position to keep, a place in each fetch."""
+_LEAST_GAIN = 0.5
+"""Of the average partition's weight: what carries less over is not worth a move."""
+_MOST_SHIFT = 0.95
+"""Of the difference of two tasks. The whole of it would just exchange their loads."""
+
+
+def weigh(measured: Mapping[TopicPartition, float | None]) -> dict[TopicPartition, float]:
+    """Records/s of each partition, with what it costs to have one; unknown ones are the median.
+
+    Raises ``ValueError`` for a weight below 0, or that is no number.
+    """
+    known = [weight for weight in measured.values() if weight is not None]
+    for at, weight in measured.items():
+        if weight is not None and not 0 <= weight < inf:
+            raise ValueError(f"the weight of partition {at} must be 0 or more, got {weight}")
+    typical = median(known) if known else 0.0
+    return {
+        at: _IDLE + (typical if weight is None else weight)
+        for at, weight in sorted(measured.items())
+    }
+
+
+class TaskWeights:
+    """Partitions by task, and what they weigh together."""
+
+    def __init__(self, weights: Mapping[TopicPartition, float], max_tasks: int) -> None:
+        self._weights = weights
+        self._loads = [0.0] * max_tasks
+        self._held: list[set[TopicPartition]] = [set() for _ in range(max_tasks)]
+
+    @property
+    def split(self) -> dict[int, frozenset[TopicPartition]]:
+        """The partitions of each task that has any."""
+        return {task: frozenset(held) for task, held in enumerate(self._held) if held}
+
+    def put(self, partition: TopicPartition, task: int) -> None:
+        """A partition is in a task."""
+        self._held[task].add(partition)
+        self._loads[task] += self._weights[partition]
+
+    def deal(self, partitions: Iterable[TopicPartition]) -> None:
+        """Each to the lightest task, which may be one that has none yet; the heaviest first."""
+        lightest = [(load, task) for task, load in enumerate(self._loads)]
+        heapify(lightest)
+        for partition in sorted(partitions, key=lambda at: (-self._weights[at], at)):
+            _, task = lightest[0]
+            self.put(partition, task)
+            heapreplace(lightest, (self._loads[task], task))
+
+    def relieve(
+        self, movable: Set[TopicPartition], most: int, tolerance: float
+    ) -> dict[TopicPartition, int]:
+        """Take at most ``most`` of ``movable`` out of heavy tasks: what, and out of which task.
+
+        Only as long as a task is off the mean by more than ``tolerance``, and only moves that bring
+        two tasks closer together by something worth it; to begin a task, anything is worth it.
+        """
+        if not self._weights:
+            return {}
+        loads, held = self._loads, self._held
+        # As many tasks as there are partitions for; those in use come first.
+        tasks = sorted(range(len(held)), key=lambda task: (not held[task], task))
+        tasks = tasks[: len(self._weights)]
+        total = sum(self._weights.values())
+        mean, worth_it = total / len(tasks), _LEAST_GAIN * total / len(self._weights)
+        candidates = set(tasks)
+        moves: dict[TopicPartition, int] = {}
+        while candidates and len(moves) < most:
+            light = min(tasks, key=lambda task: (loads[task], task))
+            heavy = max(candidates, key=lambda task: (loads[task], -task))
+            begins = not loads[light]
+            off = max(loads[heavy] - mean, mean - loads[light])
+            if not begins and (off <= tolerance * mean or loads[heavy] <= mean):
+                break
+            most_shift = _MOST_SHIFT * (loads[heavy] - loads[light])
+            fits = [
+                at
+                for at in held[heavy] & movable
+                if (begins or self._weights[at] >= worth_it) and self._weights[at] <= most_shift
+            ]
+            if not fits:
+                candidates.remove(heavy)
+                continue
+            half = (loads[heavy] - loads[light]) / 2
+            best = min(fits, key=lambda at: (abs(self._weights[at] - half), at))
+            moves[best] = heavy
+            held[heavy].remove(best)
+            loads[heavy] -= self._weights[best]
+            loads[light] += self._weights[best]  # it will get there: it counts there already
+        return moves
+
 
 Split = Mapping[int, frozenset[TopicPartition]]
 """The partitions of each task, by the task's index."""
@@ -188,3 +284,72 @@ def _may_balance(
     earlier one had evened out by weight."""
     known = any(weight is not None for weight in weights.values())
     return known and (last_ms is None or now_ms - last_ms >= config.balance_interval_ms)
+
+
+GroupSplit = Mapping[int, tuple[str, ...]]
+"""Groups by the index of their task."""
+
+
+def split_groups(groups: Collection[str], before: GroupSplit, most: int) -> dict[int, list[str]]:
+    """``min(most, groups)`` tasks, whose numbers of groups differ by one at most.
+
+    A group keeps its task; those that are new, and as few as that takes, get another. Two tasks may
+    follow a group for a moment: they write the same checkpoints, so nothing has to be released
+    first.
+    """
+    wanted = set(groups)
+    there = sorted(wanted)
+    count = min(most, len(there))
+    split: dict[int, list[str]] = {index: [] for index in range(count)}
+    placed: set[str] = set()
+    for index, held in sorted(before.items()):
+        if index in split:
+            split[index] = [one for one in sorted(set(held)) if one in wanted and one not in placed]
+            placed.update(split[index])
+    waiting = [group for group in there if group not in placed]
+    for group in waiting:
+        min(split.items(), key=lambda item: (len(item[1]), item[0]))[1].append(group)
+    while count and (heaviest := max(split.values(), key=len)):
+        lightest = min(split.values(), key=len)
+        if len(heaviest) - len(lightest) <= 1:
+            break
+        lightest.append(heaviest.pop())
+    return {index: sorted(held) for index, held in split.items()}
+
+
+_HALF_LIFE_S = 60.0
+"""After this long a change counts by half: as long as moves for balance are apart, so that none of
+them follows a short burst."""
+_KNOWN_AFTER_S = 5.0
+"""A rate over a shorter time says little; two polls are further apart than this by default."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What was seen of one partition; times are monotonic seconds."""
+
+    end_offset: int
+    first_seen_s: float
+    last_seen_s: float
+    smoothed: float = 0.0
+    """Records/s."""
+
+    @property
+    def records_per_s(self) -> float | None:
+        """None until the partition was watched for a while."""
+        known = self.last_seen_s - self.first_seen_s >= _KNOWN_AFTER_S
+        return self.smoothed if known else None
+
+
+def observe(before: Growth | None, end_offset: int, now_s: float) -> Growth:
+    """The next poll. A partition that shrank was created again: its history is dropped."""
+    if before is None or end_offset < before.end_offset:
+        return Growth(end_offset, now_s, now_s)
+    elapsed_s = now_s - before.last_seen_s
+    if elapsed_s <= 0:
+        return before
+    rate = (end_offset - before.end_offset) / elapsed_s
+    # The mean of all that was seen; when that is much, of late.
+    share = max(elapsed_s / (now_s - before.first_seen_s), 1 - 0.5 ** (elapsed_s / _HALF_LIFE_S))
+    smoothed = before.smoothed + share * (rate - before.smoothed)
+    return Growth(end_offset, before.first_seen_s, now_s, smoothed)

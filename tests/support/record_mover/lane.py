@@ -22,7 +22,7 @@ from headrace.movers.clients import Clients
 from headrace.movers.commit_window import Mark
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss, Transactional
 from headrace.replication import RecordChanges
-from headrace.replication.copied_runs import Run
+from headrace.replication.progress import Run
 from headrace.timing import Clock
 
 log = get_logger(__name__)

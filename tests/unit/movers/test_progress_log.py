@@ -15,7 +15,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka import Consumer, KafkaError
 from headrace.movers import ProgressLog
 from headrace.replication.progress import Progress, ProgressKey, Writer
-from headrace.replication.transactions import Decided
+from headrace.replication.reconcile import Decided
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
 WEST = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.replication import TopicAcl, wanted_acls
-from headrace.replication.acls import ALLOW, DENY, LITERAL, PREFIXED
+from headrace.replication.topic_settings import ALLOW, DENY, LITERAL, PREFIXED
 
 COPIES = {"orders": "east.orders"}
 

@@ -1,6 +1,6 @@
 """Pairs of offsets of what is acknowledged, as runs."""
 
-from headrace.replication.copied_runs import MOST_RUNS, CopiedRuns, Run
+from headrace.replication.progress import MOST_RUNS, CopiedRuns, Run
 
 
 def test_what_follows_on_both_sides_is_one_run() -> None:

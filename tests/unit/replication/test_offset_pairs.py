@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.replication import OffsetPair, Run, few_enough, with_runs
-from headrace.replication.offset_pairs import MOST_PAIRS
+from headrace.replication.progress import MOST_PAIRS
 
 BEFORE = (OffsetPair("old", 0, 0), OffsetPair("old", 9, 9))
 

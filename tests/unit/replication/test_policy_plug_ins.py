@@ -9,7 +9,7 @@ from support.policy_plug_in import install
 from headrace.api import Policy
 from headrace.errors import Fatal, InvalidSpec
 from headrace.replication import ReplicationPolicy, TopicFilter, policy_for
-from headrace.replication.policy_plug_ins import known_policies
+from headrace.replication.policies import known_policies
 
 
 @pytest.fixture(autouse=True)

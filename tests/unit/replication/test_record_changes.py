@@ -6,7 +6,7 @@ import pytest
 
 from headrace.api import HEARTBEATS, HeaderChanges, RecordFilter
 from headrace.replication import RecordChanges
-from headrace.replication.record_changes import Headers
+from headrace.replication.filters import Headers
 
 EU = {"name": "region", "value": "eu"}
 TEST = {"name": "test"}

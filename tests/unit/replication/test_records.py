@@ -7,8 +7,7 @@ import pytest
 
 from headrace.api import checkpoints_topic, offset_syncs_topic, progress_topic
 from headrace.replication.checkpoints import Checkpoint
-from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.offset_syncs import OffsetSync
+from headrace.replication.mirror_maker_formats import Heartbeat, OffsetSync
 from headrace.replication.progress import Progress, ProgressKey, Writer
 
 PROGRESS = Progress(

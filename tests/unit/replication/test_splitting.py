@@ -14,8 +14,15 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.partitions import TopicPartition
-from headrace.replication.growth import Growth, observe
-from headrace.replication.splitting import Leaving, SplitConfig, SplitState, TaskReport, resplit
+from headrace.replication.splitting import (
+    Growth,
+    Leaving,
+    SplitConfig,
+    SplitState,
+    TaskReport,
+    observe,
+    resplit,
+)
 
 MINUTE_MS = 60_000
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from headrace.replication.offset_map import NEVER
-from headrace.replication.translation import Precision, Translated, Translation
+from headrace.replication.translation import NEVER, Precision, Translated, Translation
 
 
 def exact(offset: int) -> Translated:

@@ -28,7 +28,7 @@ from headrace.connect.topics.topic_configs import TopicConfigSync
 from headrace.connect.topics.topic_deletion import TopicDeletion
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
-from headrace.replication.growth import Growth, observe
+from headrace.replication.splitting import Growth, observe
 
 _HEARTBEATS_LEFT_S = 60.0
 """So long another flow's copy of the heartbeats is left alone: that flow may be deleted by then."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka.wire import Cluster, Loop, aborts
 from headrace.movers.batch.tail import Tail
-from headrace.replication.transactions import Decided, Ended, Written, decided
+from headrace.replication.reconcile import Decided, Ended, Written, decided
 
 _PATIENCE_S = 5.0
 

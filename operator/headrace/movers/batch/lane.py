@@ -19,7 +19,7 @@ from headrace.movers.commit_window import Mark
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, Transactional
 from headrace.movers.transactions import LANE_AGE_S
 from headrace.replication import Writer
-from headrace.replication.copied_runs import Run
+from headrace.replication.progress import Run
 
 _CLOSE_S = 1.0
 

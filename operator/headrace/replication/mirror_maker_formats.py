@@ -1,0 +1,169 @@
+"""Records of MirrorMaker 2: heartbeats, offset syncs and Connect offsets.
+
+Key: ``["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"orders"}]``, the name of
+the connector and ``MirrorUtils.wrapPartition``. Value: ``{"offset":749}``, the last record of the
+source that was copied. Connect finds a position by the bytes of its key, and compaction does, too.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+from headrace.api import TopicPartition
+
+DEDICATED_CONNECTOR = "MirrorSourceConnector"
+"""Its name in dedicated mode; on a Connect cluster people choose it."""
+OFFSETS_PARTITIONS = 25
+"""``offset.storage.partitions``, by default."""
+
+
+def connect_group(source_alias: str) -> str:
+    """Of the workers in dedicated mode, on the target."""
+    return f"{source_alias}-mm2"
+
+
+@dataclass(frozen=True)
+class ConnectPartition:
+    """A partition of the source, as a connector names it."""
+
+    connector: str
+    cluster: str
+    """The source's alias."""
+    at: TopicPartition
+
+    def key(self) -> bytes:
+        """In the order of Java's HashMap of these three."""
+        topic, partition = self.at
+        where = {"cluster": self.cluster, "partition": partition, "topic": topic}
+        return _json([self.connector, where])
+
+    @classmethod
+    def decode(cls, key: bytes) -> Self | None:
+        """None for the key of another connector, as that of heartbeats."""
+        match _read(key):
+            case [str(connector), {"cluster": str(c), "partition": int(p), "topic": str(topic)}]:
+                return cls(connector, c, TopicPartition(topic, p))
+        return None
+
+
+def encode_position(next_offset: int) -> bytes | None:
+    """``next_offset``: the next to be copied. A tombstone at the beginning, where MirrorMaker 2
+    begins without a position."""
+    return _json({"offset": next_offset - 1}) if next_offset > 0 else None
+
+
+def decode_position(value: bytes | None) -> int | None:
+    """The next offset to be copied; None where there is no position."""
+    match _read(value or b"null"):
+        case {"offset": int(offset)} if offset >= 0:
+            return offset + 1
+    return None
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _read(data: bytes) -> object:
+    try:
+        found: object = json.loads(data)
+    except ValueError:
+        return None
+    return found
+
+
+def encode_string(text: str) -> bytes:
+    """Raises ``ValueError`` for one that is too long."""
+    encoded = text.encode()
+    if len(encoded) > 0x7FFF:
+        raise ValueError(f"a string of {len(encoded)} bytes is longer than the format takes")
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def take_string(data: bytes) -> tuple[str, bytes]:
+    """The string at the beginning, and what follows it; ``ValueError`` where there is none."""
+    if len(data) < 2:
+        raise ValueError("it ends inside a string")
+    (length,) = struct.unpack_from(">h", data)
+    if not 0 <= length <= len(data) - 2:
+        raise ValueError("it ends inside a string")
+    return data[2 : 2 + length].decode(), data[2 + length :]
+
+
+# MirrorMaker 2's heartbeat records, byte for byte (``org.apache.kafka.connect.mirror.Heartbeat``).
+#
+# MirrorClient finds upstream clusters by them.
+
+_VERSION = 0
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign that the flow from ``source`` to ``target`` was alive at ``timestamp_ms``."""
+
+    source: str
+    target: str
+    timestamp_ms: int
+
+    def key(self) -> bytes:
+        """Both aliases."""
+        return encode_string(self.source) + encode_string(self.target)
+
+    def value(self) -> bytes:
+        """Version and time."""
+        return struct.pack(">hq", _VERSION, self.timestamp_ms)
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read a record back; raises ``ValueError`` for one of another version or shape."""
+        try:
+            source, rest = take_string(key)
+            target, _ = take_string(rest)
+            version, timestamp_ms = struct.unpack(">hq", value)
+        except (struct.error, ValueError) as error:
+            raise ValueError(f"not a heartbeat: {error}") from error
+        if version != _VERSION:
+            raise ValueError(f"heartbeat of version {version}, can read {_VERSION}")
+        return cls(source, target, timestamp_ms)
+
+
+# MirrorMaker 2's offset syncs, byte for byte (``org.apache.kafka.connect.mirror.OffsetSync``).
+#
+# They lie in a compacted topic with one partition, on the source or on the target. The topic bears
+# the alias of the other cluster. headrace adds a header, which MirrorMaker 2 does not read.
+
+STRETCH = "headrace.stretch"
+"""Header of a sync that headrace wrote. Of two syncs of a partition that follow each other with the
+same value and the same distance, each record between them was copied to the target, without a hole
+on either side. Without the header, as from MirrorMaker 2, nothing is known of what lies between."""
+
+
+@dataclass(frozen=True)
+class OffsetSync:
+    """A record of the source, and where its copy is on the target."""
+
+    topic: str
+    """Its name on the source."""
+    partition: int
+    source_offset: int
+    target_offset: int
+
+    def key(self) -> bytes:
+        """Topic and partition."""
+        return encode_string(self.topic) + struct.pack(">i", self.partition)
+
+    def value(self) -> bytes:
+        """Both offsets; it has no version."""
+        return struct.pack(">qq", self.source_offset, self.target_offset)
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read a record back; raises ``ValueError`` for one of another shape."""
+        try:
+            topic, rest = take_string(key)
+            (partition,) = struct.unpack(">i", rest)
+            source_offset, target_offset = struct.unpack(">qq", value)
+        except (struct.error, ValueError) as error:
+            raise ValueError(f"not an offset sync: {error}") from error
+        return cls(topic, partition, source_offset, target_offset)

@@ -1,0 +1,238 @@
+"""Settings and ACLs that a copy takes from its source topic."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import NamedTuple, Self
+
+from pydantic import TypeAdapter
+
+_UNLIMITED = str(2**63 - 1)
+
+
+AS_GIVEN = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
+"""With which brokers keep batches as they are given; a copy with its source's offsets has them."""
+
+
+class Unfit(NamedTuple):
+    """A setting of a copy."""
+
+    setting: str
+    wanted: str
+    """Its value as it should be."""
+    why: str
+    """Half a sentence, of the copies."""
+
+
+def unfit_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
+    """Both have all settings in effect; what one of them does not know is not compared."""
+    for setting, consequence in _LIMITS.items():
+        if setting in source and setting in copy:
+            wanted, there = source[setting], copy[setting]
+            if _number(there) < _number(wanted):
+                why = f"{there} is less than the source's {wanted}: {consequence}"
+                yield Unfit(setting, wanted, why)
+    yield from _too_young(source, copy)
+    for setting, consequence in _CHANGES.items():
+        wanted, there = source.get(setting, ""), copy.get(setting, "")
+        if wanted and there and there != wanted and there not in _HARMLESS:
+            yield Unfit(setting, wanted, f"{there}, the source has {wanted}: {consequence}")
+
+
+def settings_of_other_offsets(
+    source: Mapping[str, str], copy: Mapping[str, str], *, begins_later: bool = False
+) -> Iterator[Unfit]:
+    """With which a copy cannot have its source's offsets, and its records; as above.
+    ``begins_later``: it has to be filled up to the first offset of its source."""
+    for setting, wanted in AS_GIVEN.items():
+        if (there := copy.get(setting, wanted)) != wanted:
+            yield Unfit(setting, wanted, f"{there}, and must be {wanted}: {_CHANGES[setting]}")
+    setting = "max.message.bytes"
+    if setting in source and setting in copy and int(copy[setting]) < int(source[setting]):
+        why = (
+            f"{copy[setting]} is less than the source's {source[setting]}: what is larger can be "
+            "neither copied nor left out"
+        )
+        yield Unfit(setting, source[setting], why)
+    if begins_later and copy.get("cleanup.policy") == "compact":
+        why = (
+            "compact, and its source does not begin with offset 0: brokers delete the beginning "
+            "only where it has delete, which may go once the copy has begun"
+        )
+        yield Unfit("cleanup.policy", "compact,delete", why)
+
+
+def _too_young(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
+    """A record may be as old as the source keeps it when it is copied, however young it was when
+    the source took it."""
+    for setting in ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"):
+        there = _number(copy.get(setting, "-1"))
+        if there < _number(source.get("retention.ms", "0")) and there < int(_UNLIMITED):
+            why = (
+                f"{copy[setting]} is less than what the source keeps "
+                f"(retention.ms={source['retention.ms']}): older records are refused"
+            )
+            yield Unfit(setting, _UNLIMITED, why)
+
+
+def _number(value: str) -> float:
+    """-1 is no limit."""
+    return inf if value == "-1" else int(value)
+
+
+_LIMITS = {
+    "max.message.bytes": "larger records are refused",
+    "message.timestamp.after.max.ms": "records with later timestamps are refused",
+    "retention.ms": "records are deleted sooner",
+    "retention.bytes": "records are deleted sooner",
+}
+_CHANGES = {
+    "cleanup.policy": "other records are deleted, and where it compacts, those without a key are "
+    "refused",
+    "compression.type": "each batch is compressed again",
+    "message.timestamp.type": "records get other timestamps",
+}
+_HARMLESS = AS_GIVEN.values()
+
+
+_NEVER = re.compile(r"(leader|follower)\.replication\.throttled\.replicas")
+"""They name partitions and brokers of their own cluster."""
+
+
+def config_changes(
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    exclude: Sequence[str],
+    removed: Set[tuple[str, str]] = frozenset(),
+) -> dict[str, str | None]:
+    """The settings to write to a target topic, by name; ``None`` restores the broker's default.
+
+    ``source`` has the settings that were set on the source's topic itself: broker defaults of one
+    cluster are no wish for another. ``target`` has all settings in effect there, so that what is
+    equal is not written, nor what that broker does not know. ``removed`` are names and values that
+    were set on the source before: they go where the target still has that value, and no other
+    setting of the target's own is touched.
+    """
+    excluded = [re.compile(pattern) for pattern in exclude]
+
+    def follows(name: str) -> bool:
+        return (
+            name in target
+            and not _NEVER.fullmatch(name)
+            and not any(pattern.fullmatch(name) for pattern in excluded)
+        )
+
+    changes: dict[str, str | None] = {
+        name: value
+        for name, value in sorted(source.items())
+        if follows(name) and target[name] != value
+    }
+    for name, value in sorted(removed):
+        if follows(name) and name not in source and target[name] == value:
+            changes[name] = None
+    return changes
+
+
+# Which ACLs of source topics their copies get (MirrorMaker 2's ``sync.topic.acls``), so that nobody
+# may read of a copy what they may not read of its source. Pure.
+#
+# As in MirrorMaker 2: of ``All`` a copy gets ``Read``, of ``Write`` nothing, and an ACL that allows
+# is copied when it names its topic. Unlike it: what is denied is copied from every ACL that covers
+# the topic, by a prefix or for all topics, too; and nothing that would let somebody change or
+# delete a copy is.
+
+ALLOW, DENY = "Allow", "Deny"
+LITERAL, PREFIXED = "Literal", "Prefixed"
+_EVERY_TOPIC = "*"
+_COPIED = ("Read", "Describe", "DescribeConfigs")
+
+
+class TopicAcl(NamedTuple):
+    """An ACL of topics, in the names of kafka-acls.sh."""
+
+    topic: str
+    """A name, the beginning of one, or ``*``."""
+    pattern: str
+    """``Literal`` or ``Prefixed``."""
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    """``Allow`` or ``Deny``."""
+
+    def covers(self, topic: str) -> bool:
+        """Whether it is about this topic."""
+        if self.pattern == PREFIXED:
+            return topic.startswith(self.topic)
+        return self.topic in (topic, _EVERY_TOPIC)
+
+    def encode(self) -> bytes:
+        """As the key of a record."""
+        return json.dumps(self._asdict(), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, key: bytes) -> "TopicAcl":
+        """Raises ``ValueError`` for anything else."""
+        try:
+            fields = json.loads(key)
+            return cls(**{name: str(fields[name]) for name in cls._fields})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no ACL: {key!r}") from error
+
+
+def write_denial(topic: str) -> TopicAcl:
+    """Nobody but super users may write to the topic: what denies goes before what allows."""
+    return TopicAcl(topic, LITERAL, "User:*", "*", "Write", DENY)
+
+
+def wanted_acls(there: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:
+    """``there``: all ACLs of topics of the source; ``copies``: names on the target, by topic."""
+    known = list(there)
+    return frozenset(
+        wanted for topic, copy in copies.items() for wanted in _wanted(known, topic, copy)
+    )
+
+
+def _wanted(there: list[TopicAcl], topic: str, copy: str) -> Iterator[TopicAcl]:
+    allowed = [
+        acl
+        for acl in there
+        if acl.permission == ALLOW and (acl.topic, acl.pattern) == (topic, LITERAL)
+    ]
+    given = [one for acl in allowed for one in _read_only(acl, copy)]
+    yield from given
+    if given:  # where nothing is allowed, there is nothing to deny
+        for acl in there:
+            if acl.permission == DENY and acl.covers(topic):
+                yield from _read_only(acl, copy)
+
+
+def _read_only(acl: TopicAcl, copy: str) -> Iterator[TopicAcl]:
+    operations: tuple[str, ...] = (acl.operation,) if acl.operation in _COPIED else ()
+    if acl.operation == "All":
+        operations = ("Read",) if acl.permission == ALLOW else _COPIED
+    for operation in operations:
+        yield acl._replace(topic=copy, pattern=LITERAL, operation=operation)
+
+
+@dataclass(frozen=True)
+class MadeTopic:
+    """One of them; the key of its record is its name."""
+
+    topic_id: str
+    """On the target: one that somebody made again under its name has another."""
+    source_cluster_id: str
+    source: str
+    """The topic that it is a copy of."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises ``ValueError`` for anything else."""
+        found: Self = TypeAdapter(cls).validate_json(data, strict=True)
+        return found
