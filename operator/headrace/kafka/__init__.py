@@ -7,8 +7,8 @@ errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from headrace.kafka.acls import AclAdmin
-from headrace.kafka.admin import Admin
+from headrace.kafka.admin import SHARE, Admin, Position, ensure_topic
+from headrace.kafka.admin_requests import Renewal, Renewed
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -18,9 +18,9 @@ from headrace.kafka.clients import (
     fetched_end,
     make_consumer,
     make_producer,
+    partition_of,
     unassign,
 )
-from headrace.kafka.credentials import Credentials, read_credentials
 from headrace.kafka.diagnosis import in_words
 from headrace.kafka.errors import (
     AccessDenied,
@@ -32,17 +32,15 @@ from headrace.kafka.errors import (
     translated,
     words,
 )
-from headrace.kafka.internal_topic import ensure_topic
-from headrace.kafka.offset_admin import Position
-from headrace.kafka.operations import Operation
-from headrace.kafka.partitioner import partition_of
-from headrace.kafka.principal import principal_of
-from headrace.kafka.renewal import Renewal, Renewed
-from headrace.kafka.rights import Replicas, RightsAdmin, TopicRights
-from headrace.kafka.security import MECHANISMS, protocol
-from headrace.kafka.share_group_admin import SHARE
-from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, replaced
-from headrace.kafka.topic_config_admin import TopicConfig
+from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
+from headrace.kafka.security import (
+    MECHANISMS,
+    Credentials,
+    principal_of,
+    protocol,
+    read_credentials,
+)
+from headrace.kafka.topic_admin import NO_TOPIC_ID, Topic, TopicConfig, replaced
 from headrace.kafka.wire import Committed, NoShareGroups
 
 __all__ = [

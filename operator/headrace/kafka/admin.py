@@ -1,11 +1,263 @@
-"""What is on a cluster: its id, topics, partitions and offsets; and making more of them."""
+"""Admin client of one cluster, with its groups, offsets and internal topics."""
 
-from headrace.kafka.group_admin import GroupAdmin
-from headrace.kafka.offset_admin import OffsetAdmin
-from headrace.kafka.share_group_admin import ShareGroupAdmin
-from headrace.kafka.topic_admin import TopicAdmin
-from headrace.kafka.topic_config_admin import TopicConfigAdmin
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from enum import Enum
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, IsolationLevel
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.admin_requests import ClusterAdmin
+from headrace.kafka.topic_admin import TopicAdmin, TopicConfigAdmin
+from headrace.kafka.wire import (
+    Committed,
+    committed_offsets,
+    list_groups,
+    set_committed_offsets,
+    set_share_starts,
+    share_starts,
+    used_share_groups,
+)
+
+
+class GroupAdmin(ClusterAdmin):
+    """Blocking calls as ``ClusterAdmin``'s."""
+
+    def groups(self) -> set[str]:
+        """Return the consumer groups that the principal may describe."""
+        client = self._requests.client
+        tried = f"list the consumer groups of {self.name}"
+        future = self._requests.call(
+            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s)
+        )
+        found = self._requests.result(tried, future)
+        if found.errors:
+            raise self._requests.failed(found.errors[0], tried)
+        return {group.group_id for group in found.valid}
+
+    def protocol_types(self) -> dict[str, str]:
+        """The groups that the principal may describe, of any kind: ``consumer``, ``share``,
+        ``streams``, ``connect``; empty for offsets without a protocol. ``groups`` has those of
+        ``consumer`` and without a protocol only."""
+        return {group: one.protocol_type for group, one in self._on_wire(list_groups).items()}
+
+    def groups_with_members(self) -> dict[str, str]:
+        """Return the groups of any kind that have members, with their protocol types.
+
+        Brokers before Kafka 2.6 list no states: their groups are described one by one.
+        """
+        found = {}
+        for group, one in self._on_wire(list_groups).items():
+            known = one.has_members
+            if known or (known is None and self.has_members(group)):
+                found[group] = one.protocol_type
+        return found
+
+    def has_members(self, group: str) -> bool:
+        """Whether a group of any kind, as one of Connect's workers, has members; ``False`` of one
+        that is not there, or that the principal may not describe."""
+        client = self._requests.client
+        tried = f"describe group {group} of {self.name}"
+        found = self._requests.call(
+            tried, lambda: client.list_groups(group, timeout=self._timeout_s)
+        )
+        return any(one.members for one in found)
+
+    def committed(
+        self, groups: Collection[str]
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
+        """What these groups have committed, of each topic that the principal may describe; and why
+        that of some groups cannot be read."""
+        return self._on_wire_by_group(groups, lambda cluster: committed_offsets(cluster, groups))
+
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+    ) -> dict[str, HeadraceError]:
+        """Set what these groups have committed; why some could not be set, all of it or a part:
+        ``GroupActive`` of those that have members."""
+        _, failed = self._on_wire_by_group(
+            offsets, lambda cluster: set_committed_offsets(cluster, offsets)
+        )
+        return failed
+
+
+SHARE = "share"
+"""Kafka's protocol type of share groups."""
+
+
+class ShareGroupAdmin(ClusterAdmin):
+    """Blocking calls as ``ClusterAdmin``'s; nothing is raised: each says why there is no answer for
+    some groups, ``NoShareGroups`` where the cluster has none."""
+
+    def share_starts(
+        self, groups: Collection[str]
+    ) -> tuple[dict[str, dict[TopicPartition, int]], dict[str, HeadraceError]]:
+        """The start offsets of these groups, of each topic that the principal may describe."""
+        return self._on_wire_by_group(groups, lambda cluster: share_starts(cluster, groups))
+
+    def set_share_starts(
+        self, starts: Mapping[str, Mapping[TopicPartition, int]]
+    ) -> dict[str, HeadraceError]:
+        """Why the start offsets of some groups could not be set, all of them or a part:
+        ``GroupActive`` of those that have members."""
+        _, failed = self._on_wire_by_group(
+            starts, lambda cluster: set_share_starts(cluster, starts)
+        )
+        return failed
+
+    def used_share_groups(
+        self, groups: Collection[str]
+    ) -> tuple[set[str], dict[str, HeadraceError]]:
+        """Those of these groups that have, or ever had, members."""
+        found, failed = self._on_wire_by_group(
+            groups, lambda cluster: used_share_groups(cluster, groups)
+        )
+        return {group for group, used in found.items() if used}, failed
+
+
+class Position(Enum):
+    """Named offsets of a partition. The last stable offset bounds what read_committed may see."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    LAST_STABLE = "last stable"
+
+
+class OffsetAdmin(ClusterAdmin):
+    """Blocking calls as ``ClusterAdmin``'s."""
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> dict[TopicPartition, int]:
+        """The named offset of each partition; waits out the moment after a topic was made."""
+        return _all(*self.found_offsets(partitions, position))
+
+    def found_offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        """The same of each partition that answers in time; and why the others have none."""
+        return self._list_offsets(partitions, *_question(position))
+
+    def known_ends(
+        self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
+    ) -> dict[TopicPartition, int]:
+        """The end of each partition that answers now, asked for once; the others are left out."""
+        return self._ask_offsets(partitions, *_question(position))[0]
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time in ms; -1 where there is no such record."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        what = f"read offsets at {timestamp_ms} ms"
+        return _all(*self._list_offsets(partitions, spec, False, what))
+
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        missing = set(partitions)
+        found: dict[TopicPartition, int] = {}
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            answered, failed = self._ask_offsets(missing, spec, committed, what)
+            found |= answered
+            missing -= answered.keys()
+            # Right after a topic was made or a leader moved, brokers disagree for a moment.
+            if not missing or time.monotonic() > deadline:
+                return found, failed
+            time.sleep(0.1)
+            # A client that saw a topic before its leaders keeps to that; asked for all topics,
+            # it learns of them.
+            self.topics()
+
+    def _ask_offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        """One request to each broker; what came, and why the others did not."""
+        asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[TopicPartition, int] = {}
+        failed: dict[TopicPartition, Retriable] = {}
+        if asked:
+            client = self._requests.client
+            futures = self._requests.call(
+                f"{what} on {self.name}",
+                lambda: client.list_offsets(
+                    asked, isolation_level=isolation, request_timeout=self._timeout_s
+                ),
+            )
+            for at, future in futures.items():
+                ours = TopicPartition(at.topic, at.partition)
+                try:
+                    found[ours] = self._offset(f"{what} of {ours} on {self.name}", future)
+                except Retriable as error:
+                    failed[ours] = error
+        return found, failed
+
+    def _offset(self, tried: str, future: "Future[Any]") -> int:
+        """A broker that is frozen or killed while it is asked leaves the client's mark for "none"
+        in the result, without an error. Taken for an offset it would read as a loss of all records.
+        The client keeps to that leader for as long as its metadata lasts, 15 minutes, also when
+        another one leads: a new client asks who leads.
+        """
+        offset: int = self._requests.result(tried, future).offset
+        self._requests.served = True
+        if offset == OFFSET_INVALID:
+            self._requests.renew()
+            raise Retriable(f"could not {tried}: no answer from the partition's leader")
+        return offset
+
+
+def _all(
+    found: dict[TopicPartition, int], failed: Mapping[TopicPartition, Retriable]
+) -> dict[TopicPartition, int]:
+    for error in failed.values():
+        raise error
+    return found
+
+
+def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
+    """What to list, whether of committed records, and what that tries."""
+    earliest = position is Position.EARLIEST
+    spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"
 
 
 class Admin(TopicAdmin, TopicConfigAdmin, OffsetAdmin, GroupAdmin, ShareGroupAdmin):
     """All of it, through one client of the cluster."""
+
+
+def ensure_topic(
+    admin: Admin,
+    topic: str,
+    partitions: int,
+    config: Mapping[str, str],
+    *,
+    because: str,
+    consequence: str = "",
+) -> bool:
+    """Whether it was made now. One that somebody made before is used as it is, so that no right to
+    create is needed.
+
+    Raises what creating it raises, and ``Fatal`` for another number of partitions: ``because`` is
+    why it must have this one, ``consequence`` what follows when it is deleted.
+    """
+    found = admin.describe([topic]).get(topic)
+    if found is None:
+        if admin.create_topic(topic, partitions, config=config):
+            return True
+        found = admin.describe([topic]).get(topic)
+    where = f"topic {topic} on {admin.name}"
+    if found is None:
+        raise Retriable(f"{where} is being made by somebody else: trying again")
+    if found.partitions != partitions:
+        raise Fatal(
+            f"{where} has {found.partitions} partitions, and must have {partitions}, {because}: "
+            f"delete it, and it is created again{consequence}"
+        )
+    return False

@@ -1,20 +1,99 @@
-"""Requests of an admin client to one cluster: their answers in time, or why there is none."""
+"""Requests of the admin client, with time-outs, retries and renewed credentials."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.api import ClusterAccess
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import GaveUp, HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
-from headrace.kafka.errors import AuthenticationFailed, translate
-from headrace.kafka.renewal import Renewed
-from headrace.kafka.tokens import tokens_of
+from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
+from headrace.kafka.security import read_credentials, tokens_of
+from headrace.kafka.wire import Cluster, Loop, start
+
+# Clients that live longer than what opens their cluster.
+#
+# librdkafka reads certificates once, when a client is made. So whoever holds a client asks now and
+# then whether the files are still the same, and makes a new one when they are not.
+
+_POLL_INTERVAL_S = 1.0
+"""A kubelet takes up to a minute to bring a changed Secret: a second more is nothing."""
+
+Client = TypeVar("Client")
+
+
+class Renewal:
+    """Knows the files as they were when it was made: make it before the clients."""
+
+    def __init__(self, *clusters: ClusterAccess) -> None:
+        self._clusters = [cluster for cluster in clusters if any(cluster.spec.uses())]
+        self._known = self._digests()
+        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
+
+    @property
+    def due(self) -> bool:
+        """Whether the files have changed since; reads them at most once a second."""
+        if not self._clusters or time.monotonic() < self._next_poll_s:
+            return False
+        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
+        return self._digests() != self._known
+
+    def _digests(self) -> list[str]:
+        return [_state(cluster) for cluster in self._clusters]
+
+
+def _state(cluster: ClusterAccess) -> str:
+    try:
+        return read_credentials(cluster).digest
+    except SecretMissing as missing:
+        return str(missing)
+
+
+class Renewed(Generic[Client]):
+    """A client that is made when it is first needed, and again when its files have changed.
+
+    Thread-safe. Whoever uses an old one still may go on with it.
+    """
+
+    def __init__(self, cluster: ClusterAccess, make: Callable[[], Client]) -> None:
+        self._cluster = cluster
+        self._make = make
+        self._client: Client | None = None
+        self._renewal = Renewal()
+        self._making = threading.Lock()
+
+    def get(self) -> Client:
+        """The client; raises what making one raises."""
+        with self._making:
+            if self._client is None or self._renewal.due:
+                self._renewal = Renewal(self._cluster)
+                self._client = None
+                self._client = self._make()
+            return self._client
+
+    @property
+    def current(self) -> Client | None:
+        """The client, if there is one now."""
+        return self._client
+
+    def forget(self) -> None:
+        """Whatever client there is: the next one that is asked for is a new one."""
+        with self._making:
+            self._client = None
+
+    def discard(self, client: Client) -> None:
+        """That client is of no more use: the next one that is asked for is a new one."""
+        with self._making:
+            if self._client is client:
+                self._client = None
+
 
 T = TypeVar("T")
 
@@ -134,3 +213,68 @@ class Requests:
             tokens.discard()
             self.renew()
         return failure
+
+
+class ClusterAdmin:
+    """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
+
+    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
+        self.name = cluster.name
+        """Alias and address, for messages."""
+        self._access = cluster
+        self._timeout_s = timeout_s
+        self._requests = Requests(cluster, timeout_s)
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with: equal ids are one cluster."""
+        client = self._requests.client
+        tried = f"read the cluster id of {self.name}"
+        future = self._requests.call(
+            tried, lambda: client.describe_cluster(request_timeout=self._timeout_s)
+        )
+        return str(self._requests.result(tried, future).cluster_id)
+
+    def expect(self, cluster_id: str) -> None:
+        """Take no answer of the wire client from a broker of another cluster."""
+        self._access = replace(self._access, cluster_id=cluster_id)
+
+    def check_brokers(self) -> None:
+        """Raise ``Retriable`` while a broker of another cluster answers at a known address."""
+        try:
+            self._on_wire(lambda cluster: cluster.check_brokers())
+        except GaveUp as error:
+            raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
+
+    def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, of every topic, in one metadata request."""
+        client = self._requests.client
+        tried = f"list the topics of {self.name}"
+        metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
+        return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
+
+    def _on_wire(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """With a client of the wire protocol that lives as long as the question."""
+        loop = Loop()
+        cluster = Cluster(loop, self._access)
+        try:
+            return loop.wait(start(ask(cluster)), self._timeout_s)
+        finally:
+            cluster.close()
+            loop.close()
+
+    def _on_wire_by_group(
+        self,
+        groups: Collection[str],
+        ask: Callable[[Cluster], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
+    ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
+        """The answer about each of these groups, and why there is none about some; nothing is
+        raised."""
+        if not groups:
+            return {}, {}
+        try:
+            answers = self._on_wire(ask)
+        except HeadraceError as error:
+            return {}, dict.fromkeys(groups, error)
+        failed = {one: why for one, why in answers.items() if isinstance(why, HeadraceError)}
+        found = {one: it for one, it in answers.items() if not isinstance(it, HeadraceError)}
+        return found, failed

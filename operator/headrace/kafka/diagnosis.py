@@ -1,10 +1,13 @@
-"""Why a cluster cannot be reached, found by connecting to its listeners.
+"""Reasons why a cluster cannot be reached, in sentences.
 
 librdkafka reports a wrong host name and an unknown authority with the same words, and nothing of
 a listener with TLS when the client has none: it only sees connections that end.
 """
 
 import re
+import socket
+import ssl
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
@@ -13,20 +16,196 @@ from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError, Unreachable
 from headrace.kafka.errors import (
     AuthenticationFailed,
+    SecretMissing,
     TlsFailed,
     TokenUnavailable,
     words,
 )
-from headrace.kafka.listeners import (
-    Server,
-    bootstrap_servers,
-    first_listening,
-    shown,
-    silent_servers,
-    why_unreachable,
-)
-from headrace.kafka.tls_diagnosis import tls_trouble
-from headrace.kafka.tokens import token_trouble
+from headrace.kafka.security import UNREADABLE, end_of, read_credentials, token_trouble
+
+_TIMEOUT_S = 2.0
+_API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
+"""A request for them in version 0, without a client id: every broker answers it, before a login."""
+
+Server = tuple[str, int]
+
+
+def bootstrap_servers(cluster: ClusterAccess) -> list[str]:
+    """Its bootstrap servers."""
+    return [server.strip() for server in cluster.bootstrap_servers.split(",")]
+
+
+def _address(server: str) -> Server:
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def shown(server: Server) -> str:
+    """For people."""
+    return f"{server[0]}:{server[1]}"
+
+
+def first_listening(cluster: ClusterAccess) -> Server | None:
+    """The first of the bootstrap servers that takes connections."""
+    for address in map(_address, bootstrap_servers(cluster)):
+        try:
+            socket.create_connection(address, _TIMEOUT_S).close()
+        except OSError:
+            continue
+        return address
+    return None
+
+
+def why_unreachable(server: str) -> str:
+    """Why a bootstrap server accepts no connection, as a sentence."""
+    host = _address(server)[0]
+    try:
+        socket.create_connection(_address(server), _TIMEOUT_S).close()
+    except socket.gaierror as error:
+        return f"the name {host} does not resolve ({error.strerror})"
+    except TimeoutError:
+        return (
+            f"{server} does not answer within {_TIMEOUT_S:.0f} s (a firewall, or a wrong address)"
+        )
+    except ConnectionRefusedError:
+        return f"{server} refuses connections (no broker listens there)"
+    except OSError as error:
+        return f"{server} cannot be reached ({error.strerror})"
+    return f"{server} listens again"
+
+
+def silent_servers(cluster: ClusterAccess) -> list[str]:
+    """Those of the bootstrap servers that accept connections and answer nothing."""
+    return [
+        server
+        for server in dict.fromkeys(bootstrap_servers(cluster))
+        if _is_silent(_address(server), tls=cluster.spec.tls is not None)
+    ]
+
+
+def _is_silent(server: Server, *, tls: bool) -> bool:
+    try:
+        connection = socket.create_connection(server, _TIMEOUT_S)
+    except OSError:
+        return False
+    try:
+        if tls:
+            connection = _unverified().wrap_socket(connection, server_hostname=server[0])
+        connection.sendall(_API_VERSIONS)
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    except (OSError, ValueError):
+        return False
+    finally:
+        connection.close()
+    return False
+
+
+def speaks_tls(server: Server) -> bool:
+    """Whether it shakes hands, with whatever certificate."""
+    try:
+        shake_hands(_unverified(), server)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _unverified() -> ssl.SSLContext:
+    """Encrypts with whoever answers."""
+    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
+    return anything
+
+
+def shake_hands(context: ssl.SSLContext, server: Server) -> None:
+    """Raises ``OSError``, of which ``ssl.SSLError`` is one."""
+    with (
+        socket.create_connection(server, _TIMEOUT_S) as connection,
+        context.wrap_socket(connection, server_hostname=server[0]),
+    ):
+        pass
+
+
+def tls_trouble(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError | None
+) -> str | None:
+    """What is wrong with TLS there; ``client_error`` as for ``diagnose``."""
+    if cluster.spec.tls is None:
+        if not speaks_tls(server):
+            return None
+        return (
+            f"{shown(server)} speaks TLS; set {cluster.field}.tls, or name the listener that "
+            "takes plain text"
+        )
+    if why := _refused_certificate(cluster, server):
+        return why
+    if client_error is not None and "alert" in client_error.str():
+        return _client_certificate_advice(cluster, server, client_error)
+    return None
+
+
+def _client_certificate_advice(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError
+) -> str:
+    where = shown(server)
+    own = cluster.spec.tls and cluster.spec.tls.client_certificate
+    if not own:
+        return f"{where} wants a client certificate; set {cluster.field}.tls.clientCertificate"
+    if "certificate expired" in client_error.str() or _has_expired(cluster):
+        return (
+            f"{where} does not accept the client certificate in Secret {own.secret_name}: it has "
+            "expired; renew it"
+        )
+    return (
+        f"{where} does not accept the client certificate in Secret {own.secret_name}; have it "
+        f"signed by an authority that {cluster.alias} trusts, or name another in "
+        f"{cluster.field}.tls.clientCertificate"
+    )
+
+
+def _has_expired(cluster: ClusterAccess) -> bool:
+    """The client's own certificate. A broker in Java says only that it does not know it."""
+    try:
+        return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)
+    except (SecretMissing, *UNREADABLE):
+        return False
+
+
+def _refused_certificate(cluster: ClusterAccess, server: Server) -> str | None:
+    """What is wrong with the listener's certificate, or with there being none."""
+    try:
+        context = ssl.create_default_context(cadata=read_credentials(cluster).trusted or None)
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
+        shake_hands(context, server)
+    except ssl.SSLCertVerificationError as error:
+        return (
+            f"the certificate of {shown(server)} is refused: {error.verify_message.rstrip('.')}; "
+            f"{_trust_advice(cluster, error)}"
+        )
+    except (ssl.SSLError, ConnectionError):
+        return (
+            f"{shown(server)} does not speak TLS; leave {cluster.field}.tls out, or name the "
+            "listener that does"
+        )
+    except (OSError, SecretMissing):
+        return None
+    return None
+
+
+def _trust_advice(cluster: ClusterAccess, error: ssl.SSLCertVerificationError) -> str:
+    # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+    if error.verify_code in (62, 64):
+        return f"use a name in {cluster.field}.bootstrapServers that the certificate has"
+    if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+        return "have the brokers' certificate renewed"
+    trusted = cluster.spec.tls.trusted_certificates if cluster.spec.tls else ()
+    named = ", ".join(map(str, trusted))
+    return (
+        f"{cluster.field}.tls.trustedCertificates ({named or 'none: those of the system'}) must "
+        "hold the authority that signed it"
+    )
+
 
 _FROZEN = (
     "accepts connections and does not answer: it is frozen or overloaded, or the network drops "

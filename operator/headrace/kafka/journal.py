@@ -13,10 +13,9 @@ from confluent_kafka import KafkaError, Message
 
 from headrace.api import JOURNAL, ClusterAccess, TopicPartition, earlier_name
 from headrace.errors import Fatal, GaveUp
-from headrace.kafka.admin import Admin
+from headrace.kafka.admin import Admin, Position
 from headrace.kafka.clients import assign, make_consumer, make_producer
 from headrace.kafka.errors import is_about_group, translate
-from headrace.kafka.offset_admin import Position
 
 TOPIC = JOURNAL
 

@@ -1,14 +1,282 @@
-"""How a client gets in: TLS and SASL, in librdkafka's settings."""
+"""TLS, SASL, credentials and tokens of a client."""
 
+import hashlib
+import ssl
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from headrace.api import AuthenticationType, ClusterAccess
-from headrace.errors import HeadraceError
-from headrace.kafka.credentials import read_credentials
-from headrace.kafka.errors import TlsFailed
-from headrace.kafka.tokens import Tokens, tokens_of
+from headrace.api import AuthenticationType, ClusterAccess, OAuth, SecretUse
+from headrace.api.cluster import Authentication
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.errors import SecretMissing, TlsFailed, TokenUnavailable
+from headrace.kafka.token_endpoint import Token, request_token
+from headrace.logs import get_logger
+from headrace.timing import Backoff, Clock
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """What opens a cluster; empty where it is not asked for. Never to be logged or stored."""
+
+    trusted: str = ""
+    """Certificate authorities, PEM, one after the other."""
+    certificate: str = ""
+    """The client's own certificate chain, PEM."""
+    private_key: str = ""
+    """Its private key, PEM."""
+    username: str = ""
+    password: str = ""
+    client_secret: str = ""
+    """The client's own at the token endpoint."""
+    token_trusted: str = ""
+    """Certificate authorities of the token endpoint, PEM."""
+
+    @property
+    def digest(self) -> str:
+        """Distinguishes one state of the files from another, and nothing else."""
+        content = (getattr(self, field.name).encode() for field in fields(self))
+        parts = (hashlib.sha256(part).digest() for part in content)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def read_credentials(cluster: ClusterAccess) -> Credentials:
+    """Read the files as they are now; ``SecretMissing`` names the Secret, the key and the field."""
+    found = {use.field: _read(cluster, use) for use in cluster.spec.uses()}
+    login = cluster.spec.authentication
+    return Credentials(
+        trusted=_joined(found, "tls.trustedCertificates"),
+        certificate=found.get("tls.clientCertificate.certificateKey", ""),
+        private_key=found.get("tls.clientCertificate.privateKeyKey", ""),
+        # An editor or `echo` ends the line; no user name and no password does.
+        username=(login and login.username)
+        or found.get("authentication.usernameFrom", "").rstrip("\r\n"),
+        password=found.get("authentication.password", "").rstrip("\r\n"),
+        client_secret=found.get("authentication.oauth.clientSecret", "").rstrip("\r\n"),
+        token_trusted=_joined(found, "authentication.oauth.trustedCertificates"),
+    )
+
+
+def _joined(found: Mapping[str, str], list_: str) -> str:
+    return "\n".join(text for field, text in found.items() if field.startswith(list_))
+
+
+def _read(cluster: ClusterAccess, use: SecretUse) -> str:
+    wanted = f"which {cluster.field}.{use.field} wants"
+    if cluster.secrets is None:
+        raise SecretMissing(
+            f"there is no {use.holder}, {wanted}: put it into the manifest, or name a "
+            "folder of Secrets with --secrets"
+        )
+    secret = cluster.secrets / use.folder
+    other = secret / use.other_key
+    if use.other_key and other.is_file() and not (secret / use.key).exists():
+        use = use._replace(key=use.other_key)
+    try:
+        if (content := (secret / use.key).read_text(encoding="utf-8")).strip():
+            return content
+        why = f"the key {use.key} of {use.holder}, {wanted}, is empty"
+    except (FileNotFoundError, NotADirectoryError):
+        keys = f"{use.key} or {use.other_key}" if use.other_key else use.key
+        why = f"{use.holder} has no key {keys}, {wanted}"
+        if secret.is_dir() and not any(secret.glob("[!.]*")):
+            # So a pod has it for a Secret that is not there.
+            why = f"there is no {use.holder}, or it is empty, {wanted}"
+        elif not secret.is_dir():
+            why = f"there is no {use.holder}, {wanted} (searched in {cluster.secrets})"
+    except OSError as error:
+        why = f"{secret / use.key}, {wanted}, cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        why = f"the key {use.key} of {use.holder}, {wanted}, is not text"
+    raise SecretMissing(why)
+
+
+# What a certificate says, read from its DER encoding: the standard library has no reader of it.
+#
+# Of the first certificate of a PEM text. Each raises one of ``UNREADABLE`` for what is none.
+
+UNREADABLE = (ValueError, LookupError, StopIteration)
+_VERSION, _BMP_STRING, _UTC_TIME = 0xA0, 0x1E, 0x17
+_SPECIAL = ',+"\\<>;'
+_NAMES = {
+    bytes.fromhex(kind): name
+    for kind, name in (
+        ("550403", "CN"),
+        ("550406", "C"),
+        ("550407", "L"),
+        ("550408", "ST"),
+        ("550409", "STREET"),
+        ("55040a", "O"),
+        ("55040b", "OU"),
+        ("0992268993f22c640101", "UID"),
+        ("0992268993f22c640119", "DC"),
+    )
+}
+"""Those that RFC 2253 has names of, by their object identifiers."""
+
+
+def subject_of(pem: str) -> str:
+    """As Java writes it (RFC 2253): the last part first."""
+    parts = ["+".join(map(_attribute, _contents(one))) for one in _contents(_fields(pem)[4])]
+    return ",".join(reversed(parts))
+
+
+def end_of(pem: str) -> datetime:
+    """When its validity ends."""
+    _, (tag, value) = _parts(_fields(pem)[3])
+    year = "%y" if tag == _UTC_TIME else "%Y"
+    return datetime.strptime(bytes(value).decode(), f"{year}%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _fields(pem: str) -> list[memoryview]:
+    """Serial number, algorithm, issuer, validity, subject, and what follows."""
+    end = "-----END CERTIFICATE-----"
+    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(end) + len(end)]
+    certificate = memoryview(ssl.PEM_cert_to_DER_cert(first))
+    to_be_signed = next(_parts(next(_parts(certificate))[1]))[1]
+    return [content for tag, content in _parts(to_be_signed) if tag != _VERSION]
+
+
+def _attribute(view: memoryview) -> str:
+    kind, (tag, value) = _contents(view)[0], list(_parts(view))[1]
+    text = bytes(value).decode("utf-16-be" if tag == _BMP_STRING else "utf-8")
+    escaped = "".join(f"\\{one}" if one in _SPECIAL else one for one in text)
+    return f"{_NAMES[bytes(kind)]}={escaped}"
+
+
+def _contents(view: memoryview) -> list[memoryview]:
+    return [content for _, content in _parts(view)]
+
+
+def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The elements of a DER encoding: tag and content of each."""
+    place = 0
+    while place < len(view):
+        tag, size = view[place], view[place + 1]
+        place += 2
+        if size & 0x80:
+            octets = size & 0x7F
+            size = int.from_bytes(view[place : place + octets], "big")
+            place += octets
+        yield tag, view[place : place + size]
+        place += size
+
+
+# Tokens of OAUTHBEARER: one cache for each endpoint and client in a process.
+#
+# A token is replaced when three quarters of its life are over. An endpoint that is away then is
+# asked again; clients go on with the token that they have for as long as it is good.
+
+log = get_logger(__name__)
+
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.5, 5.0
+
+
+class _Key(NamedTuple):
+    """What makes tokens the same."""
+
+    oauth: str
+    """All its fields."""
+    secrets: Path | None
+    """Folders may hold different Secrets of the same names."""
+
+
+class Tokens:
+    """Of one client at one endpoint. Thread-safe."""
+
+    def __init__(self, cluster: ClusterAccess, oauth: OAuth, clock: Clock = time) -> None:
+        self._cluster, self._oauth, self._clock = cluster, oauth, clock
+        self._token: Token | None = None
+        self._asking = threading.Lock()
+        self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
+        self._not_before_s = 0.0
+        self.trouble: HeadraceError | None = None
+        """Why the last request brought no token; ``None``: it did."""
+
+    def get(self) -> Token:
+        """A token that is good; waits for the endpoint where it is time for another.
+
+        Raises ``TokenUnavailable`` and ``SecretMissing`` where there is no good one.
+        """
+        if (token := self.at_hand()) is not None:
+            return token
+        with self._asking:
+            if (token := self.at_hand()) is not None:  # another thread has asked
+                return token
+            try:
+                return self._ask()
+            except Retriable:
+                if (token := self.good()) is not None:
+                    return token
+                raise
+
+    def at_hand(self) -> Token | None:
+        """The same without waiting; ``None`` where it is time for another."""
+        token = self.good()
+        return token if token is not None and self._clock.time() < token.renewed_s else None
+
+    def good(self) -> Token | None:
+        """The last one, if it has not expired."""
+        token = self._token
+        return token if token is not None and self._clock.time() < token.expires_s else None
+
+    def discard(self, token: str | None = None) -> None:
+        """Brokers refuse this one, or the last: the next is another."""
+        known = self._token
+        if known is None or token not in (None, known.value):
+            return
+        # Not at once: who is refused for another reason must not ask all the time.
+        if self._clock.time() - known.received_s > _LAST_BACKOFF_S:
+            self._token = None
+
+    def _ask(self) -> Token:
+        if self.trouble is not None and self._clock.monotonic() < self._not_before_s:
+            raise type(self.trouble)(str(self.trouble))
+        field = f"{self._cluster.field}.authentication.oauth"
+        try:
+            found = read_credentials(self._cluster)
+            token = request_token(self._oauth, field, found.client_secret, found.token_trusted)
+        except Retriable as error:
+            if str(error) != str(self.trouble):
+                log.warning("no token", cluster=self._cluster.alias, why=str(error))
+            self.trouble = error
+            self._not_before_s = self._clock.monotonic() + self._backoff.next_s()
+            raise
+        if self.trouble is not None:
+            log.info("tokens again", cluster=self._cluster.alias)
+        self._token, self.trouble, self._not_before_s = token, None, 0.0
+        self._backoff.reset()
+        return token
+
+
+_known: dict[_Key, Tokens] = {}
+_making = threading.Lock()
+
+
+def tokens_of(cluster: ClusterAccess) -> Tokens | None:
+    """Of a cluster with ``type: OAuthBearer``; ``None`` for any other."""
+    login = cluster.spec.authentication
+    if login is None or login.oauth is None:
+        return None
+    key = _Key(login.oauth.model_dump_json(), cluster.secrets)
+    with _making:
+        if key not in _known:
+            _known[key] = Tokens(cluster, login.oauth)
+        return _known[key]
+
+
+def token_trouble(cluster: ClusterAccess) -> TokenUnavailable | None:
+    """Why a client of this cluster has no good token now; ``None``: it has, or needs none."""
+    tokens = tokens_of(cluster)
+    if tokens is None or tokens.good() is not None:
+        return None
+    return tokens.trouble if isinstance(tokens.trouble, TokenUnavailable) else None
+
 
 MECHANISMS = {
     AuthenticationType.PLAIN: "PLAIN",
@@ -96,3 +364,35 @@ def unusable_files(cluster: ClusterAccess, reason: str) -> TlsFailed:
         f"could not use {files} for {cluster.name}: {reason}; {cluster.field}.tls wants PEM files, "
         "and a private key that fits its certificate"
     )
+
+
+def principal_of(cluster: ClusterAccess) -> str:
+    """Return the user's name, or the subject of the token or of the client certificate.
+
+    Without any of them it is ``ANONYMOUS``.
+    """
+    spec = cluster.spec
+    if spec.authentication is not None and spec.authentication.oauth is None:
+        return f"User:{_username(cluster, spec.authentication)}"
+    if (tokens := tokens_of(cluster)) is not None:
+        try:
+            if subject := tokens.get().subject:
+                return f"User:{subject}"
+        except HeadraceError:
+            pass  # each request of this cluster fails with the reason
+        return "User:<claim sub of the token>"
+    if spec.tls is None or (own := spec.tls.client_certificate) is None:
+        return "User:ANONYMOUS"
+    try:
+        return f"User:{subject_of(read_credentials(cluster).certificate)}"
+    except (SecretMissing, *UNREADABLE):
+        return f"User:<subject of the certificate in Secret {own.secret_name}>"
+
+
+def _username(cluster: ClusterAccess, login: Authentication) -> str:
+    if login.username_from is None:
+        return login.username or ""
+    try:
+        return read_credentials(cluster).username
+    except SecretMissing:
+        return f"<{login.username_from.key} of Secret {login.username_from.secret_name}>"

@@ -1,4 +1,4 @@
-"""Topics of a cluster: their partitions and racks; made, grown, deleted."""
+"""Topics, their settings and the racks of their replicas."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -6,13 +6,189 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from headrace.api import TopicPartition
-from headrace.errors import Retriable
-from headrace.kafka.cluster_admin import ClusterAdmin
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.admin_requests import ClusterAdmin, Requests
 from headrace.kafka.errors import code_of
-from headrace.kafka.racks import read_racks
+
+
+class TopicConfig(NamedTuple):
+    """A topic's settings that may be read, by name."""
+
+    own: Mapping[str, str]
+    """Set on the topic itself."""
+    in_effect: Mapping[str, str]
+    """These, and the broker's defaults."""
+
+
+class TopicConfigAdmin(ClusterAdmin):
+    """Blocking calls as ``ClusterAdmin``'s."""
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""
+        client = self._requests.client
+        tried = f"read the settings of topic {name} of {self.name}"
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        futures = self._requests.call(
+            tried,
+            lambda: client.describe_configs([resource], request_timeout=self._timeout_s),
+        )
+        return {
+            key: one.value for key, one in self._requests.result(tried, futures[resource]).items()
+        }
+
+    def topic_configs(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
+        """The settings of these topics, and why those of some cannot be read; a topic that is not
+        there is in neither."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
+        found: dict[str, TopicConfig] = {}
+        refused: dict[str, HeadraceError] = {}
+        if not resources:
+            return found, refused
+        client = self._requests.client
+        futures = self._requests.call(
+            f"read the settings of topics of {self.name}",
+            lambda: client.describe_configs(resources, request_timeout=self._timeout_s),
+        )
+        for resource, future in futures.items():
+            name = str(resource.name)
+            try:
+                entries = self._requests.result(
+                    f"read the settings of topic {name} of {self.name}", future
+                )
+            except HeadraceError as error:
+                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    refused[name] = error
+                continue
+            known = {key: one for key, one in entries.items() if one.value is not None}
+            own = {key: one.value for key, one in known.items() if _of_topic(one)}
+            found[name] = TopicConfig(own, {key: one.value for key, one in known.items()})
+        return found, refused
+
+    def change_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
+        """Set these settings of these topics, or restore the broker's default (``None``), and leave
+        all others; why some topics' cannot be changed."""
+        return self._change(changes, only_validate=False)
+
+    def validate_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
+        """Return the errors that ``change_topic_configs`` would return, and change nothing."""
+        return self._change(changes, only_validate=True)
+
+    def _change(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, only_validate: bool
+    ) -> dict[str, HeadraceError]:
+        if not changes:
+            return {}
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[_changed(key, value) for key, value in change.items()],
+            )
+            for name, change in changes.items()
+        ]
+        client = self._requests.client
+        futures = self._requests.call(
+            f"change settings of topics of {self.name}",
+            lambda: client.incremental_alter_configs(
+                resources, validate_only=only_validate, request_timeout=self._timeout_s
+            ),
+        )
+        refused: dict[str, HeadraceError] = {}
+        for resource, future in futures.items():
+            name = str(resource.name)
+            tried = f"set {', '.join(changes[name])} of topic {name} of {self.name}"
+            try:
+                self._requests.result(tried, future)
+            except HeadraceError as error:
+                refused[name] = error
+        return refused
+
+
+def _of_topic(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _changed(name: str, value: str | None) -> ConfigEntry:
+    kind = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    return ConfigEntry(name, value, incremental_operation=kind)
+
+
+_SELECTOR = "replica.selector.class"
+_BY_RACK = "RackAwareReplicaSelector"
+"""Kafka's own, with which brokers name a consumer a replica of its ``client.rack`` (KIP-392)."""
+
+
+def read_racks(
+    requests: Requests, timeout_s: float, name: str, topics: Collection[str]
+) -> Mapping[TopicPartition, frozenset[str]]:
+    """The racks of each partition of ``topics``; empty where brokers have none.
+
+    With follower fetching those of all its replicas, else, or if we may not read that setting, that
+    of its preferred leader. Who leads at the moment does not count: a broker that restarts gives
+    its partitions away, and gets them back.
+    """
+    client = requests.client
+    racks = _racks(requests, timeout_s, name)
+    if not racks:
+        return {}
+    tried = f"read the replicas of the topics of {name}"
+    metadata = requests.call(tried, lambda: client.list_topics(timeout=timeout_s))
+    kept = slice(None) if _fetch_from_followers(requests, timeout_s, name, min(racks)) else slice(1)
+    return {
+        TopicPartition(topic, number): frozenset(
+            racks[broker] for broker in partition.replicas[kept] if broker in racks
+        )
+        for topic in topics
+        if topic in metadata.topics
+        for number, partition in metadata.topics[topic].partitions.items()
+    }
+
+
+def _racks(requests: Requests, timeout_s: float, name: str) -> dict[int, str]:
+    """By broker."""
+    tried = f"read the racks of the brokers of {name}"
+    cluster = _result(
+        requests, tried, lambda: requests.client.describe_cluster(request_timeout=timeout_s)
+    )
+    return {node.id: node.rack for node in cluster.nodes if node.rack}
+
+
+def _fetch_from_followers(requests: Requests, timeout_s: float, name: str, broker: int) -> bool:
+    """Whether brokers serve consumers from a replica of their rack; needs DescribeConfigs."""
+    client, resource = requests.client, ConfigResource(ResourceType.BROKER, str(broker))
+    tried = f"read {_SELECTOR} of broker {broker} of {name}"
+    try:
+        settings = _result(
+            requests,
+            tried,
+            lambda: client.describe_configs([resource], request_timeout=timeout_s)[resource],
+        )
+    except HeadraceError:
+        return False
+    selector = settings.get(_SELECTOR)
+    return selector is not None and (selector.value or "").endswith(f".{_BY_RACK}")
+
+
+def _result(requests: Requests, tried: str, ask: Callable[[], Any]) -> Any:
+    return requests.result(tried, requests.call(tried, ask))
+
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Id of each topic of a cluster without topic ids (before Kafka 2.8), as the client writes it."""

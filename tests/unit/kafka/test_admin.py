@@ -99,7 +99,7 @@ def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch)
             return dict.fromkeys(asked, Interrupting(east, weakref.ref(self)))
 
     monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Replaced())
-    monkeypatch.setattr("headrace.kafka.renewal.Renewal.due", True)
+    monkeypatch.setattr("headrace.kafka.admin_requests.Renewal.due", True)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     east = Admin(ClusterAccess(spec), timeout_s=0.3)
     assert east.offsets([AT], Position.LATEST) == {AT: 42}

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.kafka.certificate import UNREADABLE, end_of
+from headrace.kafka.security import UNREADABLE, end_of
 from headrace.sandbox import Authority
 
 

@@ -15,7 +15,7 @@ from headrace.kafka import (
     client_config,
     read_credentials,
 )
-from headrace.kafka import renewal as renewals
+from headrace.kafka import admin_requests as renewals
 
 FIELDS = {
     "tls": {

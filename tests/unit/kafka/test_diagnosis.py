@@ -67,7 +67,7 @@ def silent_admin(
     monkeypatch.setattr("headrace.kafka.admin_requests.construct", made)
     monkeypatch.setattr("headrace.kafka.admin_requests._BELIEVED_S", 0.0)
     monkeypatch.setattr("headrace.kafka.admin_requests._POLL_S", 0.01)
-    monkeypatch.setattr("headrace.kafka.listeners._TIMEOUT_S", 0.1)
+    monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 0.1)
     spec = ClusterSpec(alias="east", bootstrap_servers=servers)
     return Admin(ClusterAccess(spec), timeout_s=60), client
 

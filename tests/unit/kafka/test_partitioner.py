@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.kafka.partitioner import murmur2, partition_of
+from headrace.kafka.clients import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from headrace.api import TopicPartition
 from headrace.errors import Fatal
 from headrace.kafka.admin_requests import Requests
-from headrace.kafka.racks import read_racks
+from headrace.kafka.topic_admin import read_racks
 
 AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER = "org.apache.kafka.common.replica.LeaderSelector"

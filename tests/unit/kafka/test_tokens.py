@@ -17,7 +17,7 @@ from support.token_endpoint import (
 
 from headrace.kafka import SecretMissing, client_config, principal_of
 from headrace.kafka.errors import TokenUnavailable
-from headrace.kafka.tokens import Tokens, token_trouble, tokens_of
+from headrace.kafka.security import Tokens, token_trouble, tokens_of
 from headrace.sandbox import Authority
 
 FIELD = "spec.source.authentication.oauth"

@@ -9,7 +9,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.cli.mirror_test.fail_over_commands import FailOverCommands
 from headrace.cli.mirror_test.rehearsal_readers import Readers
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.kafka import Admin, Message, Position, assign, group_reader, make_consumer
+from headrace.kafka import Admin, Message, Position, assign, clients, make_consumer
 from headrace.mirror_test import Rehearsed, Run, count_group
 from headrace.mirror_test.rehearsed import RecordId
 
@@ -89,7 +89,7 @@ class FailOver:
         def on_record(group: str, message: Message) -> None:
             delivered[group].append(copied(message))
 
-        group_reader.read_to_ends(run.target, self._groups, topics, on_record)
+        clients.read_to_ends(run.target, self._groups, topics, on_record)
         committed, refused = Admin(run.source).committed(self._groups)
         if refused:
             raise next(iter(refused.values()))
@@ -122,6 +122,6 @@ def _log(cluster: ClusterAccess, begins: Mapping[TopicPartition, int]) -> Iterat
         assign(consumer, list(begins.items()))
         left = set(begins)
         while left:
-            found, ends = group_reader.take(consumer)
+            found, ends = clients.poll_member(consumer)
             left -= ends
             yield from found

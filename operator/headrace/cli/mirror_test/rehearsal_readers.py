@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka import Admin, Committed, Consumer, Message, Position, group_reader
+from headrace.kafka import Admin, Committed, Consumer, Message, Position, clients
 from headrace.mirror_test import Run
 
 
@@ -53,7 +53,7 @@ class Readers:
                 topics = self._run.first_topics
                 members = {
                     group: open_ones.enter_context(
-                        closing(group_reader.open_member(self._run.source, group, topics))
+                        closing(clients.open_member(self._run.source, group, topics))
                     )
                     for group in self._groups
                 }
@@ -69,9 +69,9 @@ class Readers:
                 if (member := members.get(group)) is None:
                     continue
                 if ended or self.percent >= 100 * number / max(1, len(self._groups) - 1):
-                    group_reader.commit(member, last[group].values())
+                    clients.commit_member(member, last[group].values())
                     del members[group]  # it is closed with all others
                     continue
-                found, _ = group_reader.take(member)
+                found, _ = clients.poll_member(member)
                 for message in found:
                     last[group][f"{message.topic()}/{message.partition()}"] = message

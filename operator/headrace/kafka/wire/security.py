@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.api import ClusterAccess
-from headrace.kafka.credentials import Credentials, read_credentials
-from headrace.kafka.security import MECHANISMS, unusable_files
-from headrace.kafka.tokens import tokens_of
+from headrace.kafka.security import (
+    MECHANISMS,
+    Credentials,
+    read_credentials,
+    tokens_of,
+    unusable_files,
+)
 from headrace.kafka.wire.loop import Loop
 
 
