@@ -4,10 +4,8 @@ Cached files go to ``cache_home()``, state to ``state_home()``; ``spawn`` starts
 not outlive this process, and a ``ForkServer`` starts many of one kind.
 """
 
-from headrace.host.files import write_whole
-from headrace.host.folders import cache_home, state_home
+from headrace.host.files import cache_home, file_lock, state_home, write_whole
 from headrace.host.fork_server import ForkedProcess, ForkServer
-from headrace.host.locks import file_lock
 from headrace.host.parent_death_signal import spawn
 
 __all__ = [

@@ -32,7 +32,7 @@ DEMO_MEMORY = 3 * GB
 """2.6 GB were seen: 1.4 of them Spark's JVM, 0.3 each broker's, 0.1 each driver's."""
 
 # A sibling, by its path: see above.
-_FOLDERS = runpy.run_path(str(Path(__file__).parents[1] / "host" / "folders.py"))
+_FOLDERS = runpy.run_path(str(Path(__file__).parents[1] / "host" / "files.py"))
 
 
 @dataclass(frozen=True)
