@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.patience import WITHIN_S
 
-from headrace.toolchain.jre import packaged_jre
+from headrace.toolchain.java import packaged_jre
 
 SCRIPT = """
 from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.patience import WITHIN_S
 
-from headrace.toolchain.jre import packaged_jre
+from headrace.toolchain.java import packaged_jre
 
 USER = 1000660000
 """Such as OpenShift's: far above those of an image."""

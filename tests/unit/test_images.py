@@ -11,7 +11,7 @@ import pytest
 from headrace.controller.mirror_tests import jobs
 from headrace.mirror_test.stages import HEAP_MIB
 from headrace.toolchain.jars import JarSet
-from headrace.toolchain.jre import packaged_jre
+from headrace.toolchain.java import packaged_jre
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.toolchain.trust import ca_bundle
+from headrace.toolchain.java import ca_bundle
 
 _KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 

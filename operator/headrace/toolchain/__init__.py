@@ -4,8 +4,7 @@
 ``ClassArchive`` JVMs start sooner.
 """
 
-from headrace.toolchain.class_archive import ClassArchive
 from headrace.toolchain.jars import JarSet, jars, missing
-from headrace.toolchain.java import Java, find_java
+from headrace.toolchain.java import ClassArchive, Java, find_java
 
 __all__ = ["ClassArchive", "JarSet", "Java", "find_java", "jars", "missing"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Fatal, InvalidSpec
-from headrace.toolchain import find_java, jre
+from headrace.toolchain import find_java, java
 
 MakeJava = Callable[[str, str], Path]
 
@@ -103,7 +103,7 @@ def test_no_java_at_all_is_a_sentence(
 ) -> None:
     on_path = make_java("old", "11") / "bin" / "java"
     monkeypatch.setenv("PATH", str(on_path.parent))
-    monkeypatch.setattr(jre, "JAVA", tmp_path / "gone")
+    monkeypatch.setattr(java, "JAVA", tmp_path / "gone")
     with pytest.raises(Fatal) as caught:
         find_java()
     message = str(caught.value)

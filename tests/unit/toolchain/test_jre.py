@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
 from headrace.errors import InvalidSpec
-from headrace.toolchain import jre
-from headrace.toolchain.trust import ca_bundle, trust_store
+from headrace.toolchain import java as jre
+from headrace.toolchain.java import ca_bundle, trust_store
 
 BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import InvalidSpec
-from headrace.toolchain.proxies import proxy_properties
+from headrace.toolchain.jars import proxy_properties
 
 
 def test_without_a_proxy_java_is_told_nothing() -> None:
