@@ -16,7 +16,7 @@ from cluster.discovery import Kind, discover
 from cluster.kubectl import Kubectl, KubectlError, write_kubeconfig
 from cluster.rest import ApiError, Json, Rest
 
-from headrace.sandbox.ports import HOST, held_ports
+from headrace.sandbox.processes import HOST, held_ports
 
 NOT_FOUND = 404
 BY_AGE = "--sort-by=.metadata.creationTimestamp"

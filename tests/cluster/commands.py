@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.sandbox.ports import HOST
+from headrace.sandbox.processes import HOST
 
 SERVICES = "10.96.0.0/16"
 """The addresses of Services."""

@@ -15,7 +15,7 @@ from headrace.cli.main import main
 from headrace.errors import InvalidSpec
 from headrace.host import write_whole
 from headrace.sandbox import Cluster
-from headrace.sandbox.ports import HOST, held_ports
+from headrace.sandbox.processes import HOST, held_ports
 
 PLUG_IN = """
 import os

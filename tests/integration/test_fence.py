@@ -29,7 +29,7 @@ from headrace.movers.progress_log import PARTITIONS
 from headrace.replication import Progress, ProgressKey, Writer
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
-from headrace.sandbox.ports import HOST, held_ports
+from headrace.sandbox.processes import HOST, held_ports
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]

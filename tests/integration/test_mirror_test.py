@@ -27,7 +27,7 @@ from headrace.api import TopicPartition
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Kind, Stage
 from headrace.sandbox import Cluster
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 from headrace.toolchain import JarSet, find_java, jars
 from headrace_spark import messages
 

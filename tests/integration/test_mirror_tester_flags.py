@@ -20,7 +20,7 @@ from support.records import make_topic, produce, read, unique
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Result, Stage
 from headrace.sandbox import Cluster
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 WaitUntil = Callable[..., Any]
 CLONE = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.patience import WITHIN_S
 
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "try.md").read_text()

@@ -12,8 +12,8 @@ from support.records import unique
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.host import spawn
-from headrace.sandbox.ports import HOST, held_ports
-from headrace.sandbox.properties import broker_properties
+from headrace.sandbox.broker_config import broker_properties
+from headrace.sandbox.processes import HOST, held_ports
 from headrace.toolchain import find_java
 from headrace.toolchain.jars import fetched, read_pins
 

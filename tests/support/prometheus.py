@@ -14,7 +14,7 @@ import yaml
 from cluster.build import FLAGS, PROXIES
 from cluster.program import Module, Program
 
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 _MODULE = "github.com/prometheus/prometheus/cmd"
 _MODULES = Module(

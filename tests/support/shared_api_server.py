@@ -18,7 +18,7 @@ from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
 
 from headrace.errors import Fatal
-from headrace.sandbox.ports import HOST
+from headrace.sandbox.processes import HOST
 
 CRDS = Path(__file__).parents[2] / "crds"
 

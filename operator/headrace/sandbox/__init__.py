@@ -4,13 +4,11 @@
 brokers can be stopped, killed and started one by one, and ends them with its ``with`` block.
 """
 
-from headrace.sandbox.broker import Broker
-from headrace.sandbox.cluster import Cluster
-from headrace.sandbox.disk import require_disk
+from headrace.sandbox.broker import Broker, Cluster
+from headrace.sandbox.broker_config import USERNAME, Authority
+from headrace.sandbox.layout import ClusterPlan
 from headrace.sandbox.mirror_maker import start_mirror_maker
-from headrace.sandbox.plan import ClusterPlan
-from headrace.sandbox.sandbox import Sandbox, sandboxes_home
-from headrace.sandbox.security import USERNAME, Authority
+from headrace.sandbox.sandbox import Sandbox, require_disk, sandboxes_home
 
 __all__ = [
     "USERNAME",

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.host import spawn, write_whole
-from headrace.sandbox.broker import LOGGING
-from headrace.sandbox.cluster import Cluster
+from headrace.sandbox.broker import LOGGING, Cluster
 from headrace.sandbox.sandbox import Sandbox
 from headrace.toolchain import JarSet, find_java, jars
 

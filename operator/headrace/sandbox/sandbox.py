@@ -1,4 +1,4 @@
-"""A sandbox: named clusters on this machine, and what else ends with them."""
+"""Named clusters on this machine, which end together."""
 
 import shutil
 import signal
@@ -13,14 +13,23 @@ import psutil
 from headrace.errors import InvalidSpec
 from headrace.host import file_lock, state_home
 from headrace.logs import get_logger
-from headrace.sandbox.broker import Broker
-from headrace.sandbox.cluster import Cluster, format_all, start_all
-from headrace.sandbox.disk import require_disk
-from headrace.sandbox.layout import SECRETS, Layout, wanted_ports
-from headrace.sandbox.plan import ClusterPlan, check_name
-from headrace.sandbox.ports import held_ports
-from headrace.sandbox.processes import ProcessRecord, end
+from headrace.sandbox.broker import Broker, Cluster, format_all, start_all
+from headrace.sandbox.layout import SECRETS, ClusterPlan, Layout, check_name, wanted_ports
+from headrace.sandbox.processes import ProcessRecord, end, held_ports
 from headrace.toolchain import JarSet, find_java, jars
+
+
+def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
+    """Raise InvalidSpec when ``folder``, made if absent, has less than ``needed_bytes`` free."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise InvalidSpec(
+            f"{purpose} needs {needed_bytes / 1e9:.1f} GB of free disk for its data, and there are "
+            f"{free / 1e9:.1f} GB in {folder}. Make room, or set XDG_STATE_HOME to a folder on a "
+            "larger disk"
+        )
+
 
 DISK_BYTES = 1 << 30
 """Free disk that a sandbox wants at least: Kafka ends when it cannot write."""

@@ -21,7 +21,7 @@ from support.operators import ACCOUNT, Operator, give_rights, running_operator
 
 from headrace.errors import GaveUp
 from headrace.k8s import Client, connect_by_file
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 NAMESPACE = "bench"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from support.proxy import Proxy
 
 from headrace.sandbox import Cluster, Sandbox
-from headrace.sandbox.ports import HOST, held_ports
+from headrace.sandbox.processes import HOST, held_ports
 
 
 @contextmanager

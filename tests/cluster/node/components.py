@@ -28,7 +28,7 @@ from cluster.node.layout import (
     kubelet_folder,
 )
 
-from headrace.sandbox.ports import HOST
+from headrace.sandbox.processes import HOST
 
 Check = Callable[[], bool]
 

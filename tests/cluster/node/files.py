@@ -25,7 +25,7 @@ from cluster.node.layout import (
     store,
 )
 
-from headrace.sandbox.ports import HOST
+from headrace.sandbox.processes import HOST
 
 PAUSE_IMAGE = "localhost/pause:1"
 """The image of each pod's first process."""

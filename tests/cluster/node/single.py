@@ -25,7 +25,7 @@ from rich.console import Console
 
 from headrace.errors import Fatal, HeadraceError
 from headrace.host import cache_home, file_lock
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 ENDPOINT = f"unix://{RUNTIME}"
 

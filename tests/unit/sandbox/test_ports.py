@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.errors import InvalidSpec
-from headrace.sandbox.ports import HOST, held_ports
+from headrace.sandbox.processes import HOST, held_ports
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from headrace.sandbox.properties import broker_properties
-from headrace.sandbox.security import Security
+from headrace.sandbox.broker_config import Security, broker_properties
 
 
 def _settings(node_id: int, brokers: int, extra: dict[str, str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Brokers of a sandbox in racks."""
 
-from headrace.sandbox.properties import rack_properties
+from headrace.sandbox.broker_config import rack_properties
 
 
 def test_brokers_are_in_their_racks_in_turn_and_followers_serve_consumers() -> None:

@@ -17,7 +17,7 @@ from headrace.control import control
 from headrace.errors import GaveUp
 from headrace.host import spawn
 from headrace.sandbox import Sandbox, start_mirror_maker
-from headrace.sandbox.ports import held_ports
+from headrace.sandbox.processes import held_ports
 
 TOPICS = r"compared-.*"
 WORKERS = 2
