@@ -20,30 +20,29 @@ from headrace.mirror_test import (
     Rehearsed,
     Run,
     documents,
-    journal_keys,
 )
 from headrace_spark.output import say
 
 
 def write_manifest(run: Run, folder: Path, manifest: LoadManifest) -> None:
     """The producer's."""
-    _write(run, folder / documents.MANIFEST, journal_keys.MANIFEST, manifest)
+    _write(run, folder / documents.MANIFEST, documents.MANIFEST_KEY, manifest)
 
 
 def write_measured(run: Run, folder: Path, measured: Measured) -> None:
     """The probe's."""
-    _write(run, folder / documents.MEASURED, journal_keys.MEASURED, measured)
+    _write(run, folder / documents.MEASURED, documents.MEASURED_KEY, measured)
 
 
 def measured(run: Run, folder: Path) -> Measured | None:
     """What the probe measured, if it did; raises ``GaveUp`` as ``manifest``."""
-    return _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
+    return _found(run, Measured, folder / documents.MEASURED, documents.MEASURED_KEY)
 
 
 def manifest(run: Run, folder: Path) -> LoadManifest:
     """The manifest of this run; raises ``GaveUp`` without one."""
     path = folder / documents.MANIFEST
-    found = _found(run, LoadManifest, path, journal_keys.MANIFEST)
+    found = _found(run, LoadManifest, path, documents.MANIFEST_KEY)
     if found is None or found.run != run.name:
         raise GaveUp(
             f"there is no manifest of run {run.name}, neither in {path} nor in "
@@ -71,7 +70,7 @@ def faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
         return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
     if (planned := documents.read(plan, Faults)) is None:
         raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
-    reported = journal.read(run.source, run.name, journal_keys.FAULTS)
+    reported = journal.read(run.source, run.name, documents.FAULTS_KEY)
     return (Faults.model_validate(reported) if reported else planned).faults
 
 
@@ -81,7 +80,7 @@ def rehearsed(run: Run, folder: Path, plan: Path | None) -> Rehearsed | None:
         return documents.read(folder / documents.REHEARSAL, Rehearsed)
     if (planned := documents.read(plan, Rehearsed)) is None:
         raise GaveUp(f"{plan} is not there: nobody knows which groups were to go on")
-    found = _reported(run, Rehearsed, journal_keys.REHEARSAL) or planned
+    found = _reported(run, Rehearsed, documents.REHEARSAL_KEY) or planned
     return found.model_copy(update={"groups": ()}) if found.error else found
 
 

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from typing import Any
 
 from headrace.api import Load
-from headrace.mirror_test import journal_keys
+from headrace.mirror_test import documents
 from headrace.mirror_test.serving import Text, served
 from headrace_spark.messages import Sighting, key_of
 from headrace_spark.output import event
@@ -51,7 +51,7 @@ class LoadFigures:
 
     def receive(self, key: str, value: Any) -> None:
         """Take a record of the journal."""
-        if journal_keys.is_progress(key):
+        if documents.is_progress(key):
             self._reports[key] = value
             self._count_behind()
 
@@ -154,7 +154,7 @@ class ArrivalFigures:
 
     def receive(self, key: str, value: Any) -> None:
         """Take a record of the journal."""
-        if journal_keys.is_seen(key):
+        if documents.is_seen(key):
             self._reports[key] = value
 
     def text(self) -> str:

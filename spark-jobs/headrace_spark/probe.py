@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, journal
-from headrace.mirror_test import Measured, Run, journal_keys
+from headrace.mirror_test import Measured, Run, documents
 from headrace_spark import topics
 from headrace_spark.latency import merged, seconds
 from headrace_spark.live_metrics import ArrivalFigures, Sink, nowhere
@@ -123,7 +123,7 @@ def _follow(
         for key, value in tail.poll(POLL_S):
             if figures is not None:
                 figures.receive(key, value)
-            if journal_keys.is_ready(key):
+            if documents.is_ready(key):
                 ready.add(key)
         if len(ready) == count and not is_announced:
             is_announced = True

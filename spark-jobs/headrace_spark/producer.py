@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.kafka import journal
-from headrace.mirror_test import Acknowledged, LoadedTopic, LoadManifest, Run, journal_keys
+from headrace.mirror_test import Acknowledged, LoadedTopic, LoadManifest, Run, documents
 from headrace_spark import sentinels, topics
 from headrace_spark.live_metrics import LoadFigures, Sink, nowhere
 from headrace_spark.load_warnings import warnings_of
@@ -53,7 +53,7 @@ def produce(
 
     with sink(figures.text):
         reports = _run_stage(spark, run, load_topics, on_report, is_to_end)
-    changes: dict[str, int] = journal.read(run.source, run.name, journal_keys.TOPICS) or {}
+    changes: dict[str, int] = journal.read(run.source, run.name, documents.TOPICS_KEY) or {}
     all_topics = topics.changed(run, load_topics, changes)
     partitions = {t.name: t.partitions for t in all_topics}
     sentinels.send(run, partitions)
@@ -122,7 +122,7 @@ def _follow(
     ending = False
     while not done.is_set():
         if not ending and is_to_end():
-            journal.write(run.source, run.name, journal_keys.END, "{}")
+            journal.write(run.source, run.name, documents.END_KEY, "{}")
             ending = True
         for key, value in tail.poll(PROGRESS_S):
             on_report(key, value)

@@ -12,7 +12,7 @@ from pyspark import BarrierTaskContext
 
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.mirror_test import Run, journal_keys
+from headrace.mirror_test import Run, documents
 from headrace_spark import messages, topics
 from headrace_spark.clocks import now_ms
 from headrace_spark.pace import Pace
@@ -51,7 +51,7 @@ class Sender:
         load = run.test.spec.load
         self._run = run
         self._id = messages.producer_id(run.name, index, attempt)
-        self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
+        self._progress_key = journal.record_key(run.name, documents.progress_key(self._id))
         self._writer = messages.Writer(self._id, load.message_size_bytes, load.message_format)
         self._producer = make_producer(run.source, _PRODUCER)
         self._tail = journal.Tail(run.source, run.name)
@@ -180,8 +180,8 @@ class Sender:
 
     def _receive(self, key: str, value: Any) -> None:
         """Take what others write into the journal for the producers."""
-        self._is_to_end |= key == journal_keys.END
-        if key == journal_keys.TOPICS:
+        self._is_to_end |= key == documents.END_KEY
+        if key == documents.TOPICS_KEY:
             self._changes = dict(value)
 
     def _change_topics(self) -> None:

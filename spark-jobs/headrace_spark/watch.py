@@ -14,7 +14,7 @@ from pyspark import BarrierTaskContext
 from headrace.api import Partitioning
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position, assign, journal, make_consumer, make_producer
-from headrace.mirror_test import Run, journal_keys
+from headrace.mirror_test import Run, documents
 from headrace_spark import messages
 from headrace_spark.clocks import now_ms, steady_ms
 from headrace_spark.crossings import Crossings, SourceWatch, names
@@ -165,19 +165,19 @@ class Watch:
         Once, report that this one's consumers are in place."""
         if not (self._is_announced or self._not_ready) and self._source.is_ready:
             self._is_announced = True
-            self._write(journal_keys.ready(self._name), {})
+            self._write(documents.ready_key(self._name), {})
         if self._seen:
-            self._write(journal_keys.sentinels(self._name), self._seen)
+            self._write(documents.sentinels_key(self._name), self._seen)
             self._open.difference_update(self._seen)
             self._seen = []
         self._report_counts()
         for key, value in self._tail.poll(0):
-            if key == journal_keys.MANIFEST:
+            if key == documents.MANIFEST_KEY:
                 self._load_has_ended = True
                 self._give_up_at = time.monotonic() + self._settle_s
-            elif journal_keys.is_sentinels(key):
+            elif documents.is_sentinels(key):
                 self._open.difference_update((topic, partition) for topic, partition in value)
-            elif journal_keys.is_progress(key):
+            elif documents.is_progress(key):
                 # While the load goes on; without a report for so long, its producers are dead.
                 self._give_up_at = time.monotonic() + self._settle_s + START_S
 
@@ -189,7 +189,7 @@ class Watch:
             self._reporter.produce(
                 journal.TOPIC,
                 json.dumps(self._counts.report()).encode(),
-                journal.record_key(self._run.name, journal_keys.seen(self._name)),
+                journal.record_key(self._run.name, documents.seen_key(self._name)),
                 partition=0,
             )
         self._reporter.poll(0)

@@ -9,7 +9,7 @@ from support.records import Record, make_topic, produce, unique
 
 from headrace.api import MirrorTest, TopicPartition
 from headrace.kafka import journal
-from headrace.mirror_test import Run, journal_keys
+from headrace.mirror_test import Run, documents
 from headrace.sandbox import Cluster
 from headrace_spark import messages
 from headrace_spark.watch import Watch
@@ -40,7 +40,7 @@ def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
 
     def is_ready() -> bool:
         ready.update(key for key, _ in tail.poll(0.1))
-        return journal_keys.ready("probe-0") in ready
+        return documents.ready_key("probe-0") in ready
 
     with ThreadPoolExecutor() as pool:
         watch = Watch(run, 0, {(copy.topic, 0)}, Share({copy: 0}, {at: 0}))

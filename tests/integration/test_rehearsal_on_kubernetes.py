@@ -21,7 +21,7 @@ from headrace.api import MirrorTest, Rehearsal, ReplicationFlow
 from headrace.controller.mirror_tests import FixedRole, Images, TestRun, build_run
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.kafka import journal
-from headrace.mirror_test import Rehearsed, Stage, journal_keys, resolve
+from headrace.mirror_test import Rehearsed, Stage, documents, resolve
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
@@ -71,15 +71,15 @@ class Rehearsing:
         """The load, and the reports of its producer and the probe."""
         for sent in range(0, MESSAGES, QUARTER):
             produce(spec(self._source), self._topic, numbered(QUARTER, 2, first=sent))
-            self._report(journal_keys.progress("p-0"), {"acknowledged": sent + QUARTER})
-        self._report(journal_keys.MANIFEST, {})
-        self._report(journal_keys.MEASURED, {})
+            self._report(documents.progress_key("p-0"), {"acknowledged": sent + QUARTER})
+        self._report(documents.MANIFEST_KEY, {})
+        self._report(documents.MEASURED_KEY, {})
 
     def _report(self, key: str, value: Any) -> None:
         journal.write(spec(self._source), self.run.name, key, json.dumps(value))
 
     def outcome(self) -> Rehearsed:
-        found = journal.read(spec(self._source), self.run.name, journal_keys.REHEARSAL)
+        found = journal.read(spec(self._source), self.run.name, documents.REHEARSAL_KEY)
         return Rehearsed.model_validate(found)
 
     def state(self) -> str:

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.mirror_test.manifest import Stream
-from headrace.mirror_test.measured import quantile, two_digits
+from headrace.mirror_test.load import Stream
+from headrace.mirror_test.result import quantile, two_digits
 from headrace_spark import messages
 from headrace_spark.manifest_frames import _between
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from support.raw_records import Raw, raw
 
 from headrace.api import MessageFormat, Partitioning, TopicPartition
-from headrace.mirror_test.manifest import LoadedTopic, PartitionSummary, Stream
+from headrace.mirror_test.load import LoadedTopic, PartitionSummary, Stream
 from headrace_spark import messages
 
 RUN = "run"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.controller.mirror_tests import jobs
-from headrace.mirror_test.stages import HEAP_MIB
+from headrace.mirror_test.sequence import HEAP_MIB
 from headrace.toolchain.jars import JarSet
 from headrace.toolchain.java import packaged_jre
 

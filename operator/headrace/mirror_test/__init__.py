@@ -1,36 +1,36 @@
 """What the stages of a mirror test share.
 
-``stages`` are the jobs, ``sequence`` is the state machine that decides which of them starts when;
-``resolve`` fills in what a test takes from its flow, ``windows`` cuts a load without end. The
-documents:
-``run`` is the input of every job, ``manifest`` what the source acknowledged, ``measured`` what the
-probe measured, ``faults`` the plan of chaos and its outcome, ``rehearsed`` that of a fail-over,
-``result`` the verdict (``summary`` and ``bounded`` help to make it). They travel as files of a
-folder (``documents``) or as records of the journal (``journal_keys``); ``load`` follows the load
-there.
+``sequence`` is the state machine that decides which stage starts when. ``run`` is the input of
+every job. The documents are the ``load`` and its manifest, the plan and the outcome of ``faults``,
+and the ``result``. They are files of a folder or records of the journal (``documents``).
 """
 
-from headrace.mirror_test.bounded import bounded
 from headrace.mirror_test.documents import Document
-from headrace.mirror_test.faults import Fault, Faults, build_plan, read_plan
-from headrace.mirror_test.load import Acknowledged, LoadClock, LoadProgress, LoadTail
-from headrace.mirror_test.manifest import (
-    FORMAT,
-    LoadedTopic,
-    LoadManifest,
-    PartitionSummary,
-    Stream,
-)
-from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
-from headrace.mirror_test.rehearsed import (
+from headrace.mirror_test.faults import (
+    Fault,
+    Faults,
     Rehearsed,
     RehearsedGroup,
+    build_plan,
     build_rehearsal,
     count_group,
     group_names,
+    read_plan,
     read_rehearsal,
 )
-from headrace.mirror_test.resolve import resolve
+from headrace.mirror_test.load import (
+    FORMAT,
+    Acknowledged,
+    LoadClock,
+    LoadedTopic,
+    LoadManifest,
+    LoadProgress,
+    LoadTail,
+    PartitionSummary,
+    Stream,
+    window_load,
+    window_of,
+)
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
     MAX_POINTS,
@@ -40,16 +40,24 @@ from headrace.mirror_test.result import (
     Example,
     Kind,
     Latency,
+    Measured,
     MirroredTopic,
     Phase,
     Place,
     Point,
     Result,
+    Second,
     Share,
     allowed_counts,
+    bounded,
+    latency,
+    own_latency,
+    points,
+    quantile,
+    two_digits,
 )
-from headrace.mirror_test.run import Run
-from headrace.mirror_test.stages import (
+from headrace.mirror_test.run import Run, resolve
+from headrace.mirror_test.sequence import (
     HEAP_MIB,
     JAVA_OPTIONS,
     Stage,
@@ -57,8 +65,6 @@ from headrace.mirror_test.stages import (
     deadline_s,
     local_slots,
 )
-from headrace.mirror_test.summary import latency, own_latency, points
-from headrace.mirror_test.windows import window_load, window_of
 
 __all__ = [
     "FORMAT",

@@ -1,9 +1,11 @@
-"""A mirror test's result: ``report.json``, and the only source of the exit code.
+"""Result of a mirror test: verdict, findings and measurements.
 
 The page is made from it alone. Everything in it is bounded (examples, points of a plot), so that
 the document of the longest test stays below 512 KiB.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -11,6 +13,7 @@ from pydantic import Field
 
 from headrace.api import (
     COMMIT_INTERVAL_ANNOTATION,
+    FLOW_LABEL,
     Budgets,
     LatencyMs,
     MirrorTest,
@@ -18,8 +21,7 @@ from headrace.api import (
     Model,
     Verdict,
 )
-from headrace.mirror_test.faults import Fault
-from headrace.mirror_test.rehearsed import Rehearsed
+from headrace.mirror_test.faults import Fault, Rehearsed
 
 MAX_EXAMPLES = 10
 """Of each class."""
@@ -245,3 +247,198 @@ class Result(Model):
         """Commit interval of a flow with ``delivery.mode: ExactlyOnce``, in milliseconds."""
         annotations = self.test.metadata.annotations
         return int(annotations.get(COMMIT_INTERVAL_ANNOTATION, 0)) or None
+
+
+_LISTED = 100
+"""Topics; 50 KB of those with the longest names, twice."""
+_SENTENCES, _LETTERS = 20, 1_000
+_UNITS = 800
+"""Of all faults together, of which there are at most 100."""
+_OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
+
+
+def bounded(result: Result) -> Result:
+    """The result below 512 KiB, however large the test: it has to fit into a ConfigMap."""
+    left_out = max(0, len(result.topics) - _LISTED)
+    noted = (f"{left_out} more topics are not listed",) if left_out else ()
+    return result.model_copy(
+        update={
+            "reasons": _few(result.reasons),
+            "warnings": (*_few(result.warnings), *noted),
+            "test": _without_what_grows(result.test),
+            "topics": result.topics[:_LISTED],
+            "faults": tuple(_short(fault, _UNITS // len(result.faults)) for fault in result.faults),
+        }
+    )
+
+
+def _few(sentences: tuple[str, ...]) -> tuple[str, ...]:
+    more = max(0, len(sentences) - _SENTENCES)
+    shown = tuple(sentence[:_LETTERS] for sentence in sentences[:_SENTENCES])
+    return (*shown, f"and {more} more of the kind") if more else shown
+
+
+def _short(fault: Fault, most: int) -> Fault:
+    units, error = fault.units[:most], fault.error
+    if more := len(fault.units) - len(units):
+        units = (*units, f"and {more} more")
+    return fault.model_copy(update={"units": units, "error": error and error[:_LETTERS]})
+
+
+def _without_what_grows(test: MirrorTest) -> MirrorTest:
+    """Tools keep whole manifests in annotations; of topics as many as are listed."""
+    metadata, load = test.metadata, test.spec.load
+    kept = {key: text for key, text in metadata.annotations.items() if key in _OF_THE_FLOW}
+    names = load.names and load.names[:_LISTED]
+    return test.model_copy(
+        update={
+            "metadata": metadata.model_copy(update={"annotations": kept}),
+            "spec": test.spec.model_copy(update={"load": load.model_copy(update={"names": names})}),
+        }
+    )
+
+
+class Second(Model):
+    """One second of the target, as a consumer saw it."""
+
+    second: int
+    """Seconds since 1970."""
+    visible: int
+    """Messages that became visible."""
+    p50_ms: int
+    """Median of their latency."""
+    p99_ms: int
+    """99 % of them took at most this."""
+    max_ms: int
+    """The slowest."""
+
+
+class Measured(Model):
+    """Latency from a message's timestamp to its being visible on the target, and the mirror's own
+    share of it: from a consumer of the source to one of the target, by one clock."""
+
+    histogram: tuple[tuple[int, int], ...] = ()
+    """Pairs of milliseconds and messages, ascending; exact to 1 ms. Repetitions count as well."""
+    seconds: tuple[Second, ...] = ()
+    """Ascending; seconds without a message are left out. Their latency has two digits."""
+    own_histogram: tuple[tuple[int, int], ...] = ()
+    """The same of the mirror's own share; each message once, as it first arrived."""
+    own_seconds: tuple[Second, ...] = ()
+    before_sent: int = 0
+    """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
+    behind: int = 0
+    """Messages that may have waited for the probe, which had had others without a pause for a
+    second: their latency may be its own. Of the side where that was so of more."""
+    unmeasured_topics: tuple[str, ...] = ()
+    """Topics that were not on the target when the load began."""
+    late: tuple[str, ...] = ()
+    """Partitions of the source whose end sentinel was not on the target when the mirror's time was
+    over, as ``topic-partition``."""
+
+    @property
+    def count(self) -> int:
+        """Messages measured."""
+        return sum(messages for _, messages in self.histogram)
+
+    def quantile_ms(self, share: float) -> int:
+        """The least latency that ``share`` of the messages did not exceed; 0 without messages."""
+        return quantile(self.histogram, share)
+
+
+def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
+    """Of ascending pairs of value and count: the least value that reaches ``share`` of them."""
+    wanted = share * sum(count for _, count in histogram)
+    reached = 0
+    value = 0
+    for value, count in histogram:  # noqa: B007 - the last value is the answer for share 1
+        reached += count
+        if reached >= wanted:
+            break
+    return value
+
+
+def two_digits(number: int) -> int:
+    """Rounded down to two significant digits: 1234 is 1200. Bounds the bins of a histogram."""
+    step = 1
+    while number >= 100 * step:
+        step *= 10
+    return number // step * step
+
+
+_WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
+
+
+def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
+    """Of one exact to 1 ms: its quantiles, and bins of two digits; ``None`` when nothing was
+    measured."""
+    if not histogram:
+        return None
+    bins: dict[int, int] = defaultdict(int)
+    for latency_ms, messages in histogram:
+        bins[two_digits(latency_ms)] += messages
+    return Latency(
+        measured=sum(messages for _, messages in histogram),
+        p50=quantile(histogram, 0.5),
+        p99=quantile(histogram, 0.99),
+        p999=quantile(histogram, 0.999),
+        max=histogram[-1][0],
+        histogram=tuple(sorted(bins.items())),
+    )
+
+
+def own_latency(measured: Measured | None) -> Latency | None:
+    """The mirror's own share: its quantiles. Its bins are not drawn, and left out."""
+    found = latency(measured.own_histogram if measured else ())
+    return found and found.model_copy(update={"histogram": ()})
+
+
+def points(
+    started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: Measured | None
+) -> tuple[Point, ...]:
+    """The test over time, from the first message to the last arrival.
+
+    ``acknowledged`` are pairs of a second since 1970 and messages. Where a point stands for several
+    seconds, rates are means, p50 is the mean weighted by messages, p99 and max are the highest.
+    """
+    sent = dict(acknowledged)
+    seen = {s.second: s for s in (measured.seconds if measured else ())}
+    own = {s.second: s for s in (measured.own_seconds if measured else ())}
+    if not sent and not seen:
+        return ()
+    first, last = min(sent.keys() | seen.keys()), max(sent.keys() | seen.keys())
+    span_s = last - first + 1
+    width_s = next((w for w in _WIDTHS_S if span_s <= w * MAX_POINTS), span_s // MAX_POINTS + 1)
+    found, behind = [], 0
+    for start in range(first, last + 1, width_s):
+        within = range(start, start + width_s)
+        acknowledged_here = sum(sent.get(s, 0) for s in within)
+        seen_here = [seen[s] for s in within if s in seen]
+        visible_here = sum(s.visible for s in seen_here)
+        behind = max(0, behind + acknowledged_here - visible_here)  # repetitions are visible, too
+        found.append(
+            Point(
+                at_seconds=round(max(0.0, start - started_ms / 1000), 1),
+                acknowledged_per_second=round(acknowledged_here / width_s, 1),
+                visible_per_second=round(visible_here / width_s, 1),
+                behind=behind,
+                **_latencies(seen_here),
+                **_own([own[s] for s in within if s in own]),
+            )
+        )
+    return tuple(found)
+
+
+def _own(seconds: list[Second]) -> dict[str, int]:
+    found = _latencies(seconds)
+    return {f"own_{name}": found[name] for name in ("p50_ms", "p99_ms") if found}
+
+
+def _latencies(seconds: list[Second]) -> dict[str, int]:
+    if not seconds:
+        return {}
+    total = sum(s.visible for s in seconds)
+    return {
+        "p50_ms": round(sum(s.p50_ms * s.visible for s in seconds) / total),
+        "p99_ms": max(s.p99_ms for s in seconds),
+        "max_ms": max(s.max_ms for s in seconds),
+    }

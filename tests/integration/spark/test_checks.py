@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import Partitioning
 from headrace.mirror_test import Kind
-from headrace.mirror_test.manifest import LoadManifest, PartitionSummary, Stream
+from headrace.mirror_test.load import LoadManifest, PartitionSummary, Stream
 from headrace_spark import checks, manifest_frames, messages
 from headrace_spark.findings import IDENTITY
 

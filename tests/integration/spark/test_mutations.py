@@ -11,7 +11,7 @@ from support.raw_records import Raw, raw, recognised
 
 from headrace.api import MessageFormat, Partitioning, TopicPartition
 from headrace.mirror_test import Kind
-from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, Stream
+from headrace.mirror_test.load import LoadedTopic, LoadManifest, Stream
 from headrace_spark import checks, manifest_frames, messages
 
 TOPICS = ("orders", "users")

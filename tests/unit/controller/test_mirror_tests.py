@@ -43,7 +43,7 @@ from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.status import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.faults import read_plan
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test.sequence import Stage
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.mirror_test.sequence import Activity, RunState, StageState, Transition, advance
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test.sequence import Activity, RunState, Stage, StageState, Transition, advance
 
 DOCS = Path(__file__).parents[3] / "docs" / "mirror-tests-on-kubernetes.md"
 RUNS, READY, ENDED = StageState(age_s=1), StageState(age_s=1, ready=True), StageState(ended_s=0)

@@ -10,7 +10,7 @@ from headrace.api import ClusterAccess, MirrorTest, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Position
 from headrace.mirror_test import Run
-from headrace.mirror_test.manifest import LoadedTopic, LoadManifest
+from headrace.mirror_test.load import LoadedTopic, LoadManifest
 from headrace_spark import ranges, topics
 
 RUN = Run(

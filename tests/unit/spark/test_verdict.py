@@ -18,7 +18,7 @@ from headrace.mirror_test import (
     RehearsedGroup,
     Run,
 )
-from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
+from headrace.mirror_test.load import LoadedTopic, LoadManifest, PartitionSummary, Stream
 from headrace_spark.evidence import Evidence
 from headrace_spark.verdict import judge
 

@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.k8s import connect
 from headrace.kafka import journal
 from headrace.logs import get_logger
-from headrace.mirror_test import Fault, Faults, LoadTail, Run, journal_keys, read_plan
+from headrace.mirror_test import Fault, Faults, LoadTail, Run, documents, read_plan
 
 log = get_logger(__name__)
 
@@ -56,7 +56,7 @@ def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None
             tail.close()
         reporter.report(chaos.faults)
     # After what the injector undoes: a fail-over may be rehearsed then.
-    journal.write(run.source, run.name, journal_keys.RECOVERED, "{}")
+    journal.write(run.source, run.name, documents.RECOVERED_KEY, "{}")
 
 
 def _read_plan(path: Path) -> Faults:
@@ -157,5 +157,5 @@ class FaultReporter:
         document = self._planned.updated(faults)
         if document != self._reported:
             text = document.model_dump_json(by_alias=True)
-            journal.write(self._run.source, self._run.name, journal_keys.FAULTS, text)
+            journal.write(self._run.source, self._run.name, documents.FAULTS_KEY, text)
             self._reported = document

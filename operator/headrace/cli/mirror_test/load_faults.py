@@ -8,7 +8,7 @@ from headrace.chaos import Injection
 from headrace.cli.mirror_test.arrivals import Arrivals
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin, journal
-from headrace.mirror_test import Run, journal_keys
+from headrace.mirror_test import Run, documents
 
 
 class LoadFaults:
@@ -30,7 +30,7 @@ class LoadFaults:
         changed = self._add_topic() if adds else self._add_partitions(step.partitions or 0)
         self._changed |= changed
         journal.write(
-            self._run.source, self._run.name, journal_keys.TOPICS, json.dumps(self._changed)
+            self._run.source, self._run.name, documents.TOPICS_KEY, json.dumps(self._changed)
         )
         alike = self._run.test.spec.partitioning is Partitioning.PRESERVED
         wanted = {self._run.topics[name]: count if alike else 1 for name, count in changed.items()}

@@ -11,7 +11,7 @@ from headrace.cli.mirror_test.rehearsal_readers import Readers
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import Admin, Message, Position, assign, clients, make_consumer
 from headrace.mirror_test import Rehearsed, Run, count_group
-from headrace.mirror_test.rehearsed import RecordId
+from headrace.mirror_test.faults import RecordId
 
 
 class FailOver:

@@ -18,7 +18,7 @@ from headrace.cli.mirror_test.rehearsal import FailOver
 from headrace.errors import GaveUp, HeadraceError
 from headrace.kafka import journal
 from headrace.logs import get_logger
-from headrace.mirror_test import LoadTail, Rehearsed, Run, journal_keys, read_rehearsal
+from headrace.mirror_test import LoadTail, Rehearsed, Run, documents, read_rehearsal
 from headrace.mirror_test.sequence import ENDS_WITHIN_S
 
 log = get_logger(__name__)
@@ -50,7 +50,7 @@ def command(
     journal.create(run.source)
     with closing(_Watch(run, after_chaos=after_chaos)) as watch:
         earlier = journal.read_all(run.source, run.name).keys()
-        if journal_keys.REHEARSAL in earlier:
+        if documents.REHEARSAL_KEY in earlier:
             _clean_up(run, planned, earlier)
             raise GaveUp("a pod of this Job was killed before: nothing is rehearsed again")
         watch.seen.update(earlier)
@@ -71,7 +71,7 @@ def _rehearsed(run: Run, planned: Rehearsed, watch: "_Watch", ready: Path) -> Re
         ready.touch()
         watch.follow(rehearsal)
         log.info("failing over", flow=run.flow)
-        journal.write(run.source, run.name, journal_keys.FAILING_OVER, "{}")
+        journal.write(run.source, run.name, documents.FAILING_OVER_KEY, "{}")
         outcome = rehearsal.fail_over()
     except HeadraceError as error:
         outcome = Rehearsed(error=str(error))
@@ -85,7 +85,7 @@ def _rehearsed(run: Run, planned: Rehearsed, watch: "_Watch", ready: Path) -> Re
 
 def _clean_up(run: Run, planned: Rehearsed, journalled: Set[str]) -> None:
     """A flow that was failed over copies on; one that somebody else has stopped is left alone."""
-    if journal_keys.FAILING_OVER in journalled:
+    if documents.FAILING_OVER_KEY in journalled:
         _note(run, planned, FailOverCommands(run, run.test.metadata.namespace).undo())
 
 
@@ -98,7 +98,7 @@ def _note(run: Run, planned: Rehearsed, why: str | None) -> None:
 
 def _report(run: Run, document: Rehearsed) -> None:
     text = document.model_dump_json(by_alias=True)
-    journal.write(run.source, run.name, journal_keys.REHEARSAL, text)
+    journal.write(run.source, run.name, documents.REHEARSAL_KEY, text)
 
 
 class _Watch:
@@ -107,9 +107,9 @@ class _Watch:
     def __init__(self, run: Run, *, after_chaos: bool) -> None:
         self._tail = journal.Tail(run.source, run.name)
         self._settle_s = run.test.spec.settle_seconds
-        self._awaited = {journal_keys.MEASURED}
+        self._awaited = {documents.MEASURED_KEY}
         if after_chaos:
-            self._awaited.add(journal_keys.RECOVERED)
+            self._awaited.add(documents.RECOVERED_KEY)
         self._load = LoadTail(self._poll, run.test.spec.load)
         self.seen: set[str] = set()
         """Keys of the run's records."""
@@ -124,7 +124,7 @@ class _Watch:
                 rehearsal.progress(progress.percent)
             elif time.monotonic() > begins_by_s:
                 raise GaveUp(f"no load began within {_LOAD_BEGINS_WITHIN_S:.0f} s")
-        if journal_keys.MANIFEST not in self.seen:
+        if documents.MANIFEST_KEY not in self.seen:
             raise GaveUp("the load ended without a manifest, so there is nothing to go on with")
         ends_by_s = time.monotonic() + self._settle_s + ENDS_WITHIN_S
         while not self._awaited <= self.seen and time.monotonic() < ends_by_s:

@@ -21,7 +21,7 @@ from headrace.mirror_test import (
     Run,
     documents,
 )
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test.sequence import Stage
 
 TEST = MirrorTest.model_validate(mirror_test_of_another("nightly", load={"messages": 100}))
 FLOW = {FLOW_LABEL: "orders"}

@@ -16,7 +16,7 @@ from headrace.cli.mirror_test import verify
 from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
-from headrace.mirror_test.resolve import resolve
+from headrace.mirror_test.run import resolve
 from headrace_spark import command
 
 SCRIPTS = Path(__file__).parents[4] / "spark-jobs"
