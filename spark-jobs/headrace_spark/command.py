@@ -129,7 +129,7 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
 def _write_page(path: Path, result: Result) -> None:
     """Write the page; a disk that is too full for it leaves the verdict as it is."""
     # Loads matplotlib, which the tasks of the other jobs would wait for.
-    from headrace.report.page import page  # noqa: PLC0415
+    from headrace.report.pages import page  # noqa: PLC0415
 
     try:
         path.write_text(page(result), encoding="utf-8")

@@ -1,5 +1,5 @@
 """Renders a mirror test's result as a page.
 
-``page`` and ``plots`` render ``report.html``. Only the maker of a page imports ``page``: it loads
+``pages`` and ``plots`` render ``report.html``. Import ``pages`` only to render a page: it loads
 matplotlib.
 """

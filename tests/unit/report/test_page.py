@@ -31,7 +31,7 @@ from headrace.mirror_test import (
     Share,
     bounded,
 )
-from headrace.report.page import page
+from headrace.report.pages import page
 
 TEST = MirrorTest.model_validate(
     {

@@ -5,7 +5,7 @@ import re
 from headrace.api import ChaosAction, ChaosStep
 from headrace.mirror_test import Fault, Latency, Point
 from headrace.report import plots
-from headrace.report.drawing import Drawing
+from headrace.report.plots import Drawing
 
 FEW = [
     Point(

@@ -36,7 +36,7 @@ def test_a_full_disk_takes_no_verdict_along(
     )
     monkeypatch.setattr(judging, "judged", lambda *_: passed)
     written = {
-        "page": "headrace.report.page.page",
+        "page": "headrace.report.pages.page",
         "report": "headrace.mirror_test.documents.write",
     }
     monkeypatch.setattr(written[fails], no_space)

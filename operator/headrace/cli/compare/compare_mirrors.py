@@ -21,8 +21,7 @@ from headrace.cli.compare.experiments import EXPERIMENTS, Experiment, chaos_of, 
 from headrace.cli.sandbox.sandbox_flow import cluster_document
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Result, documents
-from headrace.report.mirror_table import Outcome, markdown, mirror_table, recovery
-from headrace.report.side_by_side import page
+from headrace.report.pages import Outcome, markdown, mirror_table, recovery, side_by_side_page
 from headrace.sandbox import ClusterPlan, Sandbox
 
 _NAME = "compared"
@@ -192,7 +191,7 @@ def _write(folder: Path, rate: int, brokers: int) -> None:
     ]
     table = mirror_table(versions, rows, notes)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "comparison.html").write_text(page(table), encoding="utf-8")
+    (folder / "comparison.html").write_text(side_by_side_page(table), encoding="utf-8")
     (folder / "comparison.md").write_text(markdown(table), encoding="utf-8")
     click.echo(markdown(table))
     click.echo(f"  page: {folder / 'comparison.html'}")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Result, documents
-from headrace.report.side_by_side import SideBySide, page, side_by_side
+from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
 
 _WIDEST = 5_000
 
@@ -50,7 +50,7 @@ def _compare(paths: Sequence[Path], folder: Path) -> None:
     _print(table)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "comparison.html"
-    file.write_text(page(table), encoding="utf-8")
+    file.write_text(side_by_side_page(table), encoding="utf-8")
     click.echo(f"  page: {file}")
 
 

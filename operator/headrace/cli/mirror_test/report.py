@@ -15,7 +15,7 @@ from headrace.cli.screen.tables import show_document
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import CONFIG_MAP, MIRROR_TEST, Client, connect_as_kubectl, owns, parse
 from headrace.mirror_test import Result, documents
-from headrace.report.page import page
+from headrace.report.pages import page
 
 
 @click.command()

@@ -15,7 +15,7 @@ from headrace.cli.compare.compared_mirrors import node_words, scale_words
 from headrace.cli.compare.experiments import EXPERIMENTS, Experiment, chaos_of, load_s
 from headrace.cli.main import group, main
 from headrace.mirror_test import Counts, Fault, Latency, Result
-from headrace.report.mirror_table import Outcome, markdown, mirror_table
+from headrace.report.pages import Outcome, markdown, mirror_table
 
 
 class Workers:

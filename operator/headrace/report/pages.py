@@ -1,0 +1,326 @@
+"""Pages of reports: one mirror test, or several side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from itertools import chain
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from headrace.mirror_test import Counts, Fault, Kind, Result, allowed_counts
+from headrace.report import plots
+from headrace.report.plots import Drawing
+
+_GLOSSES = {
+    Kind.MISSING: "acknowledged by the source, not on the target",
+    Kind.DUPLICATED: "copies on the target after the first",
+    Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
+    Kind.CORRUPTED: "key, value, headers, timestamp, partition or topic not as on the source",
+    Kind.ALIEN: "on the target under this run's name, sent by nobody",
+    Kind.UNEQUAL_OFFSETS: "copies at another offset than on the source",
+    Kind.REPLAYED: "of an earlier run, came to the target while this one ran",
+    Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
+    Kind.UNMANIFESTED: "on the source under this run's name, not in its manifest",
+    Kind.SOURCE_LOST: "acknowledged by the source and no longer there",
+}
+
+
+_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+"""Classes of which a record's place is one of the source."""
+_CHANGED = {Kind.CORRUPTED, Kind.UNEQUAL_OFFSETS}
+"""Classes of which the examples have what was expected and found."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One class of records in the table of counts."""
+
+    kind: Kind
+    gloss: str
+    count: int
+    allowed: int | None
+    """``None``: any number."""
+    judged: bool
+    """Whether there is a limit at all, that is: whether the mirror answers for it."""
+
+    @property
+    def good(self) -> bool:
+        """Within what the test allows."""
+        return self.allowed is None or self.count <= self.allowed
+
+
+def page(result: Result) -> str:
+    """The page of a result; made from ``report.json`` alone."""
+    return _template().render(
+        result=result,
+        lines=_lines(result, result.counts) if result.counts else [],
+        drawings=_drawings(result),
+        manifest=_manifest(result),
+        allowed=_allowed(result),
+        of_source=_ON_SOURCE,
+        changed=_CHANGED,
+    )
+
+
+@cache
+def _template() -> Template:
+    """Return the template, compiled once."""
+    environment = Environment(
+        loader=PackageLoader("headrace.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "seconds": _seconds}
+    return environment.get_template("report.html.j2")
+
+
+def _lines(result: Result, counts: Counts) -> list[Line]:
+    lines = [
+        Line(kind, _GLOSSES[kind], getattr(counts, kind.field) or 0, most, judged=True)
+        for kind, most in allowed_counts(result.test.spec.budgets).items()
+    ]
+    of_the_source = {
+        Kind.UNACKNOWLEDGED: counts.unacknowledged,
+        Kind.UNMANIFESTED: counts.unmanifested,
+        Kind.SOURCE_LOST: counts.source_lost,
+    }
+    return lines + [
+        Line(kind, _GLOSSES[kind], count, None, judged=False)
+        for kind, count in of_the_source.items()
+        if count
+    ]
+
+
+def _allowed(result: Result) -> list[tuple[str, str]]:
+    """What the mirror had to keep, and by when."""
+    spec = result.test.spec
+    budgets = spec.budgets
+    order = {
+        "Preserved": "each message in its partition, in the order of its key",
+        "ByKey": "all messages of a key in one partition, in their order",
+        "Any": "every message, in any partition",
+    }
+    limits = [
+        f"{kind} {'any number' if most is None else f'{most:,}'}"
+        for kind, most in allowed_counts(budgets).items()
+    ]
+    found = [
+        ("Content", "key, value, headers and timestamp as on the source"),
+        ("Place and order", f"{spec.partitioning}: {order[spec.partitioning]}"),
+        ("Complete", f"within {spec.settle_seconds:,} s of the last message"),
+        ("Allowed", ", ".join(limits)),
+    ]
+    if budgets.latency_p99_ms is not None:
+        found.append(("Latency", f"99 % within {budgets.latency_p99_ms:,} ms"))
+    if budgets.recovery_seconds is not None:
+        found.append(("Recovery", f"within {budgets.recovery_seconds:,} s of each fault"))
+    if result.rehearsal is not None:
+        again, skipped = budgets.reread_per_group, budgets.skipped
+        found.append(
+            ("Fail-over", f"delivered again {again:,} a group, skipped {skipped:,} by all groups")
+        )
+    return found
+
+
+def _drawings(result: Result) -> dict[str, Drawing]:
+    """By title."""
+    drawings: dict[str, Drawing] = {}
+    if result.points and result.started_ms is not None:
+        over_time = (result.points, result.faults, result.started_ms)
+        drawings["Throughput"] = plots.throughput(*over_time)
+        drawings["On the way"] = plots.backlog(*over_time)
+        if result.latency_ms:
+            drawings["Latency over time"] = plots.latency_over_time(*over_time)
+    if result.latency_ms:
+        drawings["Latency of all messages"] = plots.histogram(result.latency_ms)
+    return drawings
+
+
+def _manifest(result: Result) -> str:
+    """The resolved test as a manifest; what nobody set is left out."""
+    document = result.test.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+    )
+    kind = {"apiVersion": result.test.api_version, "kind": result.test.kind}
+    return yaml.safe_dump(kind | document, sort_keys=False, allow_unicode=True)
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _seconds(duration_ms: float) -> str:
+    return f"{duration_ms / 1000:,.1f} s"
+
+
+_KINDS = (
+    *(Kind.MISSING, Kind.DUPLICATED, Kind.REORDERED, Kind.CORRUPTED),
+    *(Kind.ALIEN, Kind.REPLAYED),
+)
+_NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of all results."""
+
+    title: str
+    cells: tuple[str, ...]
+    """In the order of the results; a dash where a result has none."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A column for each result."""
+
+    names: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    """In what the tests differ: figures of different loads say little beside each other."""
+
+
+def side_by_side(results: Mapping[str, Result]) -> SideBySide:
+    """The table of these results, by their names."""
+    everyone = tuple(results.values())
+    return SideBySide(tuple(results), tuple(_rows(everyone)), tuple(_notes(everyone)))
+
+
+def side_by_side_page(table: SideBySide) -> str:
+    """The same as a page, self-contained."""
+    environment = Environment(
+        loader=PackageLoader("headrace.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("side_by_side.html.j2").render(table=table)
+
+
+def _rows(results: tuple[Result, ...]) -> Iterator[Row]:
+    figures = [_figures(result) for result in results]
+    longest = max(figures, key=len)
+    for title in dict.fromkeys([*longest, *chain(*figures)]):
+        yield Row(title, tuple(of_one.get(title, _NOTHING) for of_one in figures))
+
+
+def _figures(result: Result) -> dict[str, str]:
+    """By their titles, those that this result has."""
+    found = {
+        "verdict": str(result.verdict),
+        "mirror": f"flow {result.flow}" if result.flow else "another",
+    }
+    if counts := result.counts:
+        found["messages"] = f"{counts.acknowledged:,}"
+        found |= {str(kind): f"{getattr(counts, kind):,}" for kind in _KINDS}
+        if counts.unequal_offsets is not None:
+            found[str(Kind.UNEQUAL_OFFSETS)] = f"{counts.unequal_offsets:,}"
+        found["lost by the source"] = f"{counts.source_lost:,}"
+    if result.acknowledged_per_second is not None:
+        found["messages/s acknowledged"] = f"{result.acknowledged_per_second:,.0f}"
+    if latency := result.latency_ms:
+        found |= {
+            "latency, 50 %": f"{latency.p50:,} ms",
+            "latency, 99 %": f"{latency.p99:,} ms",
+            "latency, 99.9 %": f"{latency.p999:,} ms",
+            "latency, slowest": f"{latency.max:,} ms",
+        }
+    if own := result.own_latency_ms:
+        found |= {
+            "the mirror's own share, 50 %": f"{own.p50:,} ms",
+            "the mirror's own share, 99 %": f"{own.p99:,} ms",
+        }
+    if result.points:
+        found["most messages on the way"] = f"{max(p.behind for p in result.points):,}"
+    for number, fault in enumerate(result.faults, 1):
+        found[f"recovery {number}"] = f"{fault.step.action}: {_recovery(fault)}"
+    return found | {"run": result.run, "headrace": result.versions.get("headrace", _NOTHING)}
+
+
+def _recovery(fault: Fault) -> str:
+    if fault.recovery_seconds is None:
+        return "not done" if fault.at_ms is None else "not seen"
+    return f"{fault.recovery_seconds:.1f} s"
+
+
+def _notes(results: tuple[Result, ...]) -> Iterator[str]:
+    first, *others = (_settings(result) for result in results)
+    differ = [name for name in first if any(other[name] != first[name] for other in others)]
+    if differ:
+        yield f"The tests differ in {', '.join(differ)}."
+
+
+def _settings(result: Result) -> dict[str, object]:
+    spec = result.test.spec
+    load = spec.load.model_dump(by_alias=True, exclude={"names"})
+    return {
+        **{f"load.{name}": value for name, value in load.items()},
+        "partitioning": spec.partitioning,
+        "settleSeconds": spec.settle_seconds,
+        "budgets": spec.budgets,
+        "chaos": tuple(fault.step for fault in result.faults),
+    }
+
+
+_NOT_RUN = "not run"
+_TABLE_KINDS = ("missing", "duplicated", "reordered", "corrupted", "alien")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One mirror in one experiment."""
+
+    result: Result | None
+    """``None``: there is no report."""
+    why: str = _NOT_RUN
+
+
+def mirror_table(
+    mirrors: Sequence[str],
+    experiments: Mapping[str, Sequence[Outcome]],
+    notes: Sequence[str],
+) -> SideBySide:
+    """A row for each experiment, by its title, with a cell for each mirror."""
+    rows = (
+        Row(title, tuple(_cell(outcome) for outcome in outcomes))
+        for title, outcomes in experiments.items()
+    )
+    return SideBySide(tuple(mirrors), tuple(rows), tuple(notes))
+
+
+def markdown(table: SideBySide) -> str:
+    """The same as a table for a page of documentation."""
+    lines = [("experiment", *table.names), ("---",) * (1 + len(table.names))]
+    lines += [(row.title, *row.cells) for row in table.rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n\n".join([text, *table.notes]) + "\n"
+
+
+def recovery(fault: Fault) -> str:
+    """What came of a fault."""
+    if fault.at_ms is None:
+        return f"not done: {fault.error}"
+    if fault.recovery_seconds is None:
+        return f"not recovered: {fault.error}"
+    return f"recovered in {fault.recovery_seconds:.1f} s"
+
+
+def _cell(outcome: Outcome) -> str:
+    result = outcome.result
+    if result is None:
+        return outcome.why
+    parts = [f"{result.verdict}"]
+    if counts := result.counts:
+        wrong = [f"{n:,} {kind}" for kind in _TABLE_KINDS if (n := getattr(counts, kind))]
+        parts.append(", ".join(wrong) or f"all {counts.acknowledged:,} there, once, in order")
+    if result.faults:
+        if result.faults[0].at_ms is None:
+            return recovery(result.faults[0])
+        parts.append(recovery(result.faults[0]))
+    if latency := result.own_latency_ms:
+        parts.append(f"own latency {latency.p50:,} / {latency.p99:,} / {latency.max:,} ms")
+    return "; ".join(parts)
