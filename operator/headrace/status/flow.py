@@ -25,8 +25,7 @@ from headrace.api import (
     conditions_of,
 )
 from headrace.errors import InvalidSpec
-from headrace.status.checks import judge
-from headrace.status.facts import FlowFacts
+from headrace.status.checks import FlowFacts, judge
 
 _LONGEST_MESSAGE = 4096
 _OBSERVED_BY_TASKS = (
