@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from headrace.api import API_VERSION, ReplicationFlow
-from headrace.telemetry.flows import FLOW_LAG_RECORDS
+from headrace.telemetry.metrics import FLOW_LAG_RECORDS
 
 FOLDER = Path(__file__).parents[2] / "examples" / "autoscaling"
 

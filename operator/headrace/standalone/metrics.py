@@ -18,7 +18,7 @@ from headrace.driver.metrics import METRICS
 from headrace.standalone.driver_process import Samples
 from headrace.standalone.herder import StandaloneHerder
 from headrace.telemetry import FLOW_METRICS, flow_samples, make_registry
-from headrace.telemetry.flows import Object
+from headrace.telemetry.metrics import Object
 
 _SAMPLES_TIMEOUT_S = 2.0
 SCRAPE_TIMEOUT_S = 5.0

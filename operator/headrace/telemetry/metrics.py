@@ -1,6 +1,9 @@
-"""How a metric is described, and those that every process has."""
+"""Metrics of flows and mirror tests, made of their statuses."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -11,6 +14,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from headrace import __version__
+from headrace.api import ConditionType, Verdict
 
 
 @dataclass(frozen=True)
@@ -42,3 +46,153 @@ def make_registry(*, process: bool = True) -> CollectorRegistry:
     build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
     build.labels(__version__).set(1)
     return registry
+
+
+Object = Mapping[str, Any]
+Sample = tuple[Described, tuple[str, ...], float]
+"""What is measured, the values of its labels, the value."""
+
+_FLOW = ("namespace", "flow")
+
+FLOW_CONDITION = Described(
+    "headrace_flow_condition",
+    "gauge",
+    "1 while the condition of the flow is True, else 0.",
+    (*_FLOW, "condition"),
+)
+FLOW_TASKS = Described(
+    "headrace_flow_tasks",
+    "gauge",
+    "Tasks of the flow (connectors are none), by phase; Other: they begin or go.",
+    (*_FLOW, "phase"),
+)
+DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that are alive.", _FLOW)
+DRIVERS_DESIRED = Described(
+    "headrace_flow_drivers_desired",
+    "gauge",
+    "Drivers that the spec asks for; 0 of a flow that is stopped.",
+    _FLOW,
+)
+FLOW_LAG_RECORDS = Described(
+    "headrace_flow_lag_records",
+    "gauge",
+    "Records on the source that the target has not acknowledged, in the coarse steps of the "
+    "status; the drivers' metrics are exact.",
+    _FLOW,
+)
+FLOW_LAG_S = Described(
+    "headrace_flow_lag_seconds", "gauge", "Age of the oldest of them, in the same steps.", _FLOW
+)
+FLOW_METRICS: Sequence[Described] = (
+    FLOW_CONDITION,
+    FLOW_TASKS,
+    DRIVERS_READY,
+    DRIVERS_DESIRED,
+    FLOW_LAG_RECORDS,
+    FLOW_LAG_S,
+)
+
+_CONDITIONS = (
+    ConditionType.READY,
+    ConditionType.RECONCILING,
+    ConditionType.STALLED,
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.FOREIGN_WRITER,
+    ConditionType.DRIVERS_AVAILABLE,
+    ConditionType.PARTITIONS_PAUSED,
+    ConditionType.PARTITIONS_RESET,
+    ConditionType.RECORDS_LEFT_OUT,
+    ConditionType.PARTITION_CONTESTED,
+    ConditionType.TRANSACTION_HANGING,
+    ConditionType.TOMBSTONES_AT_RISK,
+    ConditionType.RECORDS_MAY_REPEAT,
+    ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.VERIFICATION_FAILED,
+    ConditionType.BANDWIDTH_USED_UP,
+    ConditionType.REQUIREMENTS_MISSING,
+    ConditionType.TOPIC_DELETION,
+    ConditionType.TOPIC_CONFIGS_REFUSED,
+    ConditionType.ASSIGNMENT_FAILED,
+    ConditionType.DRIVER_UNRESPONSIVE,
+    ConditionType.RECONCILIATION_PAUSED,
+)
+_PHASES = ("Running", "Restoring", "Paused", "Failed")
+
+
+def flow_samples(flow: Object) -> Iterator[Sample]:
+    """Of a ReplicationFlow, as the API server has it."""
+    name = (flow["metadata"]["namespace"], flow["metadata"]["name"])
+    status = flow.get("status") or {}
+    conditions = status.get("conditions") or ()
+    true = {one["type"] for one in conditions if one["status"] == "True"}
+    for condition in _CONDITIONS:
+        yield FLOW_CONDITION, (*name, condition.value), condition in true
+    if (tasks := status.get("tasks")) is not None:
+        phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
+        # A connector that failed is not in total.
+        phases["Other"] = max(tasks.get("total", 0) - sum(phases.values()), 0)
+        for phase, count in phases.items():
+            yield FLOW_TASKS, (*name, phase), count
+    yield DRIVERS_READY, name, status.get("readyReplicas", 0)
+    yield DRIVERS_DESIRED, name, status.get("desiredReplicas", 0)
+    if (lag := status.get("lag")) is not None:
+        yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
+        yield FLOW_LAG_S, name, lag.get("seconds", 0)
+
+
+_TEST = ("namespace", "test")
+_OF_TEST = (
+    "of a finished MirrorTest; runs of a "
+    "schedule, and windows of a load without end, go by its name, and the last one counts."
+)
+
+TEST_VERDICT = Described(
+    "headrace_mirror_test_verdict",
+    "gauge",
+    f"1 for the verdict (Passed, Failed, Inconclusive), 0 for the others, {_OF_TEST}",
+    (*_TEST, "verdict"),
+)
+TEST_MESSAGES = Described(
+    "headrace_mirror_test_messages",
+    "gauge",
+    f"Messages by outcome, {_OF_TEST}",
+    (*_TEST, "outcome"),
+)
+TEST_LATENCY = Described(
+    "headrace_mirror_test_latency_seconds",
+    "gauge",
+    f"Quantiles of the mirror's latency (quantile 1: the slowest), {_OF_TEST}",
+    (*_TEST, "quantile"),
+)
+TEST_ENDED = Described(
+    "headrace_mirror_test_completion_timestamp_seconds",
+    "gauge",
+    f"When it ended (Unix time), {_OF_TEST}",
+    _TEST,
+)
+TEST_METRICS: Sequence[Described] = (TEST_VERDICT, TEST_MESSAGES, TEST_LATENCY, TEST_ENDED)
+
+_OUTCOMES = ("acknowledged", "missing", "duplicated", "reordered", "corrupted", "alien")
+_QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
+
+
+def test_samples(name: tuple[str, str], status: Object) -> Iterator[Sample]:
+    """Of a MirrorTest that has ended: its namespace and name, and its status."""
+    for verdict in Verdict:
+        yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
+    if (counts := status.get("counts")) is not None:
+        for outcome in _OUTCOMES:
+            yield TEST_MESSAGES, (*name, outcome), counts.get(outcome, 0)
+        if (unequal := counts.get("unequalOffsets")) is not None:
+            yield TEST_MESSAGES, (*name, "unequalOffsets"), unequal
+    if (latency_ms := status.get("latencyMs")) is not None:
+        for quantile, field in _QUANTILES.items():
+            yield TEST_LATENCY, (*name, quantile), latency_ms[field] / 1000
+    if at_s := ended_s(status):
+        yield TEST_ENDED, name, at_s
+
+
+def ended_s(status: Object) -> float:
+    """When a test ended, in Unix time; 0 without one."""
+    ended: str | None = status.get("completionTime")
+    return datetime.fromisoformat(ended).timestamp() if ended else 0.0
