@@ -10,7 +10,7 @@ from marks import between
 
 from headrace.controller import metrics as operator
 from headrace.driver import metrics as driver
-from headrace.k8s import metrics as requests
+from headrace.k8s import client as requests
 from headrace.telemetry import BUILD_INFO, Described
 
 PAGE = Path(__file__).with_suffix(".md")

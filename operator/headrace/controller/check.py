@@ -6,8 +6,7 @@ from headrace.controller.access_check import access_errors
 from headrace.controller.operator import OperatorOptions
 from headrace.errors import GaveUp
 from headrace.k8s import LEASE, Client, connect
-from headrace.k8s.lease import read_lease
-from headrace.k8s.lease_observer import LeaseView
+from headrace.k8s.leases import LeaseView, read_lease
 
 _RENEWED_WITHIN_S = 60.0
 """A leader renews every 2 s; another one leads 20 s after it died, and a release may be young."""

@@ -1,15 +1,20 @@
 """The only importer of ``kubernetes``.
 
-``connect`` finds it, ``client`` has the verbs (on plain objects), ``requests`` sends each with a
-time-out, ``errors`` says in words what it refuses, ``kinds`` knows where it serves what.
-``reflector`` keeps a local copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those
-of others by the rules of ``lease_observer``, ``election`` chooses a leader by one. ``models`` turns
-objects into our types, ``in_force`` says which spec of a flow counts, ``retry`` asks again.
-``metrics`` counts requests.
+``client`` connects and sends requests with time-outs, ``errors`` translates refusals to sentences,
+and ``kinds`` contains the API paths of kinds and their types. ``reflector`` keeps a local copy of
+objects. ``leases`` keeps and observes Leases, and ``election`` elects a leader. ``in_force``
+decides which spec of a flow is valid.
 """
 
-from headrace.k8s.client import Client
-from headrace.k8s.connect import connect, connect_as_kubectl, connect_by_file
+from headrace.k8s.client import (
+    ADMISSION_TIMEOUT_S,
+    Client,
+    RequestMetrics,
+    connect,
+    connect_as_kubectl,
+    connect_by_file,
+    retried,
+)
 from headrace.k8s.election import LeaderElection, LeadershipLost
 from headrace.k8s.errors import (
     Conflict,
@@ -41,16 +46,21 @@ from headrace.k8s.kinds import (
     Kind,
     Object,
     Objects,
+    is_owned,
     kind_of,
+    owner_reference,
+    owns,
+    parse,
 )
-from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
-from headrace.k8s.lease_observer import LeaseObserver, LeaseView
-from headrace.k8s.lease_watch import LeaseWatch
-from headrace.k8s.metrics import RequestMetrics
-from headrace.k8s.models import is_owned, owner_reference, owns, parse
+from headrace.k8s.leases import (
+    LeaseKeeper,
+    LeaseObserver,
+    LeaseView,
+    LeaseWatch,
+    micro_time,
+    read_lease,
+)
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
-from headrace.k8s.requests import ADMISSION_TIMEOUT_S
-from headrace.k8s.retry import retried
 
 __all__ = [
     "ADMISSION_TIMEOUT_S",

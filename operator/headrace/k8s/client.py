@@ -1,14 +1,188 @@
-"""The API server, as far as headrace speaks to it: verbs on plain objects, each with a time-out."""
+"""API client: connection, requests with time-outs and retries, and their metrics."""
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 import aiohttp
-from kubernetes.aio.client import ApiClient
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from yaml import YAMLError
 
-from headrace.k8s.errors import NotFound, sentence, translate
-from headrace.k8s.kinds import Kind, Object, Objects, kind_of
-from headrace.k8s.requests import ALL, TIMEOUT_S, Requests, no_answer
+from headrace.errors import HeadraceError, InvalidSpec, Retriable
+from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
+from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
+from headrace.telemetry import Described
+
+TIMEOUT_S = 5.0
+"""Of a request: an API server that is well answers in milliseconds. Below a Lease's 6 s."""
+ADMISSION_TIMEOUT_S = 35.0
+"""Of a write that admission webhooks see: each of them may take 10 s by default, and 30 s at most.
+Who gives up before the API server does gets nothing written, though the webhook may be ignored."""
+ALL = "application/json"
+"""The media type of whole objects."""
+
+RequestListener = Callable[[str, Kind, str, float], None]
+"""Called for a request: its verb, the kind, its outcome (``Success``, the name of an error class of
+``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
+
+
+class Requests:
+    """The lower half of a ``Client``; errors are those of ``k8s.errors``, and ``who`` begins their
+    sentences."""
+
+    def __init__(self, api: ApiClient, who: str) -> None:
+        self._api = api
+        self.who = who
+        self.write_timeout_s = TIMEOUT_S
+        """Of writes, other than those of Leases and Events: these wait as long as reads."""
+        self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
+        """Called for every request; for a watch, when it is open."""
+        api.user_agent = who.removeprefix("the ").replace(" ", "-")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def _send(
+        self,
+        verb: str,
+        method: str,
+        kind: Kind,
+        namespace: str | None,
+        name: str = "",
+        *,
+        subresource: str = "",
+        query: dict[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = ALL,
+        accept: str = ALL,
+    ) -> Object:
+        tried = sentence(self.who, verb, kind, namespace, name)
+        path = kind.path(namespace, name, subresource)
+        quick = method == "GET" or kind in (LEASE, EVENT)
+        limit_s = TIMEOUT_S if quick else self.write_timeout_s
+        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=TIMEOUT_S)
+        with self._trying(verb, kind, tried):
+            async with await self._request(
+                method,
+                path,
+                query or {},
+                tried=tried,
+                timeout=timeout,
+                body=body,
+                content_type=content_type,
+                accept=accept,
+            ) as response:
+                answer: Object = json.loads(await response.read())
+                return answer
+
+    @contextmanager
+    def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
+        """Whatever breaks a request is raised as an error of ours and reported as its outcome."""
+        began, outcome = time.monotonic(), "Cancelled"
+        try:
+            yield
+            outcome = "Success"
+        except HeadraceError as error:
+            outcome = type(error).__name__
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            outcome = Unavailable.__name__
+            raise no_answer(tried, error) from error
+        finally:
+            self.on_request(verb, kind, outcome, time.monotonic() - began)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        *,
+        tried: str,
+        timeout: aiohttp.ClientTimeout,
+        body: Object | None = None,
+        content_type: str = ALL,
+        accept: str = ALL,
+    ) -> aiohttp.ClientResponse:
+        """An answer with its body unread; every other answer than 2xx is raised."""
+        request = await self._api.param_serialize(
+            method,
+            path,
+            query_params=[(key, value) for key, value in query.items() if value],
+            header_params={"Accept": accept, "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer: Any = await self._api.call_api(*request, _request_timeout=timeout)
+        response: aiohttp.ClientResponse = answer.response
+        if response.status >= 300:
+            async with response:
+                raise translate(response.status, read_status(await response.text()), tried)
+        return response
+
+
+def no_answer(tried: str, error: Exception) -> Unavailable:
+    """Our error for one of the connection."""
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"{tried}: the API server did not answer in time")
+    return Unavailable(f"{tried}: the API server is not to be reached: {error}")
+
+
+_AGAIN_S = 0.5
+
+T = TypeVar("T")
+
+
+async def retried(ask: Callable[[], Awaitable[T]], within_s: float) -> T:
+    """What ``ask`` comes to, asked again until then: what it asks for may be done twice.
+
+    Raises its ``Retriable`` after ``within_s``, and whatever else it raises.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return await ask()
+        except Retriable:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_AGAIN_S)
+
+
+REQUESTS = Described(
+    "headrace_api_requests_total",
+    "counter",
+    "Requests to the API server, by verb, kind and outcome: Success, or why not. A watch counts "
+    "when it is opened.",
+    ("verb", "kind", "outcome"),
+)
+REQUEST_S = Described(
+    "headrace_api_request_duration_seconds",
+    "histogram",
+    "How long requests to the API server took; opening it, for a watch.",
+    ("verb", "kind"),
+)
+METRICS: Sequence[Described] = (REQUESTS, REQUEST_S)
+
+
+class RequestMetrics:
+    """Receives a client's requests (``Client.on_request``)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
+        self._took = Histogram(REQUEST_S.name, REQUEST_S.help, REQUEST_S.labels, registry=registry)
+
+    def __call__(self, verb: str, kind: Kind, outcome: str, took_s: float) -> None:
+        """See ``Client.on_request``."""
+        self._requests.labels(verb, kind.name, outcome).inc()
+        self._took.labels(verb, kind.name).observe(took_s)
+
 
 _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
@@ -196,3 +370,64 @@ class Client(Requests):
 def _identity(object: Object) -> tuple[Kind, str | None, str]:
     metadata = object["metadata"]
     return kind_of(object), metadata.get("namespace"), metadata["name"]
+
+
+_POD = "KUBERNETES_SERVICE_HOST"
+"""What the kubelet sets in every container."""
+
+
+async def connect(who: str) -> Client:
+    """For the operator and its drivers: by ``KUBECONFIG``, else as a pod.
+
+    Never by ``~/.kube/config``: a process that was started by hand must not find a cluster that
+    nobody named. ``who`` begins the sentences of errors ("the operator"). Raises ``InvalidSpec``.
+    """
+    if files := os.environ.get("KUBECONFIG"):
+        return await connect_by_file(who, files)
+    settings = Configuration()
+    try:
+        config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise InvalidSpec(
+            f"{who} does not know which API server to ask: KUBECONFIG is not set, and this is no "
+            f"pod with a service account ({error}). Set KUBECONFIG to a kubeconfig file"
+        ) from error
+    return Client(ApiClient(settings), who)
+
+
+async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
+    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``, or, in a
+    pod that has neither, as its service account.
+
+    The client's ``namespace`` is the context's. Raises ``InvalidSpec``.
+    """
+    files = os.environ.get("KUBECONFIG")
+    if not files:
+        own = Path.home() / ".kube" / "config"
+        if context is None and _POD in os.environ and not own.exists():
+            return await connect(who)
+        files = str(own)
+    return await connect_by_file(who, files, context)
+
+
+async def connect_by_file(who: str, files: str, context: str | None = None) -> Client:
+    """Connect by kubeconfig files, joined by ``:`` as in ``KUBECONFIG``.
+
+    Raises:
+        InvalidSpec: No file exists, or one of them cannot be used.
+    """
+    if not any(Path(file).expanduser().exists() for file in files.split(":") if file):
+        raise InvalidSpec(
+            f"there is no kubeconfig {files}, and no other way to find the Kubernetes cluster: set "
+            "KUBECONFIG to a kubeconfig file"
+        )
+    settings = Configuration()
+    try:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            files, context, settings, persist_config=False
+        )
+        known, current = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError, YAMLError, ValueError, TypeError, KeyError) as error:
+        raise InvalidSpec(f"kubeconfig {files} cannot be used: {error}") from error
+    chosen = next((one for one in known if one["name"] == context), current)
+    return Client(ApiClient(settings), who, chosen["context"].get("namespace") or "default")

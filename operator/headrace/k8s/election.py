@@ -14,8 +14,7 @@ from headrace.errors import Fatal, HeadraceError
 from headrace.k8s.client import Client
 from headrace.k8s.errors import Conflict
 from headrace.k8s.kinds import LEASE, Object
-from headrace.k8s.lease import micro_time, read_lease
-from headrace.k8s.lease_observer import LeaseView
+from headrace.k8s.leases import LeaseView, micro_time, read_lease
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

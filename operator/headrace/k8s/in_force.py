@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from headrace.api import LastValid, ReplicationFlow, dump
 from headrace.errors import InvalidSpec
-from headrace.k8s.kinds import Object
-from headrace.k8s.models import InvalidObject, parse
+from headrace.k8s.kinds import InvalidObject, Object, parse
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 from support.fake_api_server import Answer, serving
 
-from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client, requests
+from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client
 
 
 def of(kind: str, api_version: str) -> Object:
@@ -41,7 +41,7 @@ async def asking(answer: Answer) -> AsyncIterator[Client]:
 
 
 def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(client, "TIMEOUT_S", 1.0)
 
     async def test() -> None:
         answer = asyncio.Event()

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from headrace import __version__
 from headrace.errors import InvalidSpec
 from headrace.k8s import Client, Conflict, RequestMetrics, Unavailable
+from headrace.k8s.client import METRICS
 from headrace.k8s.kinds import FLOW
-from headrace.k8s.metrics import METRICS
 from headrace.telemetry import make_registry
 from headrace.telemetry.serving import serve
 
