@@ -40,8 +40,8 @@ from support.records import (
 from headrace.api import ClusterAccess, ReplicationFlow, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.connect import DriverIdentity
-from headrace.connect.checkpoint.checkpoint_positions import copied_to
-from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
+from headrace.connect.checkpoint.checkpoint_log import SyncedOffsetLog
+from headrace.connect.checkpoint.groups import copied_to
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Batch, stored_records

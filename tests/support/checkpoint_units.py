@@ -13,8 +13,7 @@ from headrace.api import (
     Work,
 )
 from headrace.connect import Herder
-from headrace.connect.checkpoint.checkpoint_connector import CheckpointConnector
-from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
+from headrace.connect.checkpoint.checkpointing import CheckpointConnector, CheckpointTask
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.replication import Checkpoint

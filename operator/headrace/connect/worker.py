@@ -1,31 +1,256 @@
-"""The Worker: hosts the units of one flow on one driver (Connect's ``Worker``)."""
+"""Worker that hosts the units of one flow on one driver (Connect's ``Worker``)."""
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from headrace.api import (
+    FlowState,
     ReplicationFlow,
     ReplicationTask,
+    ReplicationTaskStatus,
     TaskPhase,
+    TaskType,
     TopicPartition,
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
-from headrace.connect.heartbeat import HeartbeatTask
-from headrace.connect.instances import Instances, Running
+from headrace.connect.checkpoint.checkpointing import CheckpointConnector, CheckpointTask
+from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import UnitFigures
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.herder import Herder
-from headrace.connect.runtime.ownership import OwnershipLost
+from headrace.connect.runtime.lifecycle import release
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.connect.runtime.restarts import Reclaims, Restarts
 from headrace.connect.runtime.task import Role
+from headrace.connect.runtime.task_loop import TaskLoop
+from headrace.connect.runtime.task_manager import TaskManager
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.source.source_connector import SourceConnector
 from headrace.connect.source.source_task import SourceTask
 from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
+
+_THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
+    TaskType.SOURCE_CONNECTOR: SourceConnector,
+    TaskType.CHECKPOINT_CONNECTOR: CheckpointConnector,
+    TaskType.CHECKPOINT_TASK: CheckpointTask,
+    TaskType.HEARTBEAT_CONNECTOR: HeartbeatConnector,
+    TaskType.HEARTBEAT_TASK: HeartbeatTask,
+}
+_POOL_THREADS = 8
+"""Tasks that are restored at the same time."""
+
+
+class Running(Protocol):
+    """Of a unit with a thread or of a task, as far as it is reported on and restarted."""
+
+    @property
+    def ownership(self) -> Ownership:
+        """Its own, of this instance."""
+
+    @property
+    def phase(self) -> TaskPhase:
+        """As it is now."""
+
+    @property
+    def started_at(self) -> float:
+        """Tells instances apart; monotonic seconds."""
+
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What its next report says."""
+
+
+class Instances:
+    """Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
+    share a TaskManager's.
+
+    The Worker's thread calls it. ``alive``, ``running``, ``active``, ``restart`` and ``restarts``
+    may be used from any.
+    """
+
+    def __init__(
+        self,
+        context: FlowContext,
+        herder: Herder,
+        driver: DriverIdentity,
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` is called when a unit has something to report."""
+        self._context, self._herder, self._driver = context, herder, driver
+        self._changed = changed
+        flow = context.flow.metadata.name
+        self._log = get_logger(__name__).bind(flow=flow, driver=driver.name)
+        self._objects: dict[TaskId, ReplicationTask] = {}
+        """As last received, also of units not assigned any more: the loop may not know that yet."""
+        self.restarts = Restarts()
+        self._reclaims = Reclaims()
+        self._transferred: dict[TaskId, Ownership] = {}
+        self._units: dict[TaskId, ThreadedUnit] = {}
+        self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow}")
+        self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow}")
+        self._check_pool = ThreadPoolExecutor(1, f"check-{flow}")
+        manager = TaskManager(self._make_task)
+        self._tasks = TaskLoop(manager, f"tasks-{flow}", context.stall_detector.beat)
+
+    @property
+    def alive(self) -> bool:
+        """Whether tasks still have their turns."""
+        return self._tasks.alive
+
+    def __str__(self) -> str:
+        return str(self._tasks)
+
+    def running(self, id: TaskId) -> Running | None:
+        """The instance of a unit, a standby too."""
+        return self._units.get(id) or self._tasks.tasks.get(id)
+
+    def active(self) -> list[tuple[TaskId, Running]]:
+        """Those that run here, standbys left out; from any thread."""
+        tasks = [(task.id, task) for task in self._tasks.tasks.values() if task.role is Role.ACTIVE]
+        return [*self._units.copy().items(), *tasks]
+
+    def receive(self, objects: Mapping[TaskId, ReplicationTask]) -> None:
+        """Units as they are now: new instances begin with these."""
+        self._objects |= objects
+
+    def run(
+        self,
+        active: dict[TaskId, frozenset[TopicPartition]],
+        standby: dict[TaskId, frozenset[TopicPartition]],
+    ) -> None:
+        """Start what does not run yet or is to be restarted, and end all others; ``receive`` has
+        had each of them. Partitions are those of source tasks."""
+        self._release_transferred(but=active.keys())
+        self._reclaims.keep(active.keys())
+        self._reconcile_units(active)
+        self._reconcile_tasks(active, standby)
+
+    def restart(self, id: TaskId) -> bool:
+        """Stop it; another one follows, if the unit is still active. Whether there is one."""
+        if (unit := self._units.get(id)) is not None:
+            unit.stop()
+            return True
+        if self._tasks.tasks.get(id) is not None:
+            self._tasks.restart(id)
+            return True
+        return False
+
+    def stop(self, deadline: float) -> bool:
+        """Release all units, at the same time; whether all ended by then (monotonic seconds)."""
+        for unit in self._units.values():
+            unit.stop()
+        ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
+        ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
+        self._release_transferred(but=frozenset())
+        self._restore_pool.shutdown(wait=False)
+        self._release_pool.shutdown(wait=False)
+        self._check_pool.shutdown(wait=False, cancel_futures=True)
+        return all(ended)
+
+    def _reconcile_units(self, active: dict[TaskId, frozenset[TopicPartition]]) -> None:
+        for id, unit in list(self._units.items()):
+            if id not in active:
+                unit.stop()
+            else:
+                unit.update(self._objects[id])
+            if unit.alive:
+                continue
+            if unit.phase is TaskPhase.CLOSED:
+                if unit.stopping or self._reclaim_due(id, unit):
+                    del self._units[id]
+            elif self._restart_due(id, unit, at_once=unit.superseded):
+                del self._units[id]
+        for id in active.keys() - self._units.keys():
+            if make := _THREADS.get(TaskType(id.type)):
+                self._units[id] = make(
+                    self._ownership(id),
+                    self._context,
+                    self._herder,
+                    self._changed,
+                    self.restarts.count(id),
+                ).start()
+
+    def _reconcile_tasks(
+        self,
+        active: dict[TaskId, frozenset[TopicPartition]],
+        standby: dict[TaskId, frozenset[TopicPartition]],
+    ) -> None:
+        for task in self._tasks.tasks.values():
+            changed = task.superseded(active.get(task.id, task.partitions))
+            if task.phase is TaskPhase.CLOSED:
+                if task.id not in active or self._reclaim_due(task.id, task):
+                    self._tasks.restart(task.id)
+            elif self._restart_due(task.id, task, at_once=changed):
+                self._tasks.restart(task.id)
+        copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
+        self._context.bandwidth.limit(self._bandwidth(copies.keys()))
+        self._tasks.assign(copies, standby)
+        paused = self._context.spec.state is not FlowState.RUNNING  # Stopped: until its end
+        self._tasks.pause(copies.keys() if paused else frozenset())
+
+    def _bandwidth(self, copying: Set[TaskId]) -> float | None:
+        """This driver's part of it, by its part of the source tasks. Of a task that does not know
+        how many there are, all of them are taken to be here."""
+        if (bandwidth := self._context.spec.bandwidth) is None:
+            return None
+        counts = (self._objects[id].spec.task_count or len(copying) for id in copying)
+        return bandwidth.bytes_per_second * sum(1 / count for count in counts) or None
+
+    def _make_task(
+        self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
+    ) -> SourceTask:
+        # The loop's thread calls it: of this Worker it only takes single entries of dicts.
+        return SourceTask(
+            id,
+            partitions,
+            role,
+            ownership=self._ownership(id),
+            context=self._context,
+            restore_pool=self._restore_pool,
+            release_pool=self._release_pool,
+            check_pool=self._check_pool,
+            changed=self._changed,
+            restarts=self.restarts.count(id),
+        )
+
+    def _ownership(self, id: TaskId) -> Ownership:
+        """For a new instance of a unit: a failed one has transferred its ownership."""
+        transferred = self._transferred.pop(id, None)
+        return (
+            transferred
+            if transferred and transferred.epoch
+            else Ownership(self._objects[id], self._driver, self._herder)
+        )
+
+    def _release_transferred(self, but: Set[TaskId]) -> None:
+        """Ownerships without an instance: the unit was reassigned before it was restarted."""
+        for id in [id for id in list(self._transferred) if id not in but]:
+            if transferred := self._transferred.pop(id, None):
+                self._release_pool.submit(release, transferred, self._log)
+
+    def _reclaim_due(self, id: TaskId, running: Running) -> bool:
+        return self._reclaims.is_due(id, running.started_at, time.monotonic())
+
+    def _restart_due(self, id: TaskId, running: Running, *, at_once: bool = False) -> bool:
+        if running.phase is not TaskPhase.FAILED:
+            return False
+        due = self.restarts.is_due(id, running.started_at, time.monotonic())
+        if not (due or at_once):
+            return False
+        restarts = self.restarts.count(id)
+        self._log.info("restarting failed unit", task=id.name, restarts=restarts)
+        # The herder may be away, and need not be asked: the unit stays on this driver.
+        self._transferred[id] = running.ownership.transfer()
+        return True
+
 
 _REPORT_INTERVAL_S = 0.5
 _RECONCILE_TIMEOUT_S = 60.0

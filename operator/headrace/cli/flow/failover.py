@@ -20,15 +20,16 @@ from headrace.cli.flow.failover_view import (
 from headrace.cli.flow.flow_access import Document, of_flow, running_flow
 from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.checkpoint.other_groups import other_groups
-from headrace.connect.failover.fail_over import (
+from headrace.connect.checkpoint.groups import other_groups
+from headrace.connect.failover.failover import (
     Survey,
+    allow_writes,
+    deny_writes,
     plan_groups,
     settle_groups,
     survey,
     survey_target,
 )
-from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.open_transactions import end_open_transactions
 from headrace.connect.takeover.switching import Switched, Wish, abort, switch, switch_deleted

@@ -10,11 +10,11 @@ import click
 from headrace.api import TopicPartition, time_text
 from headrace.cli.screen.tables import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
-from headrace.connect.failover.fail_over import Survey
+from headrace.connect.failover.failover import Survey
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.switching import Switched
-from headrace.connect.topics.loss_report import lost_offsets
-from headrace.connect.topics.loss_report import sentence as loss_sentence
+from headrace.connect.topics.losses import lost_offsets
+from headrace.connect.topics.losses import sentence as loss_sentence
 from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]

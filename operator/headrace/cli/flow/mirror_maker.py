@@ -14,8 +14,13 @@ from headrace.cli.flow.mirror_maker_view import (
     show_export,
     show_import,
 )
-from headrace.connect.failover.importing import do_import, find_groups, plan_export, plan_import
-from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
+from headrace.connect.failover.mirror_maker import (
+    MirrorMaker,
+    do_import,
+    find_groups,
+    plan_export,
+    plan_import,
+)
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal, InvalidSpec

@@ -6,9 +6,8 @@ import click
 
 from headrace.cli.flow.flow_access import Document
 from headrace.cli.screen.tables import show_rows
-from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
-from headrace.connect.failover.importing import Export, Import, TargetGroupOwners
-from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
+from headrace.connect.checkpoint.groups import GroupPartition
+from headrace.connect.failover.mirror_maker import Export, Import, MirrorMaker, TargetGroupOwners
 from headrace.connect.runtime.context import FlowContext
 
 _MOST = 5

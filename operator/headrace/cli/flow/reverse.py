@@ -11,16 +11,15 @@ from headrace.api.offsets import OffsetsMode
 from headrace.cli.flow.failover_view import sentence
 from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flow.flows import Flows, of_flows
-from headrace.connect.failover.fail_over import Survey, survey_target
-from headrace.connect.failover.returning_groups import return_groups
-from headrace.connect.failover.reversing import (
+from headrace.connect.failover.failback import (
     begin,
     check_switched,
     hand_over_groups,
+    return_groups,
     survey_back,
     unsent,
 )
-from headrace.connect.failover.write_denials import allow_writes, still_denied
+from headrace.connect.failover.failover import Survey, allow_writes, still_denied, survey_target
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
-from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
-from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
-from headrace.connect.checkpoint.other_groups import OtherGroups, UntranslatedGroup, other_groups
-from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
-from headrace.connect.checkpoint.target_groups import read_target_groups
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog, SyncedOffsetLog
+from headrace.connect.checkpoint.groups import (
+    GroupPartition,
+    OtherGroups,
+    UntranslatedGroup,
+    copied_to,
+    other_groups,
+    read_target_groups,
+)
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError
 from headrace.replication import (

@@ -1,11 +1,48 @@
-"""What can be refused before anything starts."""
+"""Checks of both clusters before a flow starts."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import permutations
+from typing import NamedTuple
 
-from headrace.api import ClusterSpec, FlowState, ReplicationFlow
-from headrace.kafka import check_settings
+from headrace.api import (
+    HEARTBEATS,
+    ClusterSpec,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    FlowState,
+    Reason,
+    ReplicationFlow,
+    TopicPartition,
+    earlier_name,
+    is_internal,
+)
+from headrace.api.flow import Location
+from headrace.connect.preflight.permissions import (
+    Finding,
+    Need,
+    Outcome,
+    Resource,
+    check_rights,
+    known_topics,
+    named,
+    needed_rights,
+)
+from headrace.connect.preflight.topic_settings import (
+    check_copies,
+    check_internal_topics,
+    check_replicas,
+    check_synchronized,
+    read_settings,
+)
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka import SHARE, Operation, Position, RightsAdmin, check_settings
+from headrace.logs import get_logger
 from headrace.replication import (
+    NameFilter,
     loop_of_patterns,
     loop_sentence,
     may_loop,
@@ -38,3 +75,227 @@ def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, F
                 "renames" if there.spec.replication_policy.renames else "type",
             )
             yield there, field, f"{'.'.join(field)}: {loop_sentence(loop, back.metadata.name)}"
+
+
+_FOREIGN = (
+    "holds records that this flow has no progress of, of somebody else or of another tool: the "
+    "source's are appended behind them; give the copy another name (spec.replicationPolicy), or "
+    "delete it"
+)
+
+
+def check_foreign_data(
+    context: FlowContext, topics: Mapping[str, int], existing: Set[str]
+) -> Iterator[Finding]:
+    """``topics`` of the source, with their partitions; ``existing`` are copies. Needs the right to
+    read progress."""
+    of = {
+        there: at
+        for topic, count in topics.items()
+        for number in range(count)
+        if (there := target_partition(context, at := TopicPartition(topic, number))).topic
+        in existing
+    }
+    starts = context.target.known_ends(of, Position.EARLIEST)
+    ends = context.target.known_ends(of)
+    filled = {at for at, end in ends.items() if end > starts.get(at, end)}
+    subject, what = named("topic", existing), "data"
+    try:
+        known = _with_progress(context, {of[at] for at in filled})
+    except HeadraceError as error:
+        yield Finding(Location.TARGET, subject, what, Outcome.WARNING, f"not compared: {error}")
+        return
+    if foreign := {at.topic for at in filled if of[at] not in known}:
+        subject = named("topic", foreign)
+        yield Finding(Location.TARGET, subject, what, Outcome.WARNING, _FOREIGN)
+    elif existing:
+        yield Finding(Location.TARGET, subject, what, Outcome.OK)
+
+
+def _with_progress(context: FlowContext, partitions: Set[TopicPartition]) -> set[TopicPartition]:
+    progress = context.progress
+    if not partitions or not progress.exists():
+        return set()  # to follow it would make it
+    progress.start()
+    progress.read_to_end()
+    now_ms = context.now_ms
+    return {at for at in partitions if progress.get(context.progress_key(at), now_ms) is not None}
+
+
+_EVERY = ".*"
+_LITERAL = re.compile(r"[\w.-]+")
+
+
+def check_flow(context: FlowContext) -> list[Finding]:
+    """Every finding, the source's first. Where a cluster does not answer, that is its finding."""
+    return sorted(_findings(context), key=lambda one: (one.side or Location.TARGET).value)
+
+
+def _findings(context: FlowContext) -> Iterator[Finding]:
+    admins = {}
+    for side, access in (
+        (Location.SOURCE, context.source_access),
+        (Location.TARGET, context.target_access),
+    ):
+        admin = context.clients.rights(access)
+        connection = _connection(side, admin)
+        yield connection
+        if connection.outcome is Outcome.OK:
+            admins[side] = admin
+            yield _version(side, admin)
+    if len(admins) == 2:
+        yield from _both(context, admins)
+
+
+def _connection(side: Location, admin: RightsAdmin) -> Finding:
+    try:
+        admin.cluster_id()
+    except HeadraceError as error:
+        return Finding(side, "cluster", "connection", Outcome.MISSING, str(error))
+    return Finding(side, "cluster", "connection", Outcome.OK)
+
+
+def _version(side: Location, admin: RightsAdmin) -> Finding:
+    try:
+        admin.check_version()
+    except Fatal as error:
+        return Finding(side, "cluster", "version", Outcome.MISSING, str(error))
+    return Finding(side, "cluster", "version", Outcome.OK)
+
+
+class _Scope(NamedTuple):
+    """What the flow replicates now."""
+
+    there: Mapping[str, int]
+    """Topics of the source that it copies, with their partitions."""
+    others: Set[str]
+    """Those that it names and cannot see, and heartbeats, which it makes."""
+    groups: Set[str]
+
+
+def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Iterator[Finding]:
+    source, target = admins[Location.SOURCE], admins[Location.TARGET]
+    if (same := source.cluster_id()) == target.cluster_id():
+        why = f"source and target are the same cluster ({same}): a flow needs two"
+        yield Finding(None, "clusters", "id", Outcome.MISSING, why)
+        return
+    every = source.topics()
+    scope = _scope(context, every, source)
+    yield from _names(context, every, scope)
+    topics = scope.there.keys() | scope.others
+    needs = [*needed_rights(context, topics, scope.groups), *_to_take_over(context, target)]
+    factor = context.spec.target.replication_factor or -1
+    new = {
+        context.policy.target_topic(topic): (count, factor) for topic, count in scope.there.items()
+    }
+    rights = known_topics(needs, admins, new)
+    yield from check_rights(context, needs, admins, rights)
+    settings = read_settings(context, topics, source, target)
+    there = rights[Location.TARGET]
+    yield from check_replicas(there, there, settings)
+    yield from check_internal_topics(context, there, settings)
+    yield from check_copies(context, topics, settings)
+    changeable = {
+        one
+        for one in topics
+        if (known := there.get(context.policy.target_topic(one)))
+        and Operation.ALTER_CONFIGS in known.allowed
+    }
+    yield from check_synchronized(context, changeable, settings, target)
+    if Operation.READ in there[context.progress.topic].allowed:
+        existing = {name for name in new if there[name].exists}
+        yield from check_foreign_data(context, scope.there, existing)
+
+
+def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) -> _Scope:
+    there = {one: count for one, count in every.items() if context.topics.matches(one)}
+    others = {one for one in context.topics.unmatched(list(there)) if _LITERAL.fullmatch(one)}
+    if context.spec.heartbeats.enabled and context.spec.heartbeats.on_source:
+        others.add(HEARTBEATS)
+    seen = source.groups()
+    if context.spec.checkpoints.enabled and context.spec.checkpoints.apply_to_groups:
+        seen |= {one for one, kind in source.protocol_types().items() if kind == SHARE}
+    groups = {one for one in seen if context.groups.matches(one)}
+    include = context.spec.groups.include
+    literal = {one for one in include if _LITERAL.fullmatch(one)}
+    groups |= {one for one in literal if context.groups.matches(one)}
+    if not groups and _EVERY in include:
+        groups = {"*"}  # for ACLs: any of those that cannot be seen, or are to come
+    return _Scope(there, {one for one in others if context.topics.matches(one)}, groups)
+
+
+def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Need]:
+    """Progress that an earlier version stored under another name."""
+    earlier = earlier_name(context.progress.topic)
+    if earlier in target.topics():
+        purpose = "take over the flow's progress from before v1beta1"
+        yield Need(Location.TARGET, Resource.TOPIC, (earlier,), Operation.READ, purpose)
+
+
+def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
+    """Topics that the spec asks for, and that are not copied."""
+    spec, side = context.spec, Location.SOURCE
+    asked = NameFilter(spec.topics.include, spec.topics.exclude)
+    named_or_seen = every.keys() | set(filter(_LITERAL.fullmatch, spec.topics.include))
+    internal = [one for one in named_or_seen if is_internal(one) and asked.matches(one)]
+    if internal:
+        why = "never copied: by its name it is a cluster's own; exclude it, or rename it"
+        yield Finding(side, named("topic", internal), "name", Outcome.WARNING, why)
+    unmatched = [
+        one
+        for one in context.topics.unmatched(list(scope.there))
+        if not any(re.fullmatch(one, topic) for topic in internal)
+    ]
+    if unmatched:
+        why = "no topic that the user may describe has such a name; one that is made later is found"
+        yield Finding(
+            side, f"spec.topics.include {', '.join(unmatched)}", "name", Outcome.WARNING, why
+        )
+    if spec.checkpoints.enabled and not scope.groups:
+        why = "no group that the user may describe has such a name: without Describe none is seen"
+        patterns = ", ".join(spec.groups.include)
+        yield Finding(side, f"spec.groups.include {patterns}", "name", Outcome.WARNING, why)
+
+
+log = get_logger(__name__)
+
+_LONGEST_MESSAGE = 4096
+_AGAIN_S = 60.0
+"""While something is missing: somebody may grant it."""
+
+
+class Requirements:
+    """Checks when the flow starts, and again while something is missing. One thread calls it, and
+    waits for brokers."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._next_s: float | None = 0.0
+        self.conditions: tuple[Condition, ...] = ()
+
+    def poll(self) -> bool:
+        """Check if that is due; whether it was. It raises nothing: what a flow lacks keeps it from
+        one thing, and not from another."""
+        now_s = self._context.clock.monotonic()
+        if self._next_s is None or now_s < self._next_s:
+            return False
+        try:
+            found = check_flow(self._context)
+        except HeadraceError as error:
+            log.info("requirements not checked", flow=self._context.name, why=str(error))
+            self._next_s = now_s + _AGAIN_S
+            return False
+        missing = [one.sentence for one in found if one.outcome is Outcome.MISSING]
+        self._next_s = now_s + _AGAIN_S if missing else None
+        self.conditions = ()
+        if missing:
+            message = f"{len(missing)} of {len(found)} checks: {'; '.join(missing)}"
+            self.conditions = (
+                Condition(
+                    type=ConditionType.REQUIREMENTS_MISSING,
+                    status=ConditionStatus.TRUE,
+                    reason=Reason.CHECK_FAILED,
+                    message=message[:_LONGEST_MESSAGE],
+                ),
+            )
+        return True

@@ -11,8 +11,7 @@ from headrace.connect.source.preparing import Preparing
 from headrace.connect.source.record_errors import RecordErrors
 from headrace.connect.source.task_context import TaskContext
 from headrace.connect.takeover.starts import Starts
-from headrace.connect.topics.loss_report import sentence
-from headrace.connect.topics.losses import DataLoss
+from headrace.connect.topics.losses import DataLoss, sentence
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Filling, Lane, OffsetGone, TargetLoss
 

@@ -15,17 +15,14 @@ from headrace.api import (
     TopicPartition,
     condition,
 )
-from headrace.connect.preflight.requirements import Requirements
+from headrace.connect.preflight.preflight import Requirements
 from headrace.connect.runtime.herder import EpochAltered, LoopFound, TargetTaken
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
-from headrace.connect.topics.acl_sync import AclSync
-from headrace.connect.topics.deleted_topics import DeletedTopics
-from headrace.connect.topics.discovery import Discovery, prepare_target
-from headrace.connect.topics.loss_report import sentence, shown_losses
-from headrace.connect.topics.source_racks import SourceRacks
-from headrace.connect.topics.topic_configs import TopicConfigSync
-from headrace.connect.topics.topic_deletion import TopicDeletion
+from headrace.connect.topics.discovery import Discovery, SourceRacks, prepare_target
+from headrace.connect.topics.losses import sentence, shown_losses
+from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeletion
+from headrace.connect.topics.topic_sync import AclSync, TopicConfigSync
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.splitting import Growth, observe

@@ -22,8 +22,7 @@ from headrace.connect.runtime.observations import observation, verification_fail
 from headrace.connect.runtime.rate import Rate
 from headrace.connect.source.unread_lag import UnreadLag
 from headrace.connect.takeover.starts import Start
-from headrace.connect.topics.loss_report import shown_losses
-from headrace.connect.topics.losses import DataLoss
+from headrace.connect.topics.losses import DataLoss, shown_losses
 from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused
 from headrace.replication import Loss

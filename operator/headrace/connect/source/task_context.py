@@ -16,7 +16,7 @@ from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_status import SourceStatus
 from headrace.connect.source.task_progress import TaskProgress
 from headrace.connect.takeover.offset_syncing import OffsetSyncing
-from headrace.connect.topics.loss_report import sentence
+from headrace.connect.topics.losses import sentence
 from headrace.logs import get_logger
 
 

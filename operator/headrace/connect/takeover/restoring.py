@@ -24,8 +24,14 @@ from headrace.connect.takeover.preserving import begun_again, of_another_kind
 from headrace.connect.takeover.starts import Restored, Start, Starts, records
 from headrace.connect.takeover.switching import failed_over
 from headrace.connect.takeover.tombstones import not_copied_since
-from headrace.connect.topics.loss_report import sentence
-from headrace.connect.topics.losses import Found, begins_later, find_loss, goes_on_as_new, resolve
+from headrace.connect.topics.losses import (
+    Found,
+    begins_later,
+    find_loss,
+    goes_on_as_new,
+    resolve,
+    sentence,
+)
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
 

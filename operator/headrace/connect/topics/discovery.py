@@ -1,15 +1,40 @@
-"""What a flow is to copy, by the topics of both clusters; the target gets those that it lacks."""
+"""Topics that a flow copies, and the topics that it creates on the target."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.api import TopicPartition
+from headrace.api import RackPartitions, TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.topics.dead_letter_topic import prepare_dead_letter_topic
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.logs import get_logger
 from headrace.replication import AS_GIVEN
+
+log = get_logger(__name__)
+
+_LARGEST_BYTES = 104_857_600
+"""Brokers accept no larger request by default: what is too large for a copy is not for this."""
+
+
+def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) -> str:
+    """Make the topic if it is absent, with one partition as Connect's; else a sentence why not."""
+    topic = context.spec.on_record_error.dead_letter_topic
+    if topic is None or topic in on_target:
+        return ""
+    config = {"max.message.bytes": str(_LARGEST_BYTES)}
+    replicas = context.spec.target.replication_factor or -1
+    try:
+        if context.target.create_topic(topic, 1, replicas, config):
+            log.info("dead-letter topic ready", flow=context.name, topic=topic)
+    except HeadraceError as error:
+        return (
+            f"{error}. Create spec.onRecordError.deadLetterTopic yourself, with a "
+            "max.message.bytes above that "
+            "of the topics that are copied: refused records wait for it"
+        )
+    return ""
 
 
 @dataclass
@@ -76,3 +101,44 @@ def _grow(
         if not context.target.create_topic(topic, wanted, factor, config=config):
             raise Retriable(f"topic {topic} was created by somebody else meanwhile: trying again")
     log.info("target topic ready", topic=topic, partitions=wanted, before=existing)
+
+
+_READ_AGAIN_S = 300.0
+"""Replicas are reassigned by people, and rarely (Kafka's clients: ``metadata.max.age.ms``)."""
+
+
+class SourceRacks:
+    """Asks brokers only where drivers know their own racks: nobody else needs the answer."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._partitions: Set[TopicPartition] = frozenset()
+        self._again_s = 0.0
+        self.known: tuple[RackPartitions, ...] = ()
+
+    def poll(self, partitions: Set[TopicPartition]) -> bool:
+        """Read them when that is due; whether what is known has changed."""
+        now_s = self._context.clock.monotonic()
+        if not self._context.driver.rack or (
+            partitions == self._partitions and now_s < self._again_s
+        ):
+            return False
+        before, topics = self.known, {at.topic for at in partitions}
+        self.known = pack(
+            {
+                at: racks
+                for at, racks in self._context.source.racks(topics).items()
+                if at in partitions
+            }
+        )
+        self._partitions, self._again_s = frozenset(partitions), now_s + _READ_AGAIN_S
+        return self.known != before
+
+
+def pack(racks: Mapping[TopicPartition, Set[str]]) -> tuple[RackPartitions, ...]:
+    """By rack, in order."""
+    found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for at, of_one in racks.items():
+        for rack in of_one:
+            found[rack].append(at)
+    return tuple(RackPartitions.pack(rack, found[rack]) for rack in sorted(found))

@@ -56,7 +56,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What happens, one after the other, while the command watches."""
     steps: list[Callable[[], object]] = []
     clock = SimpleNamespace(sleep=lambda _: steps.pop(0)() if steps else None)
-    monkeypatch.setattr("headrace.connect.failover.mirror_maker_offsets.time", clock)
+    monkeypatch.setattr("headrace.connect.failover.mirror_maker.time", clock)
     return steps
 
 

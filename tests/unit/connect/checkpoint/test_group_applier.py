@@ -5,7 +5,7 @@ from support.checkpoint_units import CHECKPOINTS, Units, message
 from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
-from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
+from headrace.connect.checkpoint.checkpointing import CheckpointTask
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Committed, GroupActive
 

@@ -5,10 +5,10 @@ from support.checkpoint_units import Units, message
 from support.source_tasks import P0, P1, Scene
 
 from headrace.api import TopicPartition
-from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
+from headrace.connect.checkpoint.checkpointing import CheckpointTask
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.group_report import FOREIGN, GroupReport, report_groups
-from headrace.connect.checkpoint.other_groups import NO_START, NOT_APPLIED
+from headrace.connect.checkpoint.groups import NO_START, NOT_APPLIED
 from headrace.errors import Fatal
 from headrace.kafka import GroupActive, NoShareGroups
 

@@ -9,9 +9,8 @@ from support.source_tasks import COPY, TOPIC, Scene
 
 from headrace.api import TopicPartition
 from headrace.api.flow import Location
-from headrace.connect.preflight.findings import Finding, Outcome
-from headrace.connect.preflight.flow_check import check_flow
-from headrace.connect.preflight.requirements import Requirements
+from headrace.connect.preflight.permissions import Finding, Outcome
+from headrace.connect.preflight.preflight import Requirements, check_flow
 from headrace.errors import Fatal
 from headrace.kafka import Operation
 

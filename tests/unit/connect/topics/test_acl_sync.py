@@ -7,8 +7,7 @@ from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, TOPIC, Scene
 
 from headrace.api import TopicPartition
-from headrace.connect.topics.acl_sync import AclSync
-from headrace.connect.topics.added_acls import AddedAcls
+from headrace.connect.topics.topic_sync import AclSync, AddedAcls
 from headrace.errors import Retriable
 from headrace.replication import TopicAcl
 

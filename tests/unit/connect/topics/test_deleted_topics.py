@@ -9,8 +9,8 @@ import pytest
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import RESET_ANNOTATION, LossAction, LossCause, OnDataLoss, TopicPartition
-from headrace.connect.topics.deleted_topics import DeletedTopics
-from headrace.connect.topics.loss_report import sentence
+from headrace.connect.topics.losses import sentence
+from headrace.connect.topics.topic_deletion import DeletedTopics
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Topic
 from headrace.replication import Loss
@@ -157,14 +157,14 @@ def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
 def test_an_accepted_loss_is_shown_for_a_day_and_stays_in_progress_until_a_reset(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.connect.topics.loss_report._SHOWN_S", 300)
+    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 300)
     two_copied_of_three(scene)
     deleted = gone(scene)
     scene.clock.advance(400)
     discover(scene, deleted)
     assert deleted.losses[P0].unresolved
     scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
-    monkeypatch.setattr("headrace.connect.topics.loss_report._SHOWN_S", 3000)
+    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 3000)
     discover(scene, deleted)
     assert deleted.losses[P0].action is LossAction.CONTINUED
     scene.change_spec(onDataLoss=OnDataLoss.FAIL)

@@ -473,7 +473,7 @@ def test_a_loss_is_answered_by_policy(  # noqa: PLR0917
 def test_a_loss_that_was_answered_is_shown_for_a_while(
     scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.connect.topics.loss_report._SHOWN_S", 300)
+    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 300)
     scene = scenes(P0)
     scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
     scene.source.append("orders", b"a")

@@ -5,7 +5,7 @@ tests/integration/test_topic_configs.py has real brokers.
 
 from support.source_tasks import COPY, TOPIC, Scene
 
-from headrace.connect.topics.topic_configs import TopicConfigSync
+from headrace.connect.topics.topic_sync import TopicConfigSync
 
 
 def test_one_refused_setting_does_not_keep_the_others_from_following(scene: Scene) -> None:

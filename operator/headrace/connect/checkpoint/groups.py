@@ -1,12 +1,13 @@
-"""Groups of the source that are no consumer groups: those of KIP-932 and of KIP-1071."""
+"""Consumer groups and other groups of both clusters, with their positions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.errors import HeadraceError
-from headrace.kafka import SHARE, NoShareGroups
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka import SHARE, Admin, NoShareGroups
+from headrace.replication import CopiedTo
 
 STREAMS = "streams"
 """Kafka's protocol type of Streams groups."""
@@ -102,3 +103,53 @@ def _streams_groups(context: FlowContext, groups: Collection[str]) -> list[Untra
         if offsets and not any(context.topics.matches(at.topic) for at in offsets)
     }
     return [UntranslatedGroup(one, STREAMS) for one in groups if one not in elsewhere]
+
+
+class TargetGroups(NamedTuple):
+    """By group."""
+
+    held: Mapping[str, Mapping[TopicPartition, int]]
+    """What they have committed, or their start offsets."""
+    used: Collection[str]
+    """Share groups that consumers have used."""
+    unreadable: Mapping[str, HeadraceError]
+
+    def held_at(self, group: str, at: TopicPartition) -> int | None:
+        """Of one partition."""
+        return self.held.get(group, {}).get(at)
+
+
+def read_target_groups(target: Admin, groups: set[str], share: set[str]) -> TargetGroups:
+    """``share``: those of ``groups`` that are share groups."""
+    committed, refused = target.committed(groups - share)
+    starts, without_starts = target.share_starts(share)
+    used, not_described = target.used_share_groups(share)
+    held = {
+        group: {at: one.offset for at, one in offsets.items()}
+        for group, offsets in committed.items()
+    }
+    return TargetGroups(held | starts, used, refused | without_starts | not_described)
+
+
+class GroupPartition(NamedTuple):
+    """A group's partition of the source."""
+
+    group: str
+    at: TopicPartition
+
+
+def copied_to(
+    context: FlowContext, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, CopiedTo | None]:
+    """By the flow's progress, read to its end; raises as following it does."""
+    context.progress.start()
+    context.progress.read_to_end()
+    return {at: _stored(context, at) for at in partitions}
+
+
+def _stored(context: FlowContext, at: TopicPartition) -> CopiedTo | None:
+    try:
+        stored = context.stored(at)
+    except Fatal:  # the source task that cannot read it says so
+        return None
+    return None if stored is None else CopiedTo(stored.source_offset, stored.target_offset)

@@ -1,13 +1,14 @@
-"""Permissions that a flow needs on both clusters, as ``docs/permissions.md`` lists them. Pure."""
+"""Permissions that a flow needs on both clusters, and which of them are missing."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 
-from headrace.api import HEARTBEATS, acls_topic, made_topics_topic
+from headrace.api import HEARTBEATS, ClusterAccess, acls_topic, made_topics_topic
 from headrace.api.flow import Location, TopicDeletionMode
 from headrace.connect.runtime.context import FlowContext
-from headrace.kafka import Operation
+from headrace.kafka import Operation, RightsAdmin, TopicRights, principal_of
 
 TRANSACTIONAL_IDS = "headrace-"
 """What transactional ids begin with."""
@@ -179,3 +180,171 @@ def _prefix(context: FlowContext) -> str:
     policy = context.spec.replication_policy
     named = policy.type == "Default"
     return f"{context.spec.source.alias}{policy.separator}" if named else ""
+
+
+_MOST_NAMED = 3
+
+
+class Outcome(StrEnum):
+    """Of one check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """The flow carries out its spec, but not under all circumstances."""
+    MISSING = "missing"
+    """The flow cannot do some of what its spec asks."""
+
+
+@dataclass(frozen=True)
+class Acl:
+    """Allows ``principal`` ``operation`` on resources."""
+
+    principal: str
+    resource: Resource
+    names: tuple[str, ...]
+    operation: str
+    prefixed: bool
+    """Whether of all that begin with the one name."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Of one check."""
+
+    side: Location | None
+    """The cluster; ``None``: both."""
+    subject: str
+    """``topic orders``; or ``connection``, ``version`` of a cluster."""
+    what: str
+    """The operation or the setting."""
+    outcome: Outcome
+    message: str = ""
+    """A sentence; "" where there is nothing to say."""
+    acl: Acl | None = None
+    """What is to be granted."""
+    command: str = ""
+    """Corrects it, where one command does."""
+
+    @property
+    def sentence(self) -> str:
+        """For a condition."""
+        where = f"{self.side.lower()} " if self.side else ""
+        return f"{where}{self.subject}: {self.what}: {self.message}"
+
+
+def named(kind: str, names: Collection[str]) -> str:
+    """``topics a, b, c and 4 more``."""
+    shown = ", ".join(sorted(names)[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def missing_right(need: Need, lacking: Collection[str], cluster: ClusterAccess) -> Finding:
+    """The principal may not do it on these resources."""
+    names = (need.prefix,) if need.prefix else tuple(sorted(lacking))
+    principal = principal_of(cluster)
+    operation = need.operation.value
+    acl = Acl(principal, need.resource, names, operation, bool(need.prefix))
+    return Finding(
+        need.side,
+        named(need.resource.replace("-", " "), lacking),
+        operation,
+        Outcome.WARNING if need.optional else Outcome.MISSING,
+        f"{principal} may not; needed to {need.purpose}",
+        acl,
+        _grant(acl, cluster),
+    )
+
+
+def set_topic_command(cluster: ClusterAccess, topic: str, setting: str, value: str) -> str:
+    """Set one setting of a topic."""
+    arguments = ["--alter", "--entity-type", "topics", "--entity-name", topic]
+    return _command("kafka-configs.sh", cluster, *arguments, "--add-config", f"{setting}={value}")
+
+
+def _grant(acl: Acl, cluster: ClusterAccess) -> str:
+    arguments = ["--add", "--allow-principal", acl.principal, "--operation", acl.operation]
+    for name in acl.names:
+        arguments += (
+            ["--cluster"] if acl.resource is Resource.CLUSTER else [f"--{acl.resource}", name]
+        )
+    if acl.prefixed:
+        arguments += ["--resource-pattern-type", "prefixed"]
+    return _command("kafka-acls.sh", cluster, *arguments)
+
+
+def _command(script: str, cluster: ClusterAccess, *arguments: str) -> str:
+    servers = cluster.bootstrap_servers.replace(" ", "")
+    locked = cluster.spec.tls is not None or cluster.spec.authentication is not None
+    login = ["--command-config", "admin.properties"] if locked else []
+    words = [script, "--bootstrap-server", servers, *login, *arguments]
+    return " ".join(map(quote, words))
+
+
+TopicsRights = Mapping[Location, Mapping[str, TopicRights]]
+
+
+def known_topics(
+    needs: Iterable[Need],
+    admins: Mapping[Location, RightsAdmin],
+    new: Mapping[str, tuple[int, int]],
+) -> dict[Location, dict[str, TopicRights]]:
+    """What may be done with each topic that is needed; ``new`` as for ``topic_rights``."""
+    names: dict[Location, set[str]] = {side: set() for side in admins}
+    for need in needs:
+        if need.resource is Resource.TOPIC:
+            names[need.side].update(need.names)
+    return {side: admin.topic_rights(names[side], new) for side, admin in admins.items()}
+
+
+def check_rights(
+    context: FlowContext,
+    needs: Iterable[Need],
+    admins: Mapping[Location, RightsAdmin],
+    topics: TopicsRights,
+) -> Iterator[Finding]:
+    """One finding a need."""
+    access = {Location.SOURCE: context.source_access, Location.TARGET: context.target_access}
+    for need in needs:
+        if not need.names:
+            continue
+        lacking = _LACKING[need.resource](need, admins[need.side], topics[need.side])
+        if lacking:
+            yield missing_right(need, lacking, access[need.side])
+        else:
+            subject = named(need.resource.replace("-", " "), need.names)
+            yield Finding(need.side, subject, need.operation.value, Outcome.OK)
+
+
+def _topics(need: Need, _: RightsAdmin, topics: Mapping[str, TopicRights]) -> Collection[str]:
+    return [one for one in need.names if not _allows(topics[one], need.operation)]
+
+
+def _allows(rights: TopicRights, operation: Operation) -> bool:
+    """What exists need not be made."""
+    if operation is Operation.CREATE and rights.exists:
+        return True
+    return operation in rights.allowed
+
+
+def _groups(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+    rights = admin.group_rights(need.names)
+    return [one for one in need.names if need.operation not in rights[one]]
+
+
+def _cluster(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+    return () if need.operation in admin.cluster_rights() else need.names
+
+
+def _transactional_ids(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+    return [one for one in need.names if not admin.may_use_transactional_id(f"{one}check")]
+
+
+_LACKING: Mapping[
+    Resource, Callable[[Need, RightsAdmin, Mapping[str, TopicRights]], Collection[str]]
+] = {
+    Resource.TOPIC: _topics,
+    Resource.GROUP: _groups,
+    Resource.CLUSTER: _cluster,
+    Resource.TRANSACTIONAL_ID: _transactional_ids,
+}

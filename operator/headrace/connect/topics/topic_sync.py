@@ -1,15 +1,16 @@
-"""Keeps the settings of target topics like those of their sources (``spec.topicConfigs``)."""
+"""Settings and ACLs of copies, kept like those of their sources."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
 from math import inf
 from types import MappingProxyType
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason
+from headrace.api import Condition, ConditionStatus, ConditionType, Reason, acls_topic, earlier_name
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.topics.internal_topics import CompactedLog, Keyed
 from headrace.errors import Fatal, HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import AS_GIVEN, config_changes
+from headrace.replication import AS_GIVEN, TopicAcl, config_changes, wanted_acls
 
 log = get_logger(__name__)
 
@@ -146,3 +147,113 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
             message=message[:_LONGEST_MESSAGE],
         ),
     )
+
+
+# The ACLs that headrace has added, remembered in a compacted topic on the target.
+#
+# Remembered before they are added, and forgotten after they are removed: what a crash in between
+# leaves is removed by the next connector, and an ACL of somebody else's is never taken for one of
+# these.
+
+
+class AddedAcls:
+    """One thread calls it."""
+
+    def __init__(self, context: FlowContext, topic: str) -> None:
+        """``topic``: where they are remembered."""
+        self.topic = topic
+        self._flow = context.name
+        self._log = CompactedLog(self.topic, context, "ACLs", earlier=earlier_name(topic))
+        self._known: set[TopicAcl] = set()
+
+    def read(self) -> frozenset[TopicAcl]:
+        """All that any flow of this source has added; makes the topic where it is absent."""
+        for message in self._log.read():
+            try:
+                acl = TopicAcl.decode(message.key() or b"")
+            except ValueError as error:
+                log.warning("unreadable ACL", offset=message.offset(), why=str(error))
+                continue
+            if message.value() is None:
+                self._known.discard(acl)
+            else:
+                self._known.add(acl)
+        return frozenset(self._known)
+
+    def exists(self) -> bool:
+        """Return True if ACLs may be remembered; ``read`` would make the topic otherwise."""
+        return self._log.exists()
+
+    def remember(self, acls: Collection[TopicAcl]) -> None:
+        """They are about to be added."""
+        self._write(acls, self._flow.encode())
+
+    def forget(self, acls: Collection[TopicAcl]) -> None:
+        """They were removed."""
+        self._write(acls, None)
+
+    def close(self) -> None:
+        """Free the reader."""
+        self._log.close()
+
+    def _write(self, acls: Collection[TopicAcl], value: bytes | None) -> None:
+        self._log.write(Keyed(acl.encode(), value) for acl in acls)
+
+
+class AclSync:
+    """Polls both clusters every ``acls.intervalSeconds``. One thread calls it.
+
+    It raises nothing: data is copied without, and ``problem`` says why they differ.
+    """
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._added = AddedAcls(context, acls_topic(context.spec.source.alias))
+        self._next_s = 0.0
+        self._topics: frozenset[str] = frozenset()
+        self.problem = ""
+
+    def poll(self, topics: Collection[str]) -> float:
+        """Synchronize if that is due, or if ``topics`` (of the source) has new ones.
+
+        Returns the seconds until it is due again.
+        """
+        wanted, now_s = self._context.spec.acls, self._context.clock.monotonic()
+        if not wanted.enabled:
+            self._next_s, self.problem = 0.0, ""
+            return inf
+        if now_s >= self._next_s or not self._topics.issuperset(topics):
+            self._topics = frozenset(topics)
+            try:
+                self._synchronize()
+                self.problem = ""
+            except HeadraceError as error:
+                if self.problem != str(error):
+                    log.warning("ACLs not synchronized", flow=self._context.name, why=str(error))
+                self.problem = str(error)
+            self._next_s = now_s + wanted.interval_seconds
+        return max(0.0, self._next_s - self._context.clock.monotonic())
+
+    def close(self) -> None:
+        """Free clients."""
+        self._added.close()
+
+    def _synchronize(self) -> None:
+        context = self._context
+        source = context.clients.acls(context.source_access)
+        target = context.clients.acls(context.target_access)
+        copies = {topic: context.policy.target_topic(topic) for topic in self._topics}
+        wanted = wanted_acls((TopicAcl(**acl) for acl in source.topic_acls()), copies)
+        there = {TopicAcl(**acl) for acl in target.topic_acls()}
+        # Other flows of the source have topics of their own there.
+        ours = {acl for acl in self._added.read() if acl.topic in copies.values()}
+        new, gone = wanted - there, ours - wanted
+        # What is denied first: between the two nobody may read more than on the source.
+        self._added.remember(new - ours)
+        for permission in ("Deny", "Allow"):
+            target.add_acls([one._asdict() for one in new if one.permission == permission])
+        for permission in ("Allow", "Deny"):
+            target.remove_acls([one._asdict() for one in gone if one.permission == permission])
+        self._added.forget(gone)
+        if new or gone:
+            log.info("ACLs synchronized", flow=context.name, added=len(new), removed=len(gone))

@@ -1,13 +1,18 @@
-"""Whether the topics that a flow writes have settings with which it can."""
+"""Settings of topics that a flow writes to."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.api.flow import Location
-from headrace.connect.preflight.findings import Finding, Outcome, named, set_topic_command
-from headrace.connect.preflight.needed_rights import copies
+from headrace.connect.preflight.permissions import (
+    Finding,
+    Outcome,
+    copies,
+    named,
+    set_topic_command,
+)
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.topics.topic_configs import change_settings
+from headrace.connect.topics.topic_sync import change_settings
 from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
 from headrace.movers import PARTITIONS
 from headrace.replication import AS_GIVEN, config_changes, settings_of_other_offsets, unfit_settings

@@ -1,0 +1,266 @@
+"""Internal topics on the target: compacted logs, readers and writers."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import Retriable
+from headrace.kafka import (
+    Admin,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Position,
+    Renewal,
+    Renewed,
+    assign,
+    ensure_topic,
+    is_about_group,
+    translate,
+    translated,
+)
+from headrace.logs import get_logger
+from headrace.movers import Clients
+from headrace.timing import Clock
+
+_SILENCE_S = 10.0
+_BATCH = 1_000
+
+
+class TopicTail:
+    """One thread calls it."""
+
+    def __init__(
+        self,
+        topic: str,
+        cluster: ClusterAccess,
+        admin: Admin,
+        clients: Clients,
+        clock: Clock,
+        *,
+        partition: int = 0,
+        start: int = 0,
+    ) -> None:
+        """``admin`` is of that cluster; ``start`` is the first offset to be read."""
+        self._at = TopicPartition(topic, partition)
+        self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
+        self._position = start
+        self._consumer: Consumer | None = None
+        self._renewal = Renewal()
+
+    def read(self) -> Iterator[Message]:
+        """What was written since the last call; all of it the first time.
+
+        Raises ``Retriable`` when a broker does not answer, and ``Fatal`` without the right to read.
+        What was taken until then is not read again.
+        """
+        end = self._admin.offsets([self._at], Position.LATEST)[self._at]
+        if end < self._position:
+            self.close()
+            raise Retriable(
+                f"topic {self._at.topic} on {self._admin.name} ends at {end}, and was read to "
+                f"{self._position}: it was made again"
+            )
+        tried = f"read topic {self._at.topic} on {self._admin.name}"
+        received_s = self._clock.monotonic()
+        while self._position < end:
+            with translated(tried):
+                messages = self._opened().consume(_BATCH, 0.2)
+            for message in messages:
+                yield from self._taken(message, tried)
+            if messages:
+                received_s = self._clock.monotonic()
+            elif self._clock.monotonic() - received_s > _SILENCE_S:
+                self.close()
+                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
+
+    def close(self) -> None:
+        """Free the client; the next read goes on from where this one is."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None
+
+    def _taken(self, message: Message, tried: str) -> Iterator[Message]:
+        offset = message.offset()
+        if (error := message.error()) is None:
+            if offset is not None and offset >= self._position:
+                self._position = offset + 1
+                yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._position = max(self._position, offset or 0)
+        elif not is_about_group(error):
+            self.close()
+            raise translate(error, tried)
+
+    def _opened(self) -> Consumer:
+        if self._consumer is not None and self._renewal.due:
+            self.close()
+        if self._consumer is None:
+            self._renewal = Renewal(self._cluster)
+            settings = {
+                # Compaction and retention move the start: what is gone is not missed.
+                "auto.offset.reset": "earliest",
+                # A new record ends a wait; between reads a client asks once a second.
+                "fetch.wait.max.ms": 1_000,
+            }
+            self._consumer = self._clients.consumer(self._cluster, settings)
+            assign(self._consumer, [(self._at, self._position)])
+        return self._consumer
+
+
+_ANSWER_S = 10.0
+
+
+class Keyed(NamedTuple):
+    """A record to write."""
+
+    key: bytes
+    value: bytes | None
+    """None: a tombstone."""
+    headers: dict[str, str | bytes | None] | None = None
+
+
+class TopicWriter:
+    """On the target. One thread calls it."""
+
+    def __init__(self, topic: str, context: FlowContext, *, by_key: bool = False) -> None:
+        """Of one partition; ``by_key``: of several, which Java's clients choose by the key."""
+        self._topic, self._target = topic, context.target
+        self._partition = -1 if by_key else 0
+        settings = {"partitioner": "murmur2"}
+        self._producer = Renewed(
+            context.target_access, lambda: context.clients.producer(context.target_access, settings)
+        )
+
+    def write(self, records: Iterable[Keyed], what: str) -> None:
+        """Wait until the target has all of them; ``what`` is for messages.
+
+        Raises what refused one of them, or ``Retriable`` without an answer: some may be there all
+        the same.
+        """
+        tried = f"write {what} to topic {self._topic} on {self._target.name}"
+        errors: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                errors.append(error)
+
+        producer = self._producer.get()
+        with translated(tried):
+            for key, value, headers in records:
+                producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    self._partition,
+                    on_delivery=delivered,
+                    headers=headers,
+                )
+        try:
+            left = producer.flush(_ANSWER_S)
+        except KafkaException as error:
+            self._producer.discard(producer)
+            raise translate(error, tried) from error
+        if errors:
+            raise translate(errors[0], tried)
+        if left:
+            producer.purge()
+            raise Retriable(f"could not {tried}: no answer within {_ANSWER_S:.0f} s")
+
+
+log = get_logger(__name__)
+
+
+class CompactedLog:
+    """One thread calls it."""
+
+    def __init__(
+        self,
+        topic: str,
+        context: FlowContext,
+        what: str,
+        *,
+        earlier: str = "",
+        because: str = "or not all of it would be read",
+        consequence: str = "",
+    ) -> None:
+        """Prepare to read and write a topic.
+
+        Args:
+            topic: The topic's name.
+            context: The flow that uses it.
+            what: A noun for messages, such as "ACLs".
+            earlier: The name that the topic had in an earlier version, if it had another.
+            because: Why the topic must have one partition.
+            consequence: What follows if the topic is deleted.
+        """
+        self._topic, self._context, self._what = topic, context, what
+        self._earlier = earlier
+        self._because, self._consequence = because, consequence
+        self._writer = TopicWriter(topic, context)
+        self._tail: TopicTail | None = None
+
+    def read(self) -> Iterator[Message]:
+        """What was written since the last call; makes the topic where it is absent.
+
+        Raises as that does, and as ``TopicTail.read``.
+        """
+        context = self._context
+        if self._tail is None:
+            ensure_topic(
+                context.target,
+                self._topic,
+                1,
+                {"cleanup.policy": "compact"},
+                because=self._because,
+                consequence=self._consequence,
+            )
+            self._take_over()
+            self._tail = self._tail_of(self._topic)
+        yield from self._tail.read()
+
+    def exists(self) -> bool:
+        """Return True if something may be remembered; ``read`` would make the topic otherwise."""
+        return not self._context.target.topics().keys().isdisjoint((self._topic, self._earlier))
+
+    def write(self, records: Iterable[Keyed]) -> None:
+        """Wait until the target has all of them. Raises as ``TopicWriter.write``."""
+        if records := list(records):
+            self._writer.write(records, self._what)
+
+    def close(self) -> None:
+        """Free the reader."""
+        if self._tail is not None:
+            self._tail.close()
+        self._tail = None
+
+    def _take_over(self) -> None:
+        """Move what an earlier version remembered in a topic with another name.
+
+        After a crash between the two writes the records are moved again.
+        """
+        earlier = self._earlier
+        if not earlier or earlier not in self._context.target.topics():
+            return
+        found: dict[bytes, bytes | None] = {}
+        tail = self._tail_of(earlier)
+        try:
+            for message in tail.read():
+                if (key := message.key()) is not None:
+                    found[key] = message.value()
+        finally:
+            tail.close()
+        kept = {key: value for key, value in found.items() if value is not None}
+        if kept:
+            self.write(Keyed(key, value) for key, value in kept.items())
+            emptied = TopicWriter(earlier, self._context)
+            emptied.write((Keyed(key, None) for key in kept), self._what)
+            log.info("taken over", from_topic=earlier, to_topic=self._topic, records=len(kept))
+
+    def _tail_of(self, topic: str) -> TopicTail:
+        context = self._context
+        return TopicTail(
+            topic, context.target_access, context.target, context.clients, context.clock
+        )
