@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase
-from headrace.control.task_rows import target_driver
+from headrace.control.flow_actions import target_driver
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.control.catch_up import caught_up, progress_of, why_behind
+from headrace.control.flow_actions import caught_up, progress_of, why_behind
 from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.reload import Reload

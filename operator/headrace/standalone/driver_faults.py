@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from headrace.control.task_rows import target_driver
+from headrace.control.flow_actions import target_driver
 from headrace.errors import InvalidSpec
 from headrace.standalone.driver_process import DriverProcess
 from headrace.standalone.fleet import Fleet

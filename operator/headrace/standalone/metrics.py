@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headrace.api import ConditionStatus, ConditionType, condition
-from headrace.control.task_rows import as_json
+from headrace.control.flow_actions import as_json
 from headrace.driver.metrics import METRICS
 from headrace.standalone.driver_process import Samples
 from headrace.standalone.herder import StandaloneHerder

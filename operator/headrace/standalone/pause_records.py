@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.api import FlowState, PausedPartitions, ReplicationFlow
-from headrace.control.task_rows import as_json
+from headrace.control.flow_actions import as_json
 from headrace.errors import Retriable
 from headrace.logs import get_logger
 

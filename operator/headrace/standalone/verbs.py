@@ -5,9 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.api import RESET_ANNOTATION, FlowState
-from headrace.control.pauses import answer_pauses, change_pauses
-from headrace.control.resets import answer_resets, change_resets
-from headrace.control.task_rows import as_json, find_task, held_task, task_row
+from headrace.control.flow_actions import (
+    answer_pauses,
+    answer_resets,
+    as_json,
+    change_pauses,
+    change_resets,
+    find_task,
+    held_task,
+    task_row,
+)
 from headrace.errors import InvalidSpec
 from headrace.standalone.herder import StandaloneHerder
 

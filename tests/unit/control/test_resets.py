@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ObjectMeta, ReplicationFlow, ReplicationTask
-from headrace.control.resets import answer_resets
+from headrace.control.flow_actions import answer_resets
 from headrace.errors import InvalidSpec
 
 FLOW = ReplicationFlow.model_validate(

@@ -21,9 +21,16 @@ from headrace.api import (
     ReplicationTask,
     label_value,
 )
-from headrace.control.pauses import answer_pauses, change_pauses
-from headrace.control.resets import answer_resets, change_resets
-from headrace.control.task_rows import as_json, find_task, held_task, task_row
+from headrace.control.flow_actions import (
+    answer_pauses,
+    answer_resets,
+    as_json,
+    change_pauses,
+    change_resets,
+    find_task,
+    held_task,
+    task_row,
+)
 from headrace.errors import InvalidSpec, NotRunning
 from headrace.k8s import (
     FLOW,
