@@ -2,19 +2,18 @@
 
 Three places are about placement, from the rule to the write:
 
-- ``headrace.assign`` has the assignors: pure rules on tasks, drivers and weights, of which a flow
-  chooses one.
-- This room asks them, as Kubernetes' scheduler decides for pods. ``assigner`` decides when (startup
-  grace, drivers that are cordoned or rolling), ``placer`` asks the assignors of the flows,
-  ``assignor_input`` is what they are given, ``rates`` smooths the weights of units, ``assignors``
-  opens those that can be chosen, ``decision`` is the answer, ``assignment`` what a unit's spec is
-  to say of it: pins, lost incarnations, and whether it differs.
-- ``standalone.placement_loop`` and ``controller.assignment`` do only the I/O of their mode: they
-  name the drivers, write the assignments, and ask again when something changed.
+- ``headrace.assign`` has the assignors: pure rules on tasks, drivers and weights. A flow selects
+  one.
+- This room calls them, as Kubernetes' scheduler decides for pods. ``assigner`` decides when, and
+  what a unit's spec then contains. ``placer`` calls the assignors of the flows with
+  ``assignor_input``. ``assignors`` opens an assignor by its name, and ``assignor_process`` runs a
+  plug-in.
+- ``standalone.placement_loop`` and ``controller.assignment`` do the I/O of their mode: they name
+  the drivers, write the assignments, and call this room again after a change.
 """
 
-from headrace.placement.assigner import Assigner
-from headrace.placement.assignment import (
+from headrace.placement.assigner import (
+    Assigner,
     Assignment,
     DriverPool,
     assign_unit,
@@ -22,8 +21,7 @@ from headrace.placement.assignment import (
 )
 from headrace.placement.assignor_input import task_id
 from headrace.placement.assignors import check_assignor
-from headrace.placement.decision import Placement, PlacementDecision
-from headrace.placement.placer import Placer
+from headrace.placement.placer import Placement, PlacementDecision, Placer
 
 __all__ = [
     "Assigner",

@@ -1,8 +1,9 @@
-"""Asks the assignors that flows choose, and turns their answers into one decision."""
+"""Placement of units on drivers by the answer of a flow's assignor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import exp
 
 from headrace.api import ConditionType, ReplicationFlow, ReplicationTask, condition
 from headrace.assign import (
@@ -23,9 +24,75 @@ from headrace.placement.assignor_input import (
     weights,
 )
 from headrace.placement.assignors import Decider, Decision, open_assignor
-from headrace.placement.decision import Placement, PlacementDecision
-from headrace.placement.rates import Rates
 from headrace.timing import Backoff
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The drivers of one unit: what is to be written to its spec."""
+
+    driver: DriverName
+    """Empty: it waits."""
+    standbys: tuple[DriverName, ...] = ()
+    """Sorted."""
+
+
+@dataclass(frozen=True)
+class PlacementDecision:
+    """A decision on all units of some flows."""
+
+    placements: Mapping[TaskId, Placement]
+    """By unit; one that is no key stays where it is."""
+    problems: Mapping[str, str]
+    """For each flow whose assignor gave no valid answer, or whose units have no driver, a sentence
+    that says so. Other flows are no keys."""
+    follow_up_ms: int | None
+    """When to ask again though nothing happened, on the clock of ``now_ms``; None: no need."""
+
+
+_SMOOTHING_MS = 60_000
+"""A status has the rate of about five seconds; units shall not move for a peak of that length."""
+_SETTLED_MS = 30_000
+"""A unit that has just started catches up: its rate then says little about its weight."""
+
+
+@dataclass
+class _Rate:
+    since_ms: int
+    last_ms: int
+    per_second: float
+
+
+class Rates:
+    """Remembers as long as a unit runs; the more often it observes, the better the mean."""
+
+    def __init__(self) -> None:
+        self._rates: dict[TaskId, _Rate] = {}
+
+    def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
+        """Read the statuses of all units; units that are not among them are forgotten."""
+        known, self._rates = self._rates, {}
+        for task in tasks:
+            measured, id = task.status.bytes_per_second, task_id(task)
+            rate = known.get(id)
+            if rate is None and measured is not None:
+                rate = _Rate(now_ms, now_ms, measured)
+            elif rate is not None and measured is not None:
+                # A unit that is handed over reports no rate, which is not a rate of 0.
+                elapsed = now_ms - rate.last_ms
+                rate.per_second += (1 - exp(-elapsed / _SMOOTHING_MS)) * (
+                    measured - rate.per_second
+                )
+                rate.last_ms = now_ms
+            if rate is not None:
+                self._rates[id] = rate
+
+    def of(self, id: TaskId) -> float | None:
+        """Bytes a second; None when it was not observed for long enough."""
+        rate = self._rates.get(id)
+        settled = rate is not None and rate.last_ms - rate.since_ms >= _SETTLED_MS
+        return rate.per_second if rate is not None and settled else None
+
 
 NO_DRIVER = "there is no driver: units wait for one"
 _REVIEW_INTERVAL_MS = 60_000

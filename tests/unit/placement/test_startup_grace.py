@@ -1,6 +1,6 @@
 """Units wait a moment for all drivers, so that the first does not get all of them."""
 
-from headrace.placement.startup_grace import StartupGrace
+from headrace.placement.assigner import StartupGrace
 
 
 def waits(grace: StartupGrace, ready: int, now_s: float, *, idle: bool = True) -> bool:

@@ -1,4 +1,4 @@
-"""What runs in the process of a plug-in among the assignors, as a script.
+"""Process in which an assignor of a plug-in runs.
 
 Over the line come a state, and whether lags may be asked for; back goes a reply. After an answer
 comes its outcome, and ``ready`` goes back. The process ends when the other end does.

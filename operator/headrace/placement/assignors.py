@@ -1,4 +1,4 @@
-"""An assignor that somebody else wrote, asked in a process that can be ended."""
+"""Assignors by name, with checked answers; plug-ins run in a process of their own."""
 
 import os
 import socket
@@ -6,14 +6,97 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
 from multiprocessing.connection import Connection
+from typing import Protocol
 
-from headrace.assign import ApplicationState, AssignmentError, AssignmentUtils
+from headrace.assign import (
+    SHIPPED,
+    ApplicationState,
+    AssignmentError,
+    AssignmentUtils,
+    TaskAssignment,
+    TaskAssignmentError,
+    TaskAssignor,
+    Violation,
+)
+from headrace.errors import InvalidSpec
 from headrace.host import spawn
-from headrace.placement.assignors import process
-from headrace.placement.assignors.decision import Decision, keep, refuse, retry
-from headrace.placement.assignors.process import Reply
+from headrace.logs import get_logger
+from headrace.placement import assignor_process
+from headrace.placement.assignor_process import Reply
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The assignment to put in force; the old one when there is no good answer."""
+
+    assignment: TaskAssignment
+    error: AssignmentError = AssignmentError.NONE
+    reason: str = ""
+    """A sentence for the status; empty when all is well."""
+
+
+class Decider(Protocol):
+    """An assignor that has been made safe to ask."""
+
+    def decide(self, state: ApplicationState) -> Decision:
+        """Ask, check the answer, report the outcome to the assignor."""
+        ...
+
+    def close(self) -> None:
+        """Release its resources."""
+        ...
+
+
+def keep(state: ApplicationState, name: str, what: str) -> Decision:
+    """The assignment in force, as far as its drivers are still there; the rest waits."""
+    reason = f"assignor {name} {what}; the assignment in force stays"
+    return Decision(AssignmentUtils.identity(state), reason=reason)
+
+
+def refuse(state: ApplicationState, name: str, violation: Violation) -> Decision:
+    """The same, as the answer breaks a rule."""
+    kept = keep(state, name, f"gave an assignment that cannot be: {violation.message}")
+    return replace(kept, error=violation.error)
+
+
+def retry(state: ApplicationState, name: str, why: str) -> Decision:
+    """The same, to ask again at once (KIP-924, TaskAssignmentException)."""
+    kept = keep(state, name, f"cannot decide now: {why}")
+    return replace(kept, assignment=replace(kept.assignment, follow_up_ms=state.now_ms))
+
+
+log = get_logger(__name__)
+
+
+class InProcess:
+    """Called as it is. Beside ``TaskAssignmentError`` it should raise nothing; if it does, that is
+    a fault of headrace, and no reason to stop what runs."""
+
+    def __init__(self, name: str, assignor: TaskAssignor) -> None:
+        self._name = name
+        self._assignor = assignor
+
+    def decide(self, state: ApplicationState) -> Decision:
+        """See ``Decider``."""
+        try:
+            answer = self._assignor.assign(state)
+        except TaskAssignmentError as why:
+            return retry(state, self._name, str(why))
+        except Exception as fault:
+            log.exception("internal error, please report it", assignor=self._name)
+            return keep(state, self._name, f"raised {type(fault).__name__}: {fault}")
+        violation = AssignmentUtils.find_violation(state, answer)
+        error = violation.error if violation else AssignmentError.NONE
+        self._assignor.on_assignment_computed(answer, state, error)
+        return refuse(state, self._name, violation) if violation else Decision(answer)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 _START_S = 30.0
 """For Python and the plug-in's imports: they may be many, and the machine busy."""
@@ -128,9 +211,43 @@ def _spawn(entry: str) -> _Child:
     with theirs:
         fd = theirs.fileno()
         child = spawn(
-            [sys.executable, "-P", process.__file__, entry, str(fd)],
+            [sys.executable, "-P", assignor_process.__file__, entry, str(fd)],
             stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             pass_fds=[fd],
         )
     return _Child(child, Connection(ours.detach()))
+
+
+GROUP = "headrace.assignors"
+
+
+def known_assignors() -> Sequence[str]:
+    """All names that may be chosen here, sorted."""
+    return sorted({*SHIPPED, *entry_points(group=GROUP).names})
+
+
+def open_assignor(name: str, limit_s: float = 5.0) -> Decider:
+    """The assignor of that name, ready to be asked; one of ours goes before a plug-in.
+
+    A plug-in has ``limit_s`` to answer. Raises ``InvalidSpec`` when there is none of that name.
+    """
+    if name in SHIPPED:
+        return InProcess(name, SHIPPED[name]())
+    return PlugIn(name, _find(name).value, limit_s)
+
+
+def check_assignor(name: str) -> None:
+    """Raise ``InvalidSpec``, with the names that are known, when there is none of that name."""
+    if name not in SHIPPED:
+        _find(name)
+
+
+def _find(name: str) -> EntryPoint:
+    for entry in entry_points(group=GROUP, name=name):
+        return entry
+    raise InvalidSpec(
+        f"spec.tasks.assignor: there is no assignor {name}; known here are "
+        f"{', '.join(known_assignors())}. A plug-in is a Python package, installed beside "
+        f"headrace, that names its assignor as an entry point of {GROUP}"
+    )
