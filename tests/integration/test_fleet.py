@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.standalone import fleet
-from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet, driver_server
+from headrace.standalone.fleet import DriverProcess, Fleet, driver_server
 
 
 class Recorder:

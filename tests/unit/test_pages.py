@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api.manifests import load
-from headrace.standalone.refusals import refusals
+from headrace.standalone.manifests import refusals
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -32,10 +32,9 @@ from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control_server
 from headrace.host import state_home
 from headrace.standalone import StandaloneHerder, driver_server
-from headrace.standalone.manifest_files import ManifestFiles
-from headrace.standalone.pause_records import PauseRecords
-from headrace.standalone.reload import Reload, driver_count
-from headrace.standalone.verbs import answer
+from headrace.standalone.control_handlers import answer
+from headrace.standalone.manifests import ManifestFiles
+from headrace.standalone.reload import PauseRecords, Reload, driver_count
 
 log = logs.get_logger(__name__)
 

@@ -7,7 +7,7 @@ import click
 from headrace.api import InvalidManifest, load
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
-from headrace.standalone.refusals import refusals
+from headrace.standalone.manifests import refusals
 
 
 @click.command

@@ -1,7 +1,7 @@
 """The process of ``headrace run``: a herder of local drivers.
 
-``herder`` keeps units (``task_store``), starts drivers (``fleet``), has units placed
-(``placement_loop``) and answers on the control socket (``verbs``).
+``herder`` keeps units (``task_store``), starts drivers (``fleet``), places units
+(``placement_loop``) and answers on the control socket (``control_handlers``).
 """
 
 from headrace.standalone.fleet import driver_server

@@ -20,8 +20,7 @@ from headrace.driver.herder_link import answer_error
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 from headrace.replication import Copied, loop_of_topics, loop_sentence
-from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet
+from headrace.standalone.fleet import DriverProcess, Fleet
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 

@@ -1,22 +1,100 @@
-"""The driver processes of a run: started, supervised, replaced, stopped."""
+"""Driver processes of a run: started, supervised, replaced and stopped."""
 
 import asyncio
 import itertools
 import json
+import signal
 import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headrace.control.flow_actions import target_driver
 from headrace.driver import DriverSettings, run_driver
-from headrace.host import ForkServer
+from headrace.driver.herder_link import encode
+from headrace.errors import InvalidSpec
+from headrace.host import ForkedProcess, ForkServer
 from headrace.logs import get_logger
-from headrace.standalone.driver_process import DriverProcess
+from headrace.standalone.task_store import TaskStore
 from headrace.timing import Backoff
+
+Samples = list[tuple[str, list[str], float]]
+"""Name of a metric, the values of its labels, the value."""
+
+
+class DriverProcess:
+    """One driver process and the socket to it."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        process: ForkedProcess,
+        writer: asyncio.StreamWriter,
+        rack: str = "",
+    ) -> None:
+        self.name = name
+        self.rack = rack
+        """Where it runs, such as a zone; empty: unknown."""
+        self.incarnation = incarnation
+        self.process = process
+        self.leaving = False
+        """Whether it is to leave: it gets no unit, and is stopped when it holds none."""
+        self.last_beat: float | None = None
+        """Monotonic seconds; ``None`` before the first heartbeat, and when it is taken for lost."""
+        self.joined = False
+        """Whether it ever sent a heartbeat."""
+        self._writer = writer
+        self._requests = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Samples]] = {}
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self.process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Queue a message; a line that is closed shows by its end, not here."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def samples(self, timeout_s: float) -> Samples:
+        """What its units measure now; none when it does not answer in time."""
+        request = next(self._requests)
+        asked = self._asked[request] = asyncio.get_running_loop().create_future()
+        self.send({"event": "samples", "id": request})
+        try:
+            return await asyncio.wait_for(asked, timeout_s)
+        except TimeoutError:
+            return []
+        finally:
+            del self._asked[request]
+
+    def take_samples(self, message: Mapping[str, Any]) -> None:
+        """Its answer to that."""
+        asked = self._asked.get(message["request"])
+        if asked is not None and not asked.done():
+            asked.set_result(message["samples"])
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+
+    def freeze(self, lasts_s: float) -> None:
+        """Stop it in the middle of what it does, for so many seconds."""
+        self.process.send_signal(signal.SIGSTOP)
+        thaw = partial(self.process.send_signal, signal.SIGCONT)
+        asyncio.get_running_loop().call_later(lasts_s, thaw)
+
+    def close(self) -> None:
+        """Close the socket: the driver stops."""
+        self._writer.close()
+
 
 log = get_logger(__name__)
 
@@ -250,3 +328,47 @@ class Fleet:
         except subprocess.TimeoutExpired:
             driver.kill()  # its socket is closed: it cannot do any work
             driver.process.wait()
+
+
+_LEASES_FROZEN = 2
+"""For how long a driver is frozen: it is lost after one."""
+
+
+class DriverFaults:
+    """Each hits the driver that has most source tasks of a flow."""
+
+    def __init__(self, fleet: Fleet, store: TaskStore, lease_s: float) -> None:
+        self._fleet, self._store, self._lease_s = fleet, store, lease_s
+
+    def kill(self, flow: str) -> dict[str, Any]:
+        """Kill it with -9."""
+        victim, broken = self._victim(flow)
+        victim.kill()
+        return broken
+
+    def freeze(self, flow: str) -> dict[str, Any]:
+        """Freeze it until others have taken its units."""
+        victim, broken = self._victim(flow)
+        if len(self._fleet.ready()) < 2:
+            raise InvalidSpec(
+                f"no driver can take the units of driver {victim.name} while it is frozen: the run "
+                "has no other; set spec.drivers.replicas to 2 or more"
+            )
+        lasts_s = _LEASES_FROZEN * self._lease_s
+        victim.freeze(lasts_s)
+        return {**broken, "lastsSeconds": lasts_s}
+
+    def _victim(self, flow: str) -> tuple[DriverProcess, dict[str, Any]]:
+        alive = {driver.name: driver for driver in self._fleet.alive()}
+        victim = alive[target_driver(self._store.of_flow(flow), alive, flow)]
+        units = [
+            task.metadata.name
+            for task in self._store.of_flow(flow)
+            if task.status.driver_name == victim.name
+        ]
+        return victim, {
+            "driver": victim.name,
+            "pid": victim.pid,
+            "timeMs": int(time.time() * 1000),
+            "units": sorted(units),
+        }

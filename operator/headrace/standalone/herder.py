@@ -25,9 +25,7 @@ from headrace.host import ForkServer
 from headrace.logs import get_logger
 from headrace.placement import task_id
 from headrace.standalone.driver_calls import DriverCalls
-from headrace.standalone.driver_faults import DriverFaults
-from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet, driver_server
+from headrace.standalone.fleet import DriverFaults, DriverProcess, Fleet, driver_server
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 from headrace.status import FlowFacts, flow_status

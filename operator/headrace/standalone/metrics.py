@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from headrace.api import ConditionStatus, ConditionType, condition
 from headrace.control.flow_actions import as_json
 from headrace.driver.metrics import METRICS
-from headrace.standalone.driver_process import Samples
+from headrace.standalone.fleet import Samples
 from headrace.standalone.herder import StandaloneHerder
 from headrace.telemetry import FLOW_METRICS, flow_samples, make_registry
 from headrace.telemetry.metrics import Object

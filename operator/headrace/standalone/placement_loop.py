@@ -15,8 +15,7 @@ from headrace.placement import (
     pins_in_force,
     task_id,
 )
-from headrace.standalone.driver_process import DriverProcess
-from headrace.standalone.fleet import Fleet
+from headrace.standalone.fleet import DriverProcess, Fleet
 from headrace.standalone.task_store import TaskStore
 
 _OBSERVE_INTERVAL_S = 1.0

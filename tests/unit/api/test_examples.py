@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.standalone.refusals import refusals
+from headrace.standalone.manifests import refusals
 
 FOLDER = Path(__file__).parents[3] / "examples"
 EXAMPLES = sorted(

@@ -12,7 +12,7 @@ from headrace.api import TaskType, TopicPartitions
 from headrace.cli.flow.flows import LocalFlows
 from headrace.cli.main import main
 from headrace.standalone import StandaloneHerder
-from headrace.standalone.verbs import answer
+from headrace.standalone.control_handlers import answer
 
 
 @pytest.fixture

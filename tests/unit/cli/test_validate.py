@@ -12,7 +12,7 @@ from support.examples import one_in
 from headrace.cli.main import main
 from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
-from headrace.standalone.manifest_files import ManifestFiles
+from headrace.standalone.manifests import ManifestFiles
 
 FLOW = """\
 apiVersion: headrace.dev/v1beta1

@@ -15,9 +15,9 @@ from headrace.cli.main import main
 from headrace.control import control
 from headrace.errors import InvalidSpec
 from headrace.standalone import StandaloneHerder
+from headrace.standalone.control_handlers import answer
 from headrace.standalone.dashboard import History, page, url
 from headrace.standalone.dashboard.query import Scrape, compile_query
-from headrace.standalone.verbs import answer
 
 SCRAPES = [
     Scrape(

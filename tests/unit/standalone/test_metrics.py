@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.api import ReplicationFlow, ReplicationTaskStatus, TaskType
 from headrace.standalone import StandaloneHerder
-from headrace.standalone.driver_process import Samples
+from headrace.standalone.fleet import Samples
 from headrace.standalone.metrics import not_ready, run_registry
 
 FLOW = ReplicationFlow.model_validate(

@@ -10,10 +10,9 @@ import yaml
 
 from headrace.api import ReplicationFlow
 from headrace.standalone import StandaloneHerder
-from headrace.standalone.manifest_files import ManifestFiles
-from headrace.standalone.pause_records import PauseRecords
-from headrace.standalone.reload import Reload
-from headrace.standalone.verbs import answer
+from headrace.standalone.control_handlers import answer
+from headrace.standalone.manifests import ManifestFiles
+from headrace.standalone.reload import PauseRecords, Reload
 
 
 def flow(name: str = "f", **spec: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from headrace.api import ReplicationFlow, Resets, TaskType, TopicPartition, TopicPartitions
 from headrace.errors import InvalidSpec
 from headrace.standalone import StandaloneHerder
-from headrace.standalone.verbs import answer
+from headrace.standalone.control_handlers import answer
 
 FLOW = ReplicationFlow.model_validate(
     {

@@ -23,7 +23,7 @@ class Flows(Protocol):
         ...
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """Send a request to a flow. The verbs are those of ``standalone/verbs.py``."""
+        """Send a request to a flow. The verbs are those of ``standalone/control_handlers.py``."""
         ...
 
     def statuses(self, flow: str | None) -> list[Answer]:

@@ -1,6 +1,7 @@
-"""What ``headrace run`` refuses although each field is well formed; ``validate`` asks the same."""
+"""Manifest files of a run, and what a run refuses in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from headrace.api import (
     RESET_ANNOTATION,
@@ -10,15 +11,17 @@ from headrace.api import (
     Mistake,
     ReplicationFlow,
     Resets,
+    load,
 )
 from headrace.api.manifest_errors import Key
+from headrace.api.manifests import files_of
 from headrace.connect.preflight.preflight import check_client, check_policy, loops
 from headrace.errors import InvalidSpec
 from headrace.placement import check_assignor
 
-Path = tuple[Key, ...]
+FieldPath = tuple[Key, ...]
 
-_CHECKS: tuple[tuple[Path, Callable[[ReplicationFlow], object]], ...] = (
+_CHECKS: tuple[tuple[FieldPath, Callable[[ReplicationFlow], object]], ...] = (
     (("spec", "tasks", "assignor"), lambda flow: check_assignor(flow.spec.tasks.assignor)),
     (("spec", "replicationPolicy", "type"), check_policy),
     (("metadata", "annotations", RESET_ANNOTATION), lambda flow: Resets.asked(flow.metadata)),
@@ -48,10 +51,49 @@ def refuse(manifest: Manifest) -> Manifest:
     return manifest
 
 
-def _refused(found: ReplicationFlow | MirrorTest) -> Iterator[tuple[Path, str]]:
+def _refused(found: ReplicationFlow | MirrorTest) -> Iterator[tuple[FieldPath, str]]:
     if isinstance(found, ReplicationFlow):
         for path, check in _CHECKS:
             try:
                 check(found)
             except InvalidSpec as wrong:
                 yield path, str(wrong)
+
+
+_Versions = dict[Path, tuple[int, int]]
+
+
+class ManifestFiles:
+    """Knows which version of each file was read last."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._versions: _Versions = {}
+
+    def read(self) -> Manifest:
+        """What they hold; raises ``InvalidSpec`` with every mistake, for lack of a flow, too."""
+        self._versions = self._present()
+        manifest = refuse(load(self._paths))
+        if not manifest.flows:
+            raise InvalidSpec(f"there is no ReplicationFlow in {', '.join(map(str, self._paths))}")
+        return manifest
+
+    def changed(self) -> list[Path]:
+        """The files that are not those that were read last: changed, new or gone."""
+        now = self._present()
+        return sorted(
+            file
+            for file in now.keys() | self._versions.keys()
+            if now.get(file) != self._versions.get(file)
+        )
+
+    def _present(self) -> _Versions:
+        return {file: _version(file) for file in files_of(self._paths)}
+
+
+def _version(file: Path) -> tuple[int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

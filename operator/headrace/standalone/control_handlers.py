@@ -1,4 +1,4 @@
-"""Answers the verbs of commands, which arrive over a flow's control socket."""
+"""Handlers of the commands that arrive over a flow's control socket."""
 
 import time
 from collections.abc import Callable
