@@ -22,8 +22,7 @@ from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase, TaskType
 from headrace.api.labels import CONNECTOR_MANAGER
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity, Worker
-from headrace.driver.kubernetes_herder import KubernetesHerder
-from headrace.driver.task_objects import TaskBuilder
+from headrace.driver.kubernetes_herder import KubernetesHerder, TaskBuilder
 from headrace.errors import Fatal
 from headrace.k8s import Object, Refused, connect_by_file, parse
 from headrace.k8s.kinds import FLOW

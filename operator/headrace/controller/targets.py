@@ -1,6 +1,6 @@
 """Which flows write one target topic: the later one has to wait. Pure.
 
-A connector checks before it creates tasks (``driver/target_topics.py``); this is for two that
+A connector checks before it creates tasks (``driver/kubernetes_herder.py``); this is for two that
 checked at the same moment, and for flows of different namespaces.
 """
 

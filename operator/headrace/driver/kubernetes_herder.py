@@ -1,29 +1,321 @@
-"""The Herder port on Kubernetes: the units are ReplicationTask objects."""
+"""Herder port on Kubernetes, whose units are ReplicationTask objects."""
 
 import asyncio
 import random
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from typing import Any, TypeVar
 
 from headrace.api import (
+    API_VERSION,
     CONNECTOR_MANAGER,
+    FLOW_LABEL,
+    SOURCE_LABEL,
+    TARGET_LABEL,
+    TOPICS_ANNOTATION,
+    TYPE_LABEL,
     ReplicationFlow,
     ReplicationTask,
+    ReplicationTaskSpec,
     ReplicationTaskStatus,
     TaskType,
+    TopicPartitions,
     Work,
     dump,
+    dump_work,
+    label_value,
 )
-from headrace.connect import EpochAltered, TaskConflict
-from headrace.driver.epoch_fence import EpochFence, write_all
-from headrace.driver.status_writes import Urgency, WriteTurns, urgency
-from headrace.driver.target_topics import check_not_taken
-from headrace.driver.task_objects import TaskBuilder, matches, selector
+from headrace.assign import TaskId
+from headrace.connect import EpochAltered, TargetTaken, TaskConflict
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
-from headrace.k8s import TASK, Client, Conflict, NotFound, Object, Unavailable, owns, parse
+from headrace.k8s import (
+    TASK,
+    Client,
+    Conflict,
+    NotFound,
+    Object,
+    Refused,
+    Unavailable,
+    owner_reference,
+    owns,
+    parse,
+)
+from headrace.logs import get_logger
+from headrace.replication import policy_for
+
+log = get_logger(__name__)
+
+_AT_ONCE = 16
+"""Requests of one connector at the same time."""
+_EVERY_S = 0.05
+"""Between two writes that nobody waits for: with 10,000 tasks they are done after ten minutes."""
+_AGAIN_S = 5.0
+
+Write = Callable[[], Coroutine[Any, Any, object]]
+
+
+class EpochFence:
+    """For one event loop and one flow. ``epoch`` is that of the current connector."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._in_time: dict[TaskType, asyncio.Task[None]] = {}
+
+    async def raise_now(self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]) -> None:
+        """Before the split is changed. Raises ``TaskConflict`` when there is a later connector."""
+        if (running := self._in_time.pop(type, None)) is not None:
+            running.cancel()
+        await write_all(partial(self._raise, task, epoch) for task in _lower(tasks, epoch))
+
+    async def raise_in_time(
+        self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]
+    ) -> None:
+        """While nothing changes: one now, so that an earlier connector, which reads before it
+        writes, finds a later one; all others one by one. Raises as ``raise_now``."""
+        lower = _lower(tasks, epoch)
+        await self.raise_now(type, epoch, lower[:1])
+        if lower[1:]:
+            self._in_time[type] = asyncio.create_task(self._raise_rest(epoch, lower[1:]))
+
+    async def end(self) -> None:
+        """Before the client is closed: what is not raised yet is left to the next connector."""
+        running = list(self._in_time.values())
+        self._in_time.clear()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _raise_rest(self, epoch: int, tasks: Sequence[ReplicationTask]) -> None:
+        for task in tasks:
+            await asyncio.sleep(_EVERY_S)
+            while True:
+                try:
+                    await self._raise(task, epoch)
+                    break
+                except Retriable:
+                    await asyncio.sleep(_AGAIN_S)
+                except HeadraceError as error:
+                    log.info("fence not raised any further", epoch=epoch, why=str(error))
+                    return
+
+    async def _raise(self, task: ReplicationTask, epoch: int) -> None:
+        patch = {"spec": {"connectorEpoch": epoch}}
+        with suppress(NotFound):
+            await self._client.patch(TASK, self._namespace, task.metadata.name, patch)
+
+
+async def write_all(writes: Iterable[Write]) -> None:
+    """Do all writes, some at a time. Raises the first error when all have ended; ``TaskConflict``
+    for one that the epoch of a later connector forbids."""
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def do(write: Write) -> None:
+        async with at_once:
+            try:
+                await write()
+            except Refused as error:
+                if "connectorEpoch" in str(error):
+                    raise TaskConflict(str(error)) from error
+                raise
+
+    for done in await asyncio.gather(*map(do, writes), return_exceptions=True):
+        if isinstance(done, BaseException):
+            raise done
+
+
+def _lower(tasks: Iterable[ReplicationTask], epoch: int) -> list[ReplicationTask]:
+    return [task for task in tasks if task.spec.connector_epoch < epoch]
+
+
+# Which reports are worth a write to the API server, and when: pure.
+#
+# A change of state is, at once. Lag and rate change all the time: they are written with it, else
+# when they leave their power-of-two band, and of such writes a driver makes at most one a second.
+
+_FINE_INTERVAL_S = 1.0
+_STALE_S = 5.0
+"""A unit that did not ask for so long has ended, and must not keep others waiting."""
+
+
+class Urgency(IntEnum):
+    """Of a report, compared with what was written last."""
+
+    NONE = 0
+    FINE = 1
+    AT_ONCE = 2
+
+
+def urgency(written: ReplicationTaskStatus, now: ReplicationTaskStatus) -> Urgency:
+    """How soon ``now`` is to replace ``written``."""
+    if _state(written) != _state(now):
+        return Urgency.AT_ONCE
+    return Urgency.FINE if _detail(written) != _detail(now) else Urgency.NONE
+
+
+def _state(status: ReplicationTaskStatus) -> tuple[object, ...]:
+    return (
+        status.driver_name,
+        status.driver_incarnation,
+        status.epoch,
+        status.phase,
+        status.partitions,
+        status.racks,
+        status.observed_generation,
+        status.restarts,
+        status.last_error and status.last_error.reason,
+        [(condition.type, condition.status, condition.reason) for condition in status.conditions],
+    )
+
+
+def _detail(status: ReplicationTaskStatus) -> tuple[object, ...]:
+    lag = (status.lag.records, status.lag.seconds) if status.lag else (None, None)
+    measured = (*lag, status.bytes_per_second)
+    return (
+        [None if number is None else number.bit_length() for number in measured],
+        status.last_error and status.last_error.message,
+        [condition.message for condition in status.conditions],
+    )
+
+
+@dataclass
+class _Waiting:
+    since: float
+    asked: float
+
+
+class WriteTurns:
+    """One turn a second, for whoever has waited longest. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self._next = 0.0
+
+    def is_due(self, name: str, now: float) -> bool:
+        """Whether it is the turn of ``name``; ask again until it is."""
+        self._waiting.setdefault(name, _Waiting(now, now)).asked = now
+        if now < self._next:
+            return False
+        self._waiting = {n: w for n, w in self._waiting.items() if now - w.asked < _STALE_S}
+        if name != min(self._waiting, key=lambda waiting: self._waiting[waiting].since):
+            return False
+        del self._waiting[name]
+        self._next = now + _FINE_INTERVAL_S
+        return True
+
+
+def selector(flow: str, type: TaskType) -> str:
+    """Of the tasks of one kind of one flow."""
+    return f"{FLOW_LABEL}={label_value(flow)},{TYPE_LABEL}={type}"
+
+
+def others_selector(flow: str, cluster_id: str) -> str:
+    """Of the tasks of other flows that write to one target cluster."""
+    return f"{TARGET_LABEL}={label_value(cluster_id)},{FLOW_LABEL}!={label_value(flow)}"
+
+
+@dataclass(frozen=True)
+class TaskBuilder:
+    """Builds the tasks of one kind of one flow, for one connector."""
+
+    flow: ReplicationFlow
+    type: TaskType
+    connector_epoch: int
+    target_cluster_id: str = ""
+    """Of tasks that write topics of their own."""
+    task_count: int = 0
+    """How many tasks of the kind there are."""
+    source_cluster_id: str = ""
+    """Of tasks that write topics of their own."""
+
+    def build(self, index: int, work: Sequence[Work]) -> Object:
+        """The connector's fields of a task; its assignment is the operator's."""
+        flow = self.flow.metadata.name
+        labels = {
+            "app.kubernetes.io/name": "headrace",
+            FLOW_LABEL: label_value(flow),
+            TYPE_LABEL: str(self.type),
+        }
+        annotations = {}
+        if self.target_cluster_id:
+            labels[TARGET_LABEL] = label_value(self.target_cluster_id)
+            if self.source_cluster_id:
+                labels[SOURCE_LABEL] = label_value(self.source_cluster_id)
+            annotations[TOPICS_ANNOTATION] = "\n".join(self._target_topics(work))
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "ReplicationTask",
+            "metadata": {
+                "name": TaskId(flow, self.type, index).name,
+                "namespace": self.flow.metadata.namespace,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": [owner_reference(self.flow)],
+            },
+            "spec": {
+                "flowName": flow,
+                "type": str(self.type),
+                "index": index,
+                "taskCount": self.task_count,
+                **_dump(ReplicationTaskSpec.of_work(self.type, work)),
+                "connectorEpoch": self.connector_epoch,
+            },
+        }
+
+    def _target_topics(self, work: Iterable[Work]) -> list[str]:
+        spec = self.flow.spec
+        policy = policy_for(spec.replication_policy, spec.source.alias)
+        packed = [one for one in work if isinstance(one, TopicPartitions)]
+        return sorted({policy.target_topic(one.topic) for one in packed})
+
+
+def _dump(fields: Mapping[str, Sequence[Work]]) -> Object:
+    return {name: [dump_work(one) for one in work] for name, work in fields.items()}
+
+
+def matches(task: ReplicationTask, object: Object) -> bool:
+    """Whether a task is as its connector wants it, whatever the epoch."""
+    wanted = object["metadata"]
+    labels: dict[str, str] = wanted["labels"]
+    annotations: dict[str, str] = wanted["annotations"]
+    return (
+        task.spec.task_count == object["spec"]["taskCount"]
+        and _dump(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
+        <= object["spec"].items()
+        and labels.items() <= task.metadata.labels.items()
+        and annotations.items() <= task.metadata.annotations.items()
+    )
+
+
+# Two flows that write one target topic: found by the target topics in the tasks of others.
+#
+# Progress would show only flows of one source. Flows of other namespaces are not read.
+
+_TO_BE_RUN = "spec.driverName!="
+"""Not those of a flow that is stopped."""
+
+
+async def check_not_taken(
+    client: Client, namespace: str, flow: str, topics: Mapping[str, Set[str]]
+) -> None:
+    """``topics`` by target cluster id; raises ``TargetTaken`` when another flow writes one."""
+    for cluster_id, mine in topics.items():
+        selected = others_selector(flow, cluster_id)
+        for task in await client.list(
+            TASK, namespace, labels=selected, fields=_TO_BE_RUN, metadata_only=True
+        ):
+            if shared := mine & _target_topics(task):
+                writer = task["metadata"]["labels"][FLOW_LABEL]
+                raise TargetTaken.by(writer, flow, shared, cluster_id)
+
+
+def _target_topics(task: Object) -> set[str]:
+    return set(task["metadata"].get("annotations", {}).get(TOPICS_ANNOTATION, "").split("\n"))
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""A driver's metrics of its units: what its Worker would report, nothing else."""
+"""Metrics of a driver's units."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +14,173 @@ from headrace.api import (
     TaskType,
 )
 from headrace.connect import UnitFigures
-from headrace.driver.copying_metrics import COPYING_METRICS, TASK, copying_samples
 from headrace.telemetry import Described, Sample
+
+TASK = ("namespace", "flow", "task", "type")
+"""Labels of each metric of a unit."""
+_LAG = "as last fetched; of source tasks."
+
+LAG_RECORDS = Described(
+    "headrace_task_lag_records",
+    "gauge",
+    f"Records on the source that the target has not acknowledged, {_LAG}",
+    TASK,
+)
+LAG_S = Described(
+    "headrace_task_lag_seconds",
+    "gauge",
+    f"Age of the oldest record that the target has not acknowledged, {_LAG}",
+    TASK,
+)
+COPIED_RECORDS = Described(
+    "headrace_task_copied_records_total",
+    "counter",
+    "Records that the target has acknowledged, since the task began on this driver.",
+    TASK,
+)
+COPIED_BYTES = Described(
+    "headrace_task_copied_bytes_total",
+    "counter",
+    "Bytes that the target has acknowledged, compressed as they are sent, since the task began on "
+    "this driver.",
+    TASK,
+)
+FILTERED = Described(
+    "headrace_task_filtered_records_total",
+    "counter",
+    "Records that were read and not copied, as spec.recordFilter has it, since the task began on "
+    "this driver; counted again when they are read again.",
+    TASK,
+)
+BANDWIDTH_WAIT_S = Described(
+    "headrace_task_bandwidth_wait_seconds_total",
+    "counter",
+    "Seconds for which the driver read nothing for the flow, because its part of `spec.bandwidth` "
+    "was used up, since it began; the same for each source task of the flow on one driver. A rate "
+    "near 1 says that the limit is why lag grows. Only with `spec.bandwidth`.",
+    TASK,
+)
+SKIPPED = Described(
+    "headrace_task_records_skipped_total",
+    "counter",
+    "Records that the target refused and that were skipped (`spec.onRecordError.action: Skip`), "
+    "since the task began on this driver.",
+    TASK,
+)
+DEAD_LETTERED = Described(
+    "headrace_task_records_dead_lettered_total",
+    "counter",
+    "Records that the target refused and that were written to "
+    "`spec.onRecordError.deadLetterTopic`, since the task began on this driver.",
+    TASK,
+)
+BATCHES = Described(
+    "headrace_task_batches_total",
+    "counter",
+    "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
+    "rebuilt), since the task began on this driver.",
+    (*TASK, "path"),
+)
+BATCH_BYTES = Described(
+    "headrace_task_batch_bytes_total",
+    "counter",
+    "Bytes of those batches, as fetched, by path.",
+    (*TASK, "path"),
+)
+REBUILT = Described(
+    "headrace_task_rebuilt_batches_total",
+    "counter",
+    "Batches of path rebuilt, by why they were not sent as they are: Holes (of compaction), "
+    "LogAppendTime (times of the source's brokers), StartsInside (a start between two of its "
+    "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby), "
+    "Small (several of few records, which became one).",
+    (*TASK, "why"),
+)
+REBUILT_BYTES = Described(
+    "headrace_task_rebuilt_batch_bytes_total",
+    "counter",
+    "Bytes of those batches, as fetched, by the same.",
+    (*TASK, "why"),
+)
+FILLED = Described(
+    "headrace_task_filled_offsets_total",
+    "counter",
+    "Offsets at which the source has no record for consumers of committed ones, and that were "
+    "filled on the target (`spec.offsets.mode: Preserved`), since the task began on this driver.",
+    TASK,
+)
+VERIFIED = Described(
+    "headrace_task_verified_batches_total",
+    "counter",
+    "Batches of path copied, or of several small ones joined by the helper in C, that "
+    "`spec.batchVerification` had read back from the target, by what was found: Same, Different "
+    "(the partition stops), NotRead (deleted or compacted meanwhile, a missing right, no answer); "
+    "and Misjoined, before it was sent (the helper is not used any more).",
+    (*TASK, "found"),
+)
+COMMITS = Described(
+    "headrace_task_commits_total",
+    "counter",
+    "How often the task stored its progress, by outcome: Success, or Failure (refused, or without "
+    "an answer in time; it is stored again), since it began on this driver.",
+    (*TASK, "outcome"),
+)
+COMMIT_S = Described(
+    "headrace_task_commit_timestamp_seconds",
+    "gauge",
+    "When the target last acknowledged progress of a source task (Unix time), once it did.",
+    TASK,
+)
+COPYING_METRICS: Sequence[Described] = (
+    LAG_RECORDS,
+    LAG_S,
+    COPIED_RECORDS,
+    COPIED_BYTES,
+    FILTERED,
+    BANDWIDTH_WAIT_S,
+    SKIPPED,
+    DEAD_LETTERED,
+    BATCHES,
+    BATCH_BYTES,
+    REBUILT,
+    REBUILT_BYTES,
+    FILLED,
+    VERIFIED,
+    COMMITS,
+    COMMIT_S,
+)
+
+
+def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
+    """Of a source task; the labels are those that ``COPYING_METRICS`` name beyond ``TASK``."""
+    if (lag := unit.status.lag) is not None:  # else nothing was fetched yet
+        yield LAG_RECORDS, (), lag.records
+        yield LAG_S, (), lag.seconds
+    if unit.bandwidth_waited_s is not None:
+        yield BANDWIDTH_WAIT_S, (), unit.bandwidth_waited_s
+    if unit.copied is not None:
+        yield COPIED_RECORDS, (), unit.copied.records
+        yield COPIED_BYTES, (), unit.copied.bytes
+        yield FILTERED, (), unit.copied.filtered
+        yield SKIPPED, (), unit.copied.skipped
+        yield DEAD_LETTERED, (), unit.copied.dead_lettered
+        yield FILLED, (), unit.copied.filled
+        yield BATCHES, ("copied",), unit.copied.batches_copied
+        yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
+        yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied
+        yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
+        for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
+            yield REBUILT, (why,), batches
+        for why, size in unit.copied.rebuilt_bytes.copy().items():
+            yield REBUILT_BYTES, (why,), size
+        for found, batches in unit.copied.verified.copy().items():
+            yield VERIFIED, (found,), batches
+    if unit.commits is not None:
+        yield COMMITS, ("Success",), unit.commits.succeeded
+        yield COMMITS, ("Failure",), unit.commits.failed
+        if unit.commits.last_at_s is not None:
+            yield COMMIT_S, (), unit.commits.last_at_s
+
 
 TAKEN = Described(
     "headrace_task_partitions_taken_total",

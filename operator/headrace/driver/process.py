@@ -1,7 +1,8 @@
-"""A driver of ``headrace run``: reads from the herder, keeps a Worker per flow, stops in order."""
+"""Main loop of a driver process, with its garbage collections."""
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import queue
@@ -17,11 +18,36 @@ from typing import Any, Self
 from headrace import logs
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.connect import DriverIdentity, Worker
-from headrace.driver.garbage import collect_regularly
 from headrace.driver.herder_link import HerderLink
 from headrace.driver.metrics import unit_samples
 from headrace.errors import Retriable
 from headrace.logs import get_logger
+
+# Full garbage collections at intervals, and what they free given back to the system.
+#
+# A client of librdkafka has threads and buffers, and goes with the last reference to it. An error
+# refers to the frames that it came through, which may refer to the client and to the error: such a
+# cycle only a full collection frees. Python starts one when objects have grown by a quarter: it
+# does not count threads, and a driver that copies keeps few objects. glibc keeps what is freed
+# between other blocks: without the trim, a driver stays as large as its largest burst.
+
+_INTERVAL_S = 20.0
+
+
+def collect_regularly(interval_s: float = _INTERVAL_S) -> None:
+    """From now on, in a thread: freeing a client may wait for its brokers."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    gc.freeze()  # what the start has made stays: no collection visits it again
+
+    def run() -> None:
+        pause = threading.Event()
+        while not pause.wait(interval_s):
+            gc.collect()
+            if trim is not None:
+                trim(0)
+
+    threading.Thread(target=run, name="garbage", daemon=True).start()
+
 
 _STOP_TIMEOUT_S = 4.0
 """Of the 4.5 s that the herder waits before it kills."""

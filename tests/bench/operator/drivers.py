@@ -29,8 +29,8 @@ from headrace.api import (
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, DRIVER_MANAGER, FLOW_LABEL
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.driver.driver_units import DriverUnits
 from headrace.driver.kubernetes_herder import KubernetesHerder
+from headrace.driver.pod import DriverUnits
 from headrace.errors import HeadraceError, Retriable
 from headrace.k8s import Client, LeaseKeeper, Object, connect_by_file, parse
 from headrace.k8s.kinds import FLOW

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from headrace.driver.driver_units import DriverUnits
+from headrace.driver.pod import DriverUnits
 from headrace.k8s import Client, Kind, Object, Objects
 
 

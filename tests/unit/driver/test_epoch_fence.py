@@ -7,8 +7,8 @@ import pytest
 
 from headrace.api import ReplicationTask, TaskType
 from headrace.connect.runtime.herder import TaskConflict
-from headrace.driver import epoch_fence
-from headrace.driver.epoch_fence import EpochFence
+from headrace.driver import kubernetes_herder
+from headrace.driver.kubernetes_herder import EpochFence
 from headrace.k8s import Client, NotFound, Refused
 
 SOURCE = TaskType.SOURCE_TASK
@@ -46,7 +46,7 @@ def tasks(*names: str, epoch: int = 1) -> list[ReplicationTask]:
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_fence, "_EVERY_S", 0.001)
+    monkeypatch.setattr(kubernetes_herder, "_EVERY_S", 0.001)
 
 
 async def settle() -> None:

@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import gc, sys, time
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.driver.garbage import collect_regularly
+from headrace.driver.process import collect_regularly
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin
 from support.threads import CLIENT, threads_named

@@ -17,7 +17,7 @@ from headrace.api import (
     TaskPhase,
     TopicPartitions,
 )
-from headrace.driver.status_writes import Urgency, WriteTurns, urgency
+from headrace.driver.kubernetes_herder import Urgency, WriteTurns, urgency
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = TaskError(reason="Retriable", message="no broker answers", time=NOW)

@@ -1,7 +1,7 @@
 """A task as its connector writes it."""
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
-from headrace.driver.task_objects import TaskBuilder, matches, others_selector, selector
+from headrace.driver.kubernetes_herder import TaskBuilder, matches, others_selector, selector
 from headrace.k8s import parse
 
 FLOW = ReplicationFlow.model_validate(
