@@ -24,8 +24,7 @@ from support.operators import (
 )
 
 from headrace.api import ChaosAction, ChaosStep, ReplicationFlow
-from headrace.chaos.other_pods import OtherPods
-from headrace.chaos.signals import freeze_driver, kill_driver
+from headrace.chaos.pods import OtherPods, freeze_driver, kill_driver
 from headrace.controller.mirror_tests.killed import EXIT_CODE
 from headrace.controller.resources import build_deployment
 from headrace.errors import InvalidSpec

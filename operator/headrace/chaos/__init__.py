@@ -1,16 +1,11 @@
 """Carries out the faults that a MirrorTest asks for.
 
-``chaos`` injects one after the other and times each recovery. The flow is behind the port of
-``port``: ``local`` is a flow of ``headrace run``, ``pods`` one of a Kubernetes cluster. There
-``signals`` gets a signal into a driver's pod, and ``process`` sends it; ``flow_snapshot`` decides
-whether the flow has recovered. ``pause`` pauses a flow, here or there.
+``chaos`` injects one fault after the other and times each recovery. ``local`` injects faults into a
+flow of ``headrace run``, and ``pods`` into a flow of a Kubernetes cluster.
 """
 
-from headrace.chaos.chaos import Chaos
-from headrace.chaos.local import ACTIONS as LOCAL_ACTIONS
-from headrace.chaos.local import LocalInjector, refused
-from headrace.chaos.pause import PauseFaults, Since
-from headrace.chaos.port import ByAction, FaultInjector, Injection
+from headrace.chaos.chaos import ByAction, Chaos, FaultInjector, Injection, PauseFaults, Since
+from headrace.chaos.local import LOCAL_ACTIONS, LocalInjector, refused
 
 __all__ = [
     "LOCAL_ACTIONS",

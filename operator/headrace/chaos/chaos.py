@@ -1,16 +1,58 @@
-"""Carries out the steps of ``spec.chaos``, one after the other, and times each recovery.
+"""Runner of the steps of ``spec.chaos``, with the port of injectors.
 
 It does not wait for recoveries: whoever follows the load calls :meth:`Chaos.advance` several times
 a second.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos.port import FaultInjector, Injection
-from headrace.errors import HeadraceError
+from headrace.api import ChaosAction, ChaosStep, FlowState
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.mirror_test import Fault, LoadProgress
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A fault that was injected."""
+
+    at_ms: int
+    """When, in ms since 1970."""
+    recovered: Callable[[], bool]
+    """Whether the flow has recovered; raises ``HeadraceError`` when that cannot be observed."""
+    driver: str | None = None
+    """The driver, broker or topic that it affects, where it is one."""
+    units: tuple[str, ...] = ()
+    """The connectors and tasks of that driver."""
+    lasts_s: float = 0.0
+    """How long the fault lasts."""
+    recovers_after: bool = False
+    """Whether the flow can only recover after its end: the recovery time then begins there."""
+
+
+class FaultInjector(Protocol):
+    """Injects faults into one flow."""
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """Inject the fault of a step; raises ``HeadraceError`` when that was not possible."""
+        ...
+
+
+@dataclass(frozen=True)
+class ByAction:
+    """Faults of several injectors."""
+
+    injectors: Mapping[ChaosAction, FaultInjector]
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``; an action that nobody here can do is refused."""
+        injector = self.injectors.get(step.action)
+        if injector is None:
+            raise InvalidSpec(f"{step.action} cannot be done to the mirror of this test")
+        return injector.inject(step)
+
 
 _WITHOUT_WAITING = {ChaosAction.START_BROKER, ChaosAction.RUN_COMMAND}
 
@@ -105,3 +147,46 @@ def _due(step: ChaosStep, progress: LoadProgress) -> bool:
     if step.at_percent is not None:
         return progress.percent >= step.at_percent
     return step.at_seconds is not None and progress.elapsed_s >= step.at_seconds
+
+
+Since = Callable[[int], Callable[[], bool]]
+"""For a time in ms since 1970: whether the mirror has recovered since then."""
+
+
+class PauseFaults:
+    """For one flow, wherever it runs."""
+
+    def __init__(self, set_state: Callable[[FlowState], bool], since: Since) -> None:
+        """``set_state`` returns whether it changed the flow's state."""
+        self._set_state, self._since = set_state, since
+        self._is_paused = False
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. Whoever asks whether the flow has recovered has it resumed."""
+        seconds, at_ms = step.seconds or 0, _now_ms()
+        if not self._set_state(FlowState.PAUSED):
+            raise InvalidSpec("the flow is paused already")
+        self._is_paused, until_s = True, time.monotonic() + seconds
+        arrived: Callable[[], bool] | None = None
+
+        def recovered() -> bool:
+            nonlocal arrived
+            if time.monotonic() < until_s:
+                return False
+            if arrived is None:
+                resumed_ms = _now_ms()
+                self.restore()
+                arrived = self._since(resumed_ms)
+            return arrived()
+
+        return Injection(at_ms, recovered, lasts_s=seconds, recovers_after=True)
+
+    def restore(self) -> None:
+        """Resume the flow if it is still paused."""
+        if self._is_paused:
+            self._set_state(FlowState.RUNNING)
+            self._is_paused = False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.api import ChaosAction, ChaosStep, FlowState, TaskPhase
-from headrace.chaos.port import Injection
+from headrace.chaos.chaos import Injection
 
 Ask = Callable[..., dict[str, Any]]
 """Sends a verb, and arguments by name, to the flow's control socket; raises ``HeadraceError``
@@ -23,7 +23,7 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class LocalInjector:
-    """For one flow, and the drivers of its run; only steps about these (``ACTIONS``)."""
+    """For one flow, and the drivers of its run; only steps about these (``LOCAL_ACTIONS``)."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -95,5 +95,5 @@ _STEPS: dict[ChaosAction, Callable[[LocalInjector, ChaosStep], Injection]] = {
     ChaosAction.SCALE_DRIVERS: LocalInjector._scale_drivers,
     ChaosAction.ROLL_DRIVERS: LocalInjector._roll_drivers,
 }
-ACTIONS = frozenset(_STEPS)
+LOCAL_ACTIONS = frozenset(_STEPS)
 """Of ``LocalInjector``."""

@@ -1,7 +1,9 @@
-"""Injects faults into a flow in pods, through the API server."""
+"""Injector of faults into pods, through the API server."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -17,21 +19,212 @@ from headrace.api import (
     FlowState,
     ReplicationFlow,
     ReplicationTask,
+    TaskPhase,
     label_value,
 )
-from headrace.chaos.flow_snapshot import FlowSnapshot, freeze_s
-from headrace.chaos.port import Injection
-from headrace.chaos.signals import freeze_driver, kill_driver
+from headrace.chaos.chaos import Injection, Since
+from headrace.control.flow_actions import target_driver
 from headrace.errors import GaveUp, InvalidSpec, Retriable
-from headrace.k8s import FLOW, MIRROR_TEST, POD, TASK, Client, Object, parse, retried
+from headrace.k8s import DEPLOYMENT, FLOW, MIRROR_TEST, POD, TASK, Client, Object, parse, retried
+
+_DRIVER_CONTAINER = "driver"
+_MARGIN_S = 3.0
+"""Between the length of a freeze and both of its bounds: signals and polls take a moment."""
+
+
+@dataclass(frozen=True)
+class FlowSnapshot:
+    """A flow, its units and its drivers' pods."""
+
+    flow: ReplicationFlow
+    units: Collection[ReplicationTask]
+    pods: Mapping[str, Object]
+    """Of the drivers, by name; those that are being deleted, too."""
+
+    def victim(self) -> Object:
+        """The pod of the driver with most source tasks; raises ``InvalidSpec`` without one."""
+        return self.pods[target_driver(self.units, self.remaining, self.flow.metadata.name)]
+
+    @property
+    def remaining(self) -> set[str]:
+        """Pods that are not being deleted."""
+        return {n for n, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
+
+    def epochs(self, driver: str) -> dict[str, int]:
+        """The epoch of each unit that a driver owns."""
+        return {
+            unit.metadata.name: unit.status.epoch
+            for unit in self.units
+            if unit.status.driver_name == driver
+        }
+
+    def claimed_again(self, lost: Mapping[str, int]) -> bool:
+        """Whether each of these units that still exists runs, and was claimed since."""
+        return all(
+            unit.status.phase is TaskPhase.RUNNING and unit.status.epoch > lost[unit.metadata.name]
+            for unit in self.units
+            if unit.metadata.name in lost
+        )
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether every unit runs on the driver that it is assigned to, and that exists."""
+        return all(
+            unit.status.phase is TaskPhase.RUNNING
+            and unit.status.driver_name == unit.spec.driver_name
+            and unit.status.driver_name in self.pods
+            for unit in self.units
+        )
+
+    def settled(self, generation: int) -> bool:
+        """Whether that generation of the spec is reached: as many drivers, all of them ready, and
+        every unit runs on the one that it is assigned to."""
+        wanted, status = self.flow.spec.drivers.replicas, self.flow.status
+        return (
+            status is not None
+            and (status.observed_generation or 0) >= generation
+            and status.ready_replicas == wanted
+            and self.pods.keys() == self.remaining
+            and len(self.pods) == wanted
+            and all(map(_is_ready, self.pods.values()))
+            and self.is_stable
+        )
+
+
+def freeze_s(lease_s: int, pod: Object) -> float:
+    """For how many seconds to freeze a driver: halfway between the durations of its Lease and of
+    its liveness probe. A shorter freeze has no effect; in a longer one the kubelet kills it.
+
+    Raises ``InvalidSpec`` when there is too little between them.
+    """
+    probe = driver_container(pod)["livenessProbe"]
+    patience_s = float(probe["periodSeconds"] * probe["failureThreshold"])
+    if patience_s - lease_s < 2 * _MARGIN_S:
+        raise InvalidSpec(
+            f"a driver has to be frozen for longer than its Lease of {lease_s} s, and shorter than "
+            f"its kubelet waits, {patience_s:.0f} s: lower spec.drivers.leaseSeconds of the flow "
+            f"to {patience_s - 2 * _MARGIN_S:.0f} or less"
+        )
+    return (lease_s + patience_s) / 2
+
+
+def driver_container(pod: Object) -> Object:
+    """The container of a driver's pod that is the driver."""
+    containers: list[Object] = pod["spec"]["containers"]
+    return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+
+
+# Gets a signal into a driver's pod: by an ephemeral container, which shares its processes.
+#
+# Its process has the driver's user, so it needs no capability, and Pod Security's ``restricted``
+# admits it. The caller needs the right to patch ``pods/ephemeralcontainers``. Such a container
+# never restarts, and stays in the pod's list until the pod is deleted.
+
+_WITHIN_S = 60.0
+"""Its image is on the node; the error has the kubelet's reason for a longer wait."""
+_POLL_S = 0.2
+_SURE_S = 2.0
+"""A program that found nothing to signal has ended by then."""
+
+_Condition = Callable[[Object], bool]
+
+
+async def kill_driver(client: Client, pod: Object) -> float:
+    """Kill -9 the driver in ``pod``; returns when it began, in seconds since 1970, rounded down.
+
+    Raises ``InvalidSpec`` where that cannot be done, ``Retriable`` when the API server did not
+    answer for a minute, ``GaveUp`` when the kubelet did nothing in one.
+    """
+    name = await _add(client, pod, [])
+    return _started(await _wait(client, pod, name, lambda state: "terminated" in state))
+
+
+async def freeze_driver(client: Client, pod: Object, for_s: float) -> float:
+    """Stop the driver in ``pod``; it continues after ``for_s`` seconds, even if our process ends.
+
+    Returns and raises as ``kill_driver``.
+    """
+    name = await _add(client, pod, [f"--freeze={for_s:g}"])
+    started = _started(await _wait(client, pod, name, bool))
+    await asyncio.sleep(_SURE_S)
+    await _wait(client, pod, name, bool)
+    return started
+
+
+def build_container(pod: Object, arguments: Sequence[str]) -> Object:
+    """An ephemeral container beside the driver's, of the same image, user and restrictions."""
+    driver = driver_container(pod)
+    return {
+        "name": f"chaos-{len(pod['spec'].get('ephemeralContainers') or ())}",
+        "image": driver["image"],
+        "imagePullPolicy": driver.get("imagePullPolicy", "IfNotPresent"),
+        "command": ["headrace", "test", "signal"],
+        "args": [f"--driver={pod['metadata']['name']}", *arguments],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": driver.get("securityContext", {}),
+    }
+
+
+async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    if not pod["spec"].get("shareProcessNamespace"):
+        raise InvalidSpec(
+            f"pod {name} does not share its processes, so no signal gets to its driver: an older "
+            "operator made it; let the operator of this version roll out the drivers"
+        )
+    added = build_container(pod, arguments)
+    there = pod["spec"].get("ephemeralContainers") or []
+    patch = {"spec": {"ephemeralContainers": [*there, added]}}
+    await retried(
+        lambda: client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers"),
+        _WITHIN_S,
+    )
+    return str(added["name"])
+
+
+async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
+    """The state of ``container``, running or terminated, once it is as ``holds`` says."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    deadline, waits = time.monotonic() + _WITHIN_S, ""
+    while time.monotonic() < deadline:
+        try:
+            found = await client.get(POD, namespace, name)
+        except Retriable:
+            await asyncio.sleep(_POLL_S)
+            continue
+        if found is None:
+            raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
+        state = _state(found, container)
+        ended = state.get("terminated") or {}
+        if ended.get("exitCode"):
+            raise InvalidSpec(f"container {container} in pod {name}: {ended.get('message', '')}")
+        waits = (state.get("waiting") or {}).get("reason", "")
+        if ("running" in state or ended) and holds(state):
+            return state
+        await asyncio.sleep(_POLL_S)
+    raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
+
+
+def _state(pod: Object, container: str) -> Object:
+    statuses = pod.get("status", {}).get("ephemeralContainerStatuses") or ()
+    return next((one.get("state") or {} for one in statuses if one["name"] == container), {})
+
+
+def _started(state: Object) -> float:
+    (what,) = state.values()
+    return datetime.fromisoformat(what["startedAt"]).timestamp()
+
 
 _T = TypeVar("_T")
 
 _ROLLED = "kubectl.kubernetes.io/restartedAt"
 """Annotation of pods, as of ``kubectl rollout restart``."""
 
-_WITHIN_S = 60.0
-"""How long a request without an answer is repeated, and how long units may take to be stable."""
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end on the loop of the client."""
@@ -198,7 +391,7 @@ _STEPS: dict[ChaosAction, _Inject] = {
     ChaosAction.KILL_OPERATOR: PodInjector._kill_operator,
     ChaosAction.ROLL_DRIVERS: PodInjector._roll_drivers,
 }
-ACTIONS = frozenset(_STEPS)
+POD_ACTIONS = frozenset(_STEPS)
 """Of ``PodInjector``."""
 
 
@@ -214,3 +407,65 @@ async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
         return time.time_ns() // 1_000_000, await ask()
 
     return await retried(attempt, _WITHIN_S)
+
+
+class OtherPods:
+    """For pods and Deployments of the test's namespace. Rights: the chart's chaos-rules.yaml.
+
+    Nobody knows how such a mirror works: it has recovered when each partition of the target has a
+    message that was sent after the fault.
+    """
+
+    def __init__(self, client: Client, run: Run, namespace: str, since: Since) -> None:
+        self._client, self._run, self._namespace = client, run, namespace
+        self._since = since
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. It waits for an answer of the API server, a minute at most."""
+        broken: str = self._run(_OTHER_POD_STEPS[step.action](self, step))
+        at_ms = time.time_ns() // 1_000_000
+        return Injection(at_ms, self._since(at_ms), driver=broken)
+
+    async def _delete_pod(self, step: ChaosStep) -> str:
+        return await self._delete(step, grace_s=None)
+
+    async def _kill_pod(self, step: ChaosStep) -> str:
+        return await self._delete(step, grace_s=0)
+
+    async def _delete(self, step: ChaosStep, grace_s: int | None) -> str:
+        labels = ",".join(f"{key}={value}" for key, value in sorted((step.selector or {}).items()))
+        found = await retried(
+            lambda: self._client.list(POD, self._namespace, labels=labels), _WITHIN_S
+        )
+        running = [
+            pod["metadata"]["name"]
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") == "Running"
+        ]
+        if not running:
+            raise InvalidSpec(f"no pod with the labels {labels} runs in {self._namespace}")
+        name = min(running)
+        await retried(
+            lambda: self._client.delete(POD, self._namespace, name, grace_s=grace_s), _WITHIN_S
+        )
+        return f"pod {name}"
+
+    async def _scale_deployment(self, step: ChaosStep) -> str:
+        name, patch = step.deployment or "", {"spec": {"replicas": step.replicas}}
+        await retried(
+            lambda: self._client.patch(
+                DEPLOYMENT, self._namespace, name, patch, subresource="scale"
+            ),
+            _WITHIN_S,
+        )
+        return f"Deployment {name}"
+
+
+_OTHER_POD_STEPS: dict[ChaosAction, Callable[[OtherPods, ChaosStep], Coroutine[Any, Any, str]]] = {
+    ChaosAction.DELETE_POD: OtherPods._delete_pod,
+    ChaosAction.KILL_POD: OtherPods._kill_pod,
+    ChaosAction.SCALE_DEPLOYMENT: OtherPods._scale_deployment,
+}
+OTHER_POD_ACTIONS = frozenset(_OTHER_POD_STEPS)
+"""Of ``OtherPods``."""

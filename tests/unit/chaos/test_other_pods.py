@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos.other_pods import OtherPods
+from headrace.chaos.pods import OtherPods
 from headrace.errors import InvalidSpec
 
 Json = dict[str, Any]

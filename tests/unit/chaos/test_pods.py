@@ -9,9 +9,7 @@ import pytest
 
 from headrace.api import ChaosAction, ChaosStep, FlowState
 from headrace.chaos import pods
-from headrace.chaos.flow_snapshot import freeze_s
-from headrace.chaos.pods import PodInjector
-from headrace.chaos.signals import build_container
+from headrace.chaos.pods import PodInjector, build_container, freeze_s
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Unavailable
 

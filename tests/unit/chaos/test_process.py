@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.chaos.process import find_driver, kill
+from headrace.cli.screen.signal import find_driver, kill
 from headrace.errors import InvalidSpec
 
 
@@ -61,7 +61,7 @@ def state(pid: int) -> str:
 @pytest.mark.parametrize("end", ["by itself", "when it is told to"])
 def test_a_driver_stands_still_and_goes_on(driver: "subprocess.Popen[bytes]", end: str) -> None:
     for_s = 1.0 if end == "by itself" else 600.0
-    program = f"from headrace.chaos.process import freeze; freeze({driver.pid}, {for_s})"
+    program = f"from headrace.cli.screen.signal import freeze; freeze({driver.pid}, {for_s})"
     freezer = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 20
     while state(driver.pid) != "T" and time.monotonic() < deadline:

@@ -14,10 +14,8 @@ import click
 from headrace import logs
 from headrace.api import ChaosAction, load
 from headrace.chaos import ByAction, Chaos, FaultInjector, PauseFaults
-from headrace.chaos.other_pods import ACTIONS as OTHER_ACTIONS
-from headrace.chaos.other_pods import OtherPods
-from headrace.chaos.pods import ACTIONS as POD_ACTIONS
-from headrace.chaos.pods import PodInjector
+from headrace.chaos.pods import OTHER_POD_ACTIONS as OTHER_ACTIONS
+from headrace.chaos.pods import POD_ACTIONS, OtherPods, PodInjector
 from headrace.cli.mirror_test.arrivals import Arrivals
 from headrace.cli.mirror_test.job_of_a_test import job_options, plan_text
 from headrace.cli.mirror_test.load_faults import LoadFaults

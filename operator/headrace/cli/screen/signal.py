@@ -1,8 +1,49 @@
 """``headrace test signal``: kills or freezes a driver from another container of its pod."""
 
+import os
+import signal
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
 import click
 
-from headrace.chaos import process
+from headrace.errors import InvalidSpec
+
+_PROC = Path("/proc")
+_DRIVER = ("headrace", "driver")
+
+
+def find_driver(name: str, proc: Path = _PROC) -> int:
+    """The id of the process that is the driver of this name; raises ``InvalidSpec`` without one.
+
+    By name: a machine, unlike a pod, may have other drivers.
+    """
+    for folder in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # ended meanwhile
+        named = [Path(word).name for word in words]
+        if _DRIVER in pairwise(named) and f"--name={name}" in words:
+            return int(folder.name)
+    raise InvalidSpec(f"no process here is driver {name}")
+
+
+def kill(pid: int) -> None:
+    """Kill -9."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def freeze(pid: int, for_s: float) -> None:
+    """Stop a process, and continue it after ``for_s`` seconds; at once on SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(for_s)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @click.command(hidden=True)
@@ -18,8 +59,8 @@ from headrace.chaos import process
 )
 def command(driver: str, freeze_s: float | None) -> None:
     """Kill or freeze the process of a driver."""
-    pid = process.find_driver(driver)
+    pid = find_driver(driver)
     if freeze_s is None:
-        process.kill(pid)
+        kill(pid)
     else:
-        process.freeze(pid, freeze_s)
+        freeze(pid, freeze_s)
