@@ -21,8 +21,8 @@ from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, Replicat
 from headrace.cli.operator import command
 from headrace.controller import DriverDefaults, FixedRole, Images, SparkDefaults
 from headrace.controller.mirror_tests import TestRun, build_run
-from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.jobs import build_job
+from headrace.controller.mirror_tests.run import with_spark_defaults
 from headrace.controller.resources import build_deployment, with_defaults
 from headrace.mirror_test import Stage
 

@@ -20,7 +20,7 @@ from headrace.api import Model
 from headrace.api.pods import EnvVar, PodTemplate, Resources
 from headrace.api.spark import SparkAmounts, SparkPod, SparkResources
 from headrace.cli.operator import command
-from headrace.controller import LEASE, DriverDefaults, SparkDefaults
+from headrace.controller import OPERATOR_LEASE, DriverDefaults, SparkDefaults
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
@@ -519,7 +519,7 @@ def test_names_may_look_like_numbers() -> None:
 
 def test_by_default_the_lease_is_the_operators_own() -> None:
     (container,) = operator()["containers"]
-    assert f"--lease={LEASE}" in container["args"]
+    assert f"--lease={OPERATOR_LEASE}" in container["args"]
 
 
 @pytest.mark.parametrize(

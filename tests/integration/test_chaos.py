@@ -25,7 +25,7 @@ from support.operators import (
 
 from headrace.api import ChaosAction, ChaosStep, ReplicationFlow
 from headrace.chaos.pods import OtherPods, freeze_driver, kill_driver
-from headrace.controller.mirror_tests.killed import EXIT_CODE
+from headrace.controller.mirror_tests.reconciler import EXIT_CODE
 from headrace.controller.resources import build_deployment
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, connect_by_file

@@ -14,7 +14,7 @@ from headrace.api import (
 )
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
-from headrace.controller.names import PINNED_TO
+from headrace.controller.resources.deployment import PINNED_TO
 from headrace.placement import Assigner
 
 FLOW = ReplicationFlow.model_validate(flow("orders", drivers={"replicas": 1}))

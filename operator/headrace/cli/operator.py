@@ -12,7 +12,7 @@ from headrace import __version__, logs
 from headrace.api import Model
 from headrace.cli.screen.log_options import log_format_option
 from headrace.controller import (
-    LEASE,
+    OPERATOR_LEASE,
     DriverDefaults,
     FixedRole,
     Images,
@@ -58,7 +58,7 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     help="Namespace of the Lease of the leader.",
 )
 @click.option(
-    "--lease", default=LEASE, show_default=True, metavar="NAME", help="Name of the Lease."
+    "--lease", default=OPERATOR_LEASE, show_default=True, metavar="NAME", help="Name of the Lease."
 )
 @click.option(
     "--pod-ip",

@@ -12,7 +12,7 @@ from headrace.api import (
 )
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.controller.drivers import Drivers
-from headrace.controller.names import PINNED_TO
+from headrace.controller.resources.deployment import PINNED_TO
 from headrace.k8s import Object
 from headrace.placement import (
     Assigner,

@@ -4,35 +4,299 @@ Whatever changes here puts the flow that it belongs to into the queue.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
-from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    FLOW_LABEL,
+    ReplicationFlow,
+    ReplicationTask,
+)
 from headrace.assign import DriverName
-from headrace.controller.driver_cache import DriverCache
-from headrace.controller.drivers import DriverLease, DriverPod
-from headrace.controller.flow_cache import FlowCache, name_of
+from headrace.controller.drivers import DriverLease, DriverPod, driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
-from headrace.controller.targets import (
+from headrace.controller.target_topics import (
     FlowName,
     Target,
     copied_topics,
     flow_name,
     written_targets,
 )
-from headrace.controller.unit_cache import UnitCache, flow_of
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import (
     FLOW,
+    POD,
     TASK,
     Change,
     ChangeType,
     Client,
     InForce,
+    LeaseWatch,
     Object,
     Reflector,
     is_older,
+    is_owned,
+    parse,
+    read_in_force,
+    salvage,
 )
+from headrace.logs import get_logger
+from headrace.placement import task_id
 from headrace.replication import Copied
+
+log = get_logger(__name__)
+
+
+class FlowCache:
+    """Flows by name, each with the spec that is in force.
+
+    If two flows had one name, one after the other, the later one counts, in whatever order the
+    watch and the answers to writes report them.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[FlowName, Object] = {}
+        self._in_force: dict[FlowName, InForce] = {}
+
+    def __iter__(self) -> Iterator[FlowName]:
+        return iter(list(self._objects))
+
+    def put(self, object: Object) -> bool:
+        """Store a flow that was added or changed; return whether that is news."""
+        before = self._objects.get(name := name_of(object))
+        if before is not None and (before == object or is_older(object, before)):
+            return False
+        self._objects[name] = object
+        known = self._in_force.pop(name, None)
+        try:
+            self._in_force[name] = found = read_in_force(object, known)
+            why = found.error
+        except InvalidSpec as error:
+            why = str(error)
+            with suppress(InvalidSpec):
+                self._in_force[name] = salvage(object)
+        if why and (known is None or known.error != why):
+            log.warning("flow not understood", flow=name[1], namespace=name[0], why=why)
+        return True
+
+    def drop(self, object: Object) -> None:
+        """Remove a deleted flow."""
+        before = self._objects.get(name := name_of(object))
+        if before is not None and before["metadata"]["uid"] == object["metadata"]["uid"]:
+            del self._objects[name]
+            self._in_force.pop(name, None)
+
+    def object(self, name: FlowName) -> Object | None:
+        """Return a flow as the API has it."""
+        return self._objects.get(name)
+
+    def objects(self) -> list[Object]:
+        """Return all flows as the API has them."""
+        return list(self._objects.values())
+
+    def understood(self, name: FlowName) -> ReplicationFlow | None:
+        """Return a flow with the spec in force, or None if it is not there or not understood."""
+        found = self._in_force.get(name)
+        return found.flow if found is not None else None
+
+    def get(self, name: FlowName) -> InForce:
+        """Return what is in force of a flow that is there.
+
+        Raises:
+            InvalidSpec: Nothing of it is understood.
+        """
+        return self._in_force.get(name) or read_in_force(self._objects[name], None)
+
+    def all(self) -> list[ReplicationFlow]:
+        """Return all flows that are understood."""
+        return [found.flow for found in self._in_force.values()]
+
+
+def name_of(object: Object) -> FlowName:
+    """Namespace and name of an object."""
+    return object["metadata"]["namespace"], object["metadata"]["name"]
+
+
+_DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
+
+
+class DriverCache:
+    """By flow. Pods of a flow that is not there, or not understood, are nobody's drivers."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str | None,
+        lease_s: Callable[[FlowName], int | None],
+        changed: Callable[[FlowName], None],
+    ) -> None:
+        """``lease_s``: how long the Leases of a flow last, None of one that is nobody's;
+        ``changed`` gets a flow whose drivers did."""
+        self._lease_s, self._changed = lease_s, changed
+        self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
+        self._reported: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
+        self._pod_copy = Reflector(
+            client, POD, namespace, labels=_DRIVERS, on_change=self.pod_changed
+        )
+        self._leases = LeaseWatch(
+            client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
+        )
+        self.copies = (self._pod_copy, self._leases)
+
+    def pods(self, name: FlowName) -> list[DriverPod]:
+        """The driver pods of a flow."""
+        return list(self._pods.get(name, {}).values())
+
+    def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
+        """What is known of the Lease of each driver of a flow."""
+        return {pod: self._lease((name[0], pod)) for pod in self._pods.get(name, {})}
+
+    def expect_leases(self) -> None:
+        """Pods have come or gone, or a flow says another duration."""
+        self._leases.expect(
+            {
+                (flow[0], pod): lease_s
+                for flow, pods in self._pods.items()
+                if (lease_s := self._lease_s(flow)) is not None
+                for pod in pods
+            }
+        )
+
+    def pod_changed(self, change: Change) -> None:
+        """As its watch reports it."""
+        namespace, name = name_of(change.object)
+        flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
+        pods = self._pods.setdefault(flow, {})
+        pod = driver_pod(change.object)
+        if change.type is ChangeType.DELETED:
+            pods.pop(name, None)
+        elif pods.get(name) == pod:
+            return
+        else:
+            pods[name] = pod
+        self.expect_leases()
+        self._changed(flow)
+
+    def _lease(self, name: tuple[str, DriverName]) -> DriverLease:
+        _, _, incarnation = self._leases.holder(name).rpartition("/")
+        return DriverLease(incarnation, self._leases.renewed(name), self._leases.is_expired(name))
+
+    def _leases_changed(self) -> None:
+        for name in self._pods:
+            if self._reported.get(name) != (now := self.leases(name)):
+                self._reported[name] = now
+                self._changed(name)
+
+
+@dataclass(frozen=True)
+class UnitChange:
+    """What a unit was, and is."""
+
+    before: ReplicationTask | None
+    after: ReplicationTask | None
+
+    @property
+    def of_targets(self) -> bool:
+        """Whether other topics are copied or written, or for another flow."""
+        return _targets(self.before) != _targets(self.after)
+
+    @property
+    def of_figures_only(self) -> bool:
+        """Whether nothing changed but what is measured, and what is between connectors and their
+        tasks: a new connector writes its epoch into all of them."""
+        before, after = self.before, self.after
+        return before is not None and after is not None and _acted_on(before) == _acted_on(after)
+
+
+class UnitCache:
+    """By flow."""
+
+    def __init__(self) -> None:
+        self._units: dict[FlowName, dict[str, ReplicationTask]] = {}
+        self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
+        """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
+        self._invalid: dict[FlowName, dict[str, str]] = {}
+        """What is wrong with a unit, by its name."""
+
+    def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
+        """Those of this very flow, in order; not those of an earlier flow of that name."""
+        name, uid = flow_name(flow), flow.metadata.uid
+        known = self._in_order.get(name)
+        if known is None or known[0] != uid:
+            there = self._units.get(name, {}).values()
+            mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
+            mine.sort(key=lambda task: (task.spec.type, task.spec.index))
+            known = self._in_order[name] = (uid, mine)
+        return list(known[1])
+
+    def invalid_unit(self, name: FlowName) -> str:
+        """What is wrong with a unit of a flow that is not understood; empty when all are."""
+        return next(iter(self._invalid.get(name, {}).values()), "")
+
+    def put(self, object: Object) -> UnitChange:
+        """A unit is there, or changed."""
+        return self._replace(object, self._understood(object))
+
+    def drop(self, object: Object) -> UnitChange:
+        """A unit is gone."""
+        self._invalid.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
+        return self._replace(object, None)
+
+    def _replace(self, object: Object, task: ReplicationTask | None) -> UnitChange:
+        flow, name = flow_of(object), object["metadata"]["name"]
+        self._in_order.pop(flow, None)
+        units = self._units.setdefault(flow, {})
+        before = units.pop(name, None)
+        if task is not None:
+            units[name] = task
+        return UnitChange(before, task)
+
+    def _understood(self, object: Object) -> ReplicationTask | None:
+        """A unit; None for one that is not understood, which ``invalid_unit`` reports.
+
+        None as well for one whose name is not that of the unit in its spec: there would be two.
+        """
+        invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
+        invalid.pop(name, None)
+        try:
+            task = parse(ReplicationTask, object)
+            if task_id(task).name == name:
+                return task
+            why = f"it says that it is {task_id(task).name}: delete it"
+        except InvalidSpec as error:
+            why = invalid[name] = str(error)
+        namespace = object["metadata"]["namespace"]
+        log.warning("unit not understood", task=name, namespace=namespace, why=why)
+        return None
+
+
+def _acted_on(task: ReplicationTask) -> object:
+    """What the operator acts on."""
+    figures = {"lag": None, "bytes_per_second": None}
+    return (
+        task.spec.model_copy(update={"connector_epoch": 0}),
+        task.status.model_copy(update={**figures, "observed_generation": None}),
+        task.metadata.labels,
+        task.metadata.annotations,
+    )
+
+
+def flow_of(unit: Object) -> FlowName:
+    """The flow that a unit names in its spec."""
+    return unit["metadata"]["namespace"], unit["spec"].get("flowName", "")
+
+
+def _targets(task: ReplicationTask | None) -> object:
+    """What a unit writes, and for whom."""
+    return task and (
+        task.metadata.owner_references,
+        written_targets([task]),
+        copied_topics([task]),
+    )
+
 
 _CHECK_EVERY_S = 1.0
 

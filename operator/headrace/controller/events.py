@@ -1,4 +1,4 @@
-"""What becomes an Event: a change of a flow's state, never an unchanged one."""
+"""Events for changes of a flow's state."""
 
 import time
 import uuid
@@ -10,14 +10,15 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     MirrorTest,
+    Readiness,
     Reason,
     ReplicationFlow,
     ReplicationTask,
     condition,
 )
 from headrace.api.meta import API_VERSION, ObjectMeta
-from headrace.errors import HeadraceError
-from headrace.k8s import EVENT, Client, Object, micro_time
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.k8s import EVENT, Client, Forbidden, Object, Refused, micro_time
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -163,3 +164,29 @@ def build_event(about: Subject, happened: Occurrence, instance: str) -> Object:
 
 def _stalled(conditions: Iterable[Condition]) -> bool:
     return condition(conditions, ConditionType.STALLED) is not None
+
+
+class NameTaken(InvalidSpec):
+    """An object that a flow or a test needs exists and has another owner."""
+
+
+def blocked_by(error: HeadraceError) -> Readiness | None:
+    """The readiness of the object that was reconciled; None for errors that pass by themselves."""
+    reasons: dict[type[HeadraceError], Reason] = {
+        Forbidden: Reason.FORBIDDEN,
+        Refused: Reason.REFUSED,
+        NameTaken: Reason.NAME_TAKEN,
+        InvalidSpec: Reason.INVALID_SPEC,
+    }
+    for kind, reason in reasons.items():
+        if isinstance(error, kind):
+            return Readiness.stalled(reason, str(error))
+    return None
+
+
+def is_reported(object: Object, message: str) -> bool:
+    """Whether the status of an object has this message already, for its current spec."""
+    status = object.get("status") or {}
+    return status.get("observedGeneration") == object["metadata"].get("generation") and any(
+        condition.get("message") == message for condition in status.get("conditions") or ()
+    )

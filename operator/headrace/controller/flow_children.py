@@ -1,12 +1,16 @@
-"""What a flow owns, made of its spec and the chart's defaults; drivers when it is their turn."""
+"""Children of a flow, made of its spec and of the chart's defaults."""
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.api import CONNECTOR_MANAGER, ReplicationFlow
+from headrace.api import CONNECTOR_MANAGER, Readiness, Reason, ReplicationFlow
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import Drivers, drivers_of, is_ambiguous
-from headrace.controller.names import TEMPLATE
+from headrace.controller.drivers import DriverPod, Drivers, drivers_of, is_ambiguous
+from headrace.controller.events import blocked_by
+from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
     DriverDefaults,
@@ -16,11 +20,187 @@ from headrace.controller.resources import (
     template_hash,
     with_defaults,
 )
-from headrace.controller.rollouts import Rollouts
-from headrace.controller.targets import FlowName, flow_name
+from headrace.controller.resources.deployment import TEMPLATE
+from headrace.controller.target_topics import FlowName, flow_name
 from headrace.errors import HeadraceError
 from headrace.k8s import DEPLOYMENT, NETWORK_POLICY
 from headrace.logs import get_logger
+
+_ANSWER_TIMEOUT_S = 2.0
+"""Within it an API server that is well has answered, unless a webhook holds it up."""
+_REPORTED_FROM = 3
+"""Failures in a row: one or two are a leader election, or a webhook that is rolled out."""
+_VERIFY_EVERY_S = 300.0
+
+
+@dataclass(frozen=True)
+class Provided:
+    """What is known of what a flow needs."""
+
+    readiness: Readiness | None = None
+    """What the flow's status has to say of it; None when all is there, or will soon be."""
+    error: HeadraceError | None = None
+    """Of the last attempt, once: the queue repeats the reconcile."""
+
+
+class Provisioner:
+    """Runs one attempt a flow at a time. For one event loop."""
+
+    def __init__(
+        self,
+        make: Callable[[ReplicationFlow], Awaitable[None]],
+        verify: Callable[[str, str], Awaitable[None]],
+        enqueue: Callable[[FlowName, float], None],
+    ) -> None:
+        """``make`` makes what a flow needs, unless it is there; ``verify`` notices what is gone;
+        ``enqueue`` gets a flow whose attempt took longer than its reconcile waited."""
+        self._make, self._verify, self._enqueue = make, verify, enqueue
+        self._attempts: dict[FlowName, asyncio.Task[None]] = {}
+        self._readiness: dict[FlowName, Readiness] = {}
+        self._failures: dict[FlowName, int] = {}
+        self._verified_s: dict[FlowName, float] = {}
+
+    async def provide(self, flow: ReplicationFlow) -> Provided:
+        """Make what the flow needs; waits for the API server for a moment only."""
+        name = flow_name(flow)
+        attempt = self._attempts.get(name)
+        if attempt is not None and attempt.done():
+            provided = self._collect(name, attempt)
+            if provided.error is not None:
+                return provided
+            attempt = None  # the flow may have changed meanwhile
+        if attempt is None:
+            attempt = self._attempts[name] = asyncio.create_task(self._attempt(flow))
+            await asyncio.wait([attempt], timeout=_ANSWER_TIMEOUT_S)
+            if attempt.done():
+                return self._collect(name, attempt)
+            attempt.add_done_callback(lambda _: self._enqueue(name, SOON_S))
+        return Provided(self._readiness.get(name))
+
+    def forget(self, name: FlowName) -> None:
+        """A flow is gone."""
+        if (attempt := self._attempts.pop(name, None)) is not None:
+            attempt.cancel()
+        self._readiness.pop(name, None)
+        self._failures.pop(name, None)
+        self._verified_s.pop(name, None)
+
+    def close(self) -> None:
+        """End all attempts."""
+        for attempt in self._attempts.values():
+            attempt.cancel()
+
+    async def _attempt(self, flow: ReplicationFlow) -> None:
+        name, now_s = flow_name(flow), time.monotonic()
+        if now_s - self._verified_s.setdefault(name, now_s) > _VERIFY_EVERY_S:
+            await self._verify(*name)
+            self._verified_s[name] = now_s
+        await self._make(flow)
+
+    def _collect(self, name: FlowName, attempt: asyncio.Task[None]) -> Provided:
+        del self._attempts[name]
+        try:
+            attempt.result()
+        except HeadraceError as error:
+            if (blocked := blocked_by(error)) is not None:
+                self._readiness[name] = blocked
+                return Provided(blocked)
+            self._failures[name] = self._failures.get(name, 0) + 1
+            if self._failures[name] >= _REPORTED_FROM:
+                message = f"{error}; it is tried again, and units are assigned all the same"
+                self._readiness[name] = Readiness.reconciling(Reason.NOT_APPLIED, message)
+            return Provided(self._readiness.get(name), error)
+        self._readiness.pop(name, None)
+        self._failures.pop(name, None)
+        return Provided()
+
+
+# Whose turn it is to roll out: an upgrade of the operator changes the drivers of every flow.
+#
+# A roll-out costs each unit a move, and pods of two templates at a time. Flows of a higher
+# ``spec.drivers.rolloutPriority`` come first, then by namespace and name.
+
+_ROLLOUT_DEADLINE_S = 600.0
+"""A roll-out that takes longer does not keep the others from theirs: as a Deployment's
+progressDeadlineSeconds. Its old pods stay until new ones are ready, so nothing is lost."""
+
+
+@dataclass
+class _Outdated:
+    """A flow with pods of an older template."""
+
+    priority: int
+    since_s: float | None = None
+    """When its roll-out began, by a monotonic clock; None while it waits."""
+
+
+class Rollouts:
+    """Counts the roll-outs that are under way. For one event loop.
+
+    Nothing of it is stored: a flow with pods of its newest template and of others is in the
+    middle of its roll-out, whoever began it.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        everyone: Callable[[], Iterable[FlowName]],
+        wake: Callable[[FlowName], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``limit``: so many flows at a time; 0: all. ``everyone``: the flows that there are.
+        ``wake`` gets those that may ask again, when a roll-out has ended."""
+        self._limit, self._everyone, self._wake, self._clock = limit, everyone, wake, clock
+        self._outdated: dict[FlowName, _Outdated] = {}
+        self._observed: set[FlowName] = set()
+
+    def may_begin(self, flow: ReplicationFlow, pods: Iterable[DriverPod], newest: str) -> bool:
+        """Whether the flow's drivers may be those of the template ``newest`` now.
+
+        None begins before each flow was observed once: the one with the highest priority may be
+        the last of them.
+        """
+        if not self._limit:
+            return True
+        name = flow_name(flow)
+        self._observed.add(name)
+        staying = [pod.template for pod in pods if not pod.terminating and not pod.ended]
+        if all(template == newest for template in staying):
+            self._end(name)
+            return True
+        own = self._outdated.setdefault(name, _Outdated(0))
+        own.priority = flow.spec.drivers.rollout_priority
+        if own.since_s is None and (newest in staying or self._is_next(name)):
+            own.since_s = self._clock()
+        return own.since_s is not None
+
+    def observed(self, name: FlowName) -> None:
+        """A flow was reconciled, however that ended."""
+        self._observed.add(name)
+
+    def forget(self, name: FlowName) -> None:
+        """A flow is gone."""
+        self._observed.discard(name)
+        self._end(name)
+
+    def _end(self, name: FlowName) -> None:
+        if (ended := self._outdated.pop(name, None)) is not None and ended.since_s is not None:
+            for waiting in self._waiting:
+                self._wake(waiting)
+
+    @property
+    def _waiting(self) -> list[FlowName]:
+        """In their order."""
+        waiting = [of for of, one in self._outdated.items() if one.since_s is None]
+        return sorted(waiting, key=lambda of: (-self._outdated[of].priority, of))
+
+    def _is_next(self, name: FlowName) -> bool:
+        if not self._observed.issuperset(self._everyone()):
+            return False
+        began = [one.since_s for one in self._outdated.values() if one.since_s is not None]
+        active = sum(self._clock() - since_s < _ROLLOUT_DEADLINE_S for since_s in began)
+        return name in self._waiting[: max(self._limit - active, 0)]
+
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ from headrace.api import (
     condition,
 )
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.targets import FlowName, flow_age, flow_name
+from headrace.controller.target_topics import FlowName, flow_age, flow_name
 from headrace.replication import Copied, Loop, loop_of_topics, loop_sentence, share_addresses
 
 

@@ -1,30 +1,35 @@
-"""The operator's process: one of its replicas leads, and reconciles."""
+"""Process of the operator: one replica leads and reconciles."""
 
 import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from headrace.controller.access_check import wait_for_flows
-from headrace.controller.children import Children
+from headrace.api import FLOW_LABEL
+from headrace.controller.children import CHILDREN, Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow import FlowReconciler
-from headrace.controller.flow_children import Settings
+from headrace.controller.flow_children import Rollouts, Settings
+from headrace.controller.flow_reconciler import FlowReconciler
+from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.kopf_watch import quiet_kopf, watch_owned
 from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import MirrorTestReconciler, TestName, TestSettings
 from headrace.controller.queue import SOON_S, KeyQueue
-from headrace.controller.rollouts import Rollouts
-from headrace.controller.targets import FlowName
-from headrace.controller.writes import FlowWrites
+from headrace.controller.target_topics import FlowName
+from headrace.errors import GaveUp, HeadraceError
 from headrace.k8s import (
     ADMISSION_TIMEOUT_S,
+    CONFIG_MAP,
     FLOW,
+    JOB,
+    LEASE,
     MIRROR_TEST,
+    POD,
+    TASK,
     Change,
     Client,
     Kind,
@@ -36,13 +41,56 @@ from headrace.k8s import (
     Unavailable,
     connect,
 )
+from headrace.k8s.leases import LeaseView, read_lease
 from headrace.logs import get_logger
 from headrace.telemetry import make_registry
 from headrace.telemetry.serving import serve
 
 log = get_logger(__name__)
 
-LEASE = "headrace-operator"
+WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
+WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
+_RETRY_S = 3.0
+
+
+async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: bool) -> None:
+    """Log which definitions and which rights are missing; return when flows can be watched.
+
+    Without flows there is nothing to do. Whoever watches another kind retries by itself.
+    """
+    logged: list[str] = []
+    while True:
+        errors = await access_errors(client, namespace, with_tests=with_tests)
+        messages = list(map(str, errors.values()))
+        if messages and messages != logged:
+            log.error("does not see all that it has to; it tries again", why="; ".join(messages))
+        logged = messages
+        if FLOW not in errors:
+            return
+        await asyncio.sleep(_RETRY_S)
+
+
+async def access_errors(
+    client: Client, namespace: str | None, *, with_tests: bool
+) -> dict[Kind, HeadraceError]:
+    """The kinds that cannot be listed and watched, and why."""
+    kinds = (*WATCHED, *(WATCHED_OF_TESTS if with_tests else ()))
+    errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in kinds))
+    return {kind: error for kind, error in zip(kinds, errors, strict=True) if error is not None}
+
+
+async def _access_error(client: Client, namespace: str | None, kind: Kind) -> HeadraceError | None:
+    """Why a kind cannot be listed and watched; None when it can."""
+    try:
+        await client.list(kind, namespace, labels=FLOW_LABEL, metadata_only=True)
+        async with aclosing(client.watch(kind, namespace, "", labels=FLOW_LABEL)) as events:
+            await anext(events)
+    except HeadraceError as error:
+        return error
+    return None
+
+
+OPERATOR_LEASE = "headrace-operator"
 """Name of the Lease by which one of the replicas leads, unless another is asked for."""
 
 
@@ -202,3 +250,43 @@ def _owners(object: Object, kind: Kind) -> list[str]:
     """Names of the owners of a kind."""
     owners = object["metadata"].get("ownerReferences") or ()
     return [owner["name"] for owner in owners if owner["kind"] == kind.name]
+
+
+_RENEWED_WITHIN_S = 60.0
+"""A leader renews every 2 s; another one leads 20 s after it died, and a release may be young."""
+_POLL_S = 1.0
+
+
+async def check_operator(options: OperatorOptions) -> str:
+    """What is well, as a sentence. Raises ``GaveUp`` with what is not."""
+    client = await connect("the check")
+    try:
+        served = options.namespaces or (None,)
+        with_tests = options.tests is not None
+        for namespace in served:
+            if errors := await access_errors(client, namespace, with_tests=with_tests):
+                raise GaveUp("; ".join(map(str, errors.values())))
+        leader = await _leader(client, options)
+    finally:
+        await client.close()
+    return f"{leader} leads, and may watch all that it has to"
+
+
+async def _leader(client: Client, options: OperatorOptions) -> str:
+    """Who renews the Lease, by no clock but that of this process."""
+    before = None
+    for _ in range(int(_RENEWED_WITHIN_S / _POLL_S)):
+        now = await _lease(client, options)
+        if now.holder and before is not None and now.renew_time != before.renew_time:
+            return now.holder
+        before = now
+        await asyncio.sleep(_POLL_S)
+    raise GaveUp(
+        f"no operator renewed the Lease {options.lease} in namespace {options.lease_namespace} for "
+        f"{_RENEWED_WITHIN_S:.0f} s: read the log of its pods"
+    )
+
+
+async def _lease(client: Client, options: OperatorOptions) -> LeaseView:
+    found = await client.get(LEASE, options.lease_namespace, options.lease)
+    return read_lease(found or {})

@@ -16,7 +16,7 @@ from headrace.api import (
 from headrace.api.labels import MOVE_ANNOTATION as MOVE_TO
 from headrace.controller.assignment import AssignmentChanges, assignment_changes, build_assignment
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
-from headrace.controller.names import PINNED_TO
+from headrace.controller.resources.deployment import PINNED_TO
 from headrace.placement import Assigner, task_id
 
 FLOW = ReplicationFlow.model_validate(manifests.flow("orders", drivers={"replicas": 1}))

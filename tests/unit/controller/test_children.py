@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.api import ReplicationFlow
-from headrace.controller.blocked import NameTaken
 from headrace.controller.children import Children
+from headrace.controller.events import NameTaken
 from headrace.controller.resources import build_children
 from headrace.errors import Retriable
 from headrace.k8s import Client, Kind, Object

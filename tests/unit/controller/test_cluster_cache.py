@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from headrace.assign import TaskId
 from headrace.controller.assignment import ObjectAssignment
-from headrace.controller.cluster_cache import ClusterCache
+from headrace.controller.cluster_cache import ClusterCache, UnitCache
 from headrace.controller.events import EventRecorder
-from headrace.controller.targets import FlowName
-from headrace.controller.unit_cache import UnitCache
-from headrace.controller.writes import FlowWrites
+from headrace.controller.flow_writer import FlowWrites
+from headrace.controller.target_topics import FlowName
 from headrace.k8s import Change, ChangeType, Client, Conflict, Expired, Kind, Object, Objects
 from headrace.k8s.kinds import FLOW as FLOW_KIND
 from headrace.k8s.kinds import TASK

@@ -10,17 +10,16 @@ import pytest
 
 from headrace.api import ReplicationFlow
 from headrace.assign import TaskId
-from headrace.controller import provisioner
+from headrace.controller import flow_children
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverLease
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow import FlowReconciler
-from headrace.controller.flow_children import Settings
+from headrace.controller.flow_children import Rollouts, Settings
+from headrace.controller.flow_reconciler import FlowReconciler
+from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.resources import build_deployment, template_hash
-from headrace.controller.rollouts import Rollouts
-from headrace.controller.targets import FlowName
-from headrace.controller.writes import FlowWrites
+from headrace.controller.target_topics import FlowName
 from headrace.errors import HeadraceError
 from headrace.k8s import DEPLOYMENT, LEASE, REPLICA_SET, Client, Kind, Object, Objects, Unavailable
 from headrace.k8s.kinds import FLOW, POD, TASK, kind_of
@@ -382,7 +381,7 @@ def test_units_of_a_lost_driver_move_though_a_child_cannot_be_applied() -> None:
 
 
 def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioner, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(flow_children, "_ANSWER_TIMEOUT_S", 0.05)
 
     async def test() -> None:
         server, late = a_flow_whose_driver_is_gone(), asyncio.Event()

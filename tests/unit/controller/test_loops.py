@@ -19,7 +19,7 @@ from headrace.api import (
 )
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.loops import Loops
-from headrace.controller.targets import FlowName, copied_topics, flow_name
+from headrace.controller.target_topics import FlowName, copied_topics, flow_name
 from headrace.replication import Copied
 
 THERE, BACK, OTHER = ("shop", "there"), ("depot", "back"), ("shop", "other")

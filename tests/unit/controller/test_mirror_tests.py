@@ -34,13 +34,12 @@ from headrace.controller.mirror_tests import (
     next_decision,
     next_scheduled,
 )
-from headrace.controller.mirror_tests.chaos import build_chaos_pod
-from headrace.controller.mirror_tests.defaults import with_spark_defaults
-from headrace.controller.mirror_tests.ended import left_executors, left_jobs
+from headrace.controller.mirror_tests.fault_jobs import build_chaos_pod
 from headrace.controller.mirror_tests.jobs import build_job
-from headrace.controller.mirror_tests.killed import Request, request
-from headrace.controller.mirror_tests.pods import TestPod, read_pod
-from headrace.controller.mirror_tests.status import with_conditions
+from headrace.controller.mirror_tests.pods import TestPod, left_executors, left_jobs, read_pod
+from headrace.controller.mirror_tests.reconciler import Request, request
+from headrace.controller.mirror_tests.run import with_spark_defaults
+from headrace.controller.mirror_tests.stages import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.sequence import Stage

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.drivers import DriverPod
-from headrace.controller.pods import driver_pod
+from headrace.controller.drivers import DriverPod, driver_pod
 
 METADATA: dict[str, Any] = {
     "name": "a",

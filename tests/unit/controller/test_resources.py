@@ -15,7 +15,6 @@ from headrace.api import ReplicationFlow
 from headrace.api.cluster import Tls, TrustedCertificate
 from headrace.api.labels import FLOW_LABEL
 from headrace.api.pods import quantity
-from headrace.controller.names import TEMPLATE
 from headrace.controller.resources import (
     CONNECTORS,
     DriverDefaults,
@@ -25,6 +24,7 @@ from headrace.controller.resources import (
     template_hash,
     with_defaults,
 )
+from headrace.controller.resources.deployment import TEMPLATE
 from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"

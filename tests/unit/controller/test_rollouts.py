@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from headrace.api import ReplicationFlow
 from headrace.controller.drivers import DriverPod
-from headrace.controller.rollouts import Rollouts
-from headrace.controller.targets import FlowName
+from headrace.controller.flow_children import Rollouts
+from headrace.controller.target_topics import FlowName
 
 OLD, NEW = DriverPod("a", "old"), DriverPod("b", "new")
 

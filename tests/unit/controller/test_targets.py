@@ -11,7 +11,7 @@ from headrace.api import (
     TaskType,
 )
 from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
-from headrace.controller.targets import FlowName, taken_target, written_targets
+from headrace.controller.target_topics import FlowName, taken_target, written_targets
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

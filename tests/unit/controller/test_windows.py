@@ -6,8 +6,8 @@ from typing import Any
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, MirrorTestPhase, MirrorTestStatus, Readiness, Reason, Verdict
-from headrace.controller.mirror_tests.status import with_conditions
-from headrace.controller.mirror_tests.windows import next_window
+from headrace.controller.mirror_tests.schedule import next_window
+from headrace.controller.mirror_tests.stages import with_conditions
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 LOAD = {"durationSeconds": 0, "windowSeconds": 300, "topics": 2, "messagesPerSecond": 10}

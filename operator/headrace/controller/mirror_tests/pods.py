@@ -1,16 +1,16 @@
-"""Why a mirror test's pods do not start or have ended, and what to do about it. Pure.
+"""Pods of a MirrorTest: why they do not start, and which are deleted.
 
 Reasons are those of the kubelet and of the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from headrace.api import Reason
+from headrace.controller.mirror_tests.jobs import EXECUTOR_LABELS
 from headrace.controller.mirror_tests.run import STAGE_LABEL
-from headrace.controller.mirror_tests.spark import EXECUTOR_LABELS
-from headrace.k8s import Object
+from headrace.k8s import JOB, POD, Client, Object
 from headrace.mirror_test import Stage
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
@@ -175,3 +175,38 @@ def _asks_for(pod: Object) -> str:
         for what, amount in (container.get("resources", {}).get("requests") or {}).items()
     ]
     return " and ".join(requests) or "nothing"
+
+
+def has_ended(job: Object) -> Object | None:
+    """The condition that says how a Job ended; ``None`` while it has not."""
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            found: Object = condition
+            return found
+    return None
+
+
+def left_executors(jobs: Mapping[Stage, Object], pods: Iterable[TestPod]) -> list[str]:
+    """Executors without a Spark driver. They end by themselves, but their objects are deleted only
+    with the Spark driver's pod, which stays for its log."""
+    under_way = {stage.value for stage, job in jobs.items() if not has_ended(job)}
+    return [pod.name for pod in pods if pod.executor and pod.stage not in under_way]
+
+
+def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
+    """Jobs whose results are not needed any more; a verifier that has reported ends by itself."""
+    return [
+        job["metadata"]["name"]
+        for stage, job in jobs.items()
+        if not has_ended(job) and not (reported and stage is Stage.VERIFY)
+    ]
+
+
+async def remove(
+    client: Client, namespace: str, pods: Iterable[str], jobs: Iterable[str] = ()
+) -> None:
+    """Delete them; a Job's pods go with it."""
+    for name in pods:
+        await client.delete(POD, namespace, name)
+    for name in jobs:
+        await client.delete(JOB, namespace, name)

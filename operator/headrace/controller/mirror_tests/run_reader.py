@@ -13,9 +13,13 @@ from headrace.api import (
     ReplicationFlow,
     label_value,
 )
-from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
-from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_name
+from headrace.controller.mirror_tests.run import (
+    TestRun,
+    TestSettings,
+    report_name,
+    with_spark_defaults,
+)
 from headrace.controller.mirror_tests.stages import has_begun
 from headrace.errors import InvalidSpec
 from headrace.k8s import CONFIG_MAP, FLOW, JOB, POD, Client, Object, owns, parse

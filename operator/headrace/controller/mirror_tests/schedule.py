@@ -1,5 +1,4 @@
-"""A MirrorTest with a schedule runs nothing itself: it makes tests without one, as a CronJob makes
-Jobs. (``windows``: one whose load has no end makes others, too.)"""
+"""MirrorTests that make other tests: by a schedule, or one for each window."""
 
 import re
 from collections.abc import Iterable
@@ -15,15 +14,17 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     MirrorTest,
+    MirrorTestPhase,
     MirrorTestStatus,
     Readiness,
     Reason,
     Verdict,
     condition,
 )
-from headrace.controller.mirror_tests.status import with_conditions
+from headrace.controller.mirror_tests.stages import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, owner_reference
+from headrace.mirror_test import window_load
 
 _OF_A_SCHEDULE = {
     "schedule",
@@ -69,7 +70,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     overdue = in_time and due > (last or test.metadata.creation_timestamp or now)
     one_by_one = spec.concurrency_policy is ConcurrencyPolicy.FORBID
     before = runs if one_by_one else []
-    status = with_conditions(test, _readiness(before, coming, overdue=overdue), now)
+    status = with_conditions(test, _schedule_readiness(before, coming, overdue=overdue), now)
     calm = Scheduled(
         status.model_copy(update={"last_schedule_time": last}),
         delete=surplus(test, runs),
@@ -132,7 +133,9 @@ def verdict_of(run: MirrorTest) -> Verdict | None:
     return run.status.verdict if run.status else None
 
 
-def _readiness(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> Readiness:
+def _schedule_readiness(
+    runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool
+) -> Readiness:
     """When the next run starts; or which one keeps it from that: it waits for a person, or for its
     flow, or is under way when the next one is due."""
     for run in runs:
@@ -170,3 +173,60 @@ def _no_schedule(schedule: str, why: str) -> InvalidSpec:
         f"spec.schedule {schedule!r} names no time: {why}; "
         "write minute, hour, day of month, month and day of week, like 30 2 * * mon-fri"
     )
+
+
+# A MirrorTest whose load has no end sends nothing itself: it makes a test for each window.
+#
+# The next one begins when the load of the last has ended; what that one sent is compared meanwhile.
+
+_POLL_S = 5.0
+"""Between the end of a load and the next window, at most."""
+
+
+def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
+    """Begin a window when none is being sent, at most one a minute; delete those beyond the history
+    limits."""
+    runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
+    sending = [run for run in runs if not _has_sent(run)]
+    window = build_window(test, now)
+    status = with_conditions(test, _window_readiness(test, runs, sending), now)
+    calm = Scheduled(status, delete=surplus(test, runs), again_s=_POLL_S)
+    there = window["metadata"]["name"] in [run.metadata.name for run in runs]
+    if test.spec.suspend or sending or there:
+        return calm
+    status = status.model_copy(update={"last_schedule_time": now})
+    return replace(calm, status=status, create=window)
+
+
+def build_window(test: MirrorTest, at: datetime) -> Object:
+    """The test of the window that begins at a time."""
+    window = build_scheduled(test, at)
+    load = window_load(test).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    window["spec"]["load"] = load
+    return window
+
+
+def _has_sent(run: MirrorTest) -> bool:
+    phase = run.status.phase if run.status else None
+    return has_ended(run) or phase is MirrorTestPhase.VERIFYING
+
+
+def _window_readiness(
+    test: MirrorTest, runs: list[MirrorTest], sending: list[MirrorTest]
+) -> Readiness:
+    ended = [run for run in runs if has_ended(run)]
+    last = f"; {ended[-1].metadata.name}: {verdict_of(ended[-1])}" if ended else ""
+    for run in sending:
+        name, conditions = run.metadata.name, run.status.conditions if run.status else ()
+        stalled = condition(conditions, ConditionType.STALLED)
+        if stalled and stalled.status is ConditionStatus.TRUE:
+            message = f"window {name} is stalled: {stalled.message}{last}"
+            return Readiness.stalled(stalled.reason, message)
+        ready = condition(conditions, ConditionType.READY)
+        if ready and ready.reason is Reason.WAITING_FOR_FLOW:
+            return Readiness.reconciling(ready.reason, f"window {name}: {ready.message}{last}")
+    if test.spec.suspend:
+        message = f"spec.suspend is true: no further windows start{last}"
+        return Readiness.ready(Reason.SUSPENDED, message)
+    names = ", ".join(run.metadata.name for run in sending) or "the next one starts"
+    return Readiness.ready(Reason.SCHEDULED, f"window under way: {names}{last}")

@@ -1,26 +1,177 @@
-"""What a MirrorTest does next, from what there is: its flow, its Jobs, its report.
+"""Next step of a MirrorTest, decided from its facts.
 
 The sequence of the stages is that of ``mirror_test.sequence``. Here is what only a cluster has: a
 flow to wait for, rights, and pods that do not start.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+
+from pydantic import ValidationError
 
 from headrace.api import (
     ConditionStatus,
     ConditionType,
+    LatencyMs,
     MirrorTest,
+    MirrorTestCounts,
     MirrorTestPhase,
     MirrorTestStatus,
+    Readiness,
     Reason,
+    ReplicationFlow,
+    Verdict,
+    conditions_of,
 )
-from headrace.controller.mirror_tests.ended import has_ended
-from headrace.controller.mirror_tests.facts import RunFacts, StageDecision, created_at, status_with
-from headrace.controller.mirror_tests.outcome import ended_badly, inconclusive, judged
-from headrace.controller.mirror_tests.pods import PodProblem, of_stage
+from headrace.controller.mirror_tests.pods import PodProblem, TestPod, has_ended, of_stage
+from headrace.controller.mirror_tests.run import report_name
 from headrace.k8s import Object
 from headrace.mirror_test import Stage
 from headrace.mirror_test.sequence import Activity, RunState, StageState, Transition, advance
+
+
+def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
+    """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
+    was sent once must not be sent again."""
+    generation, before = test.metadata.generation, test.status or MirrorTestStatus()
+    conditions = conditions_of(verdict, before, now, generation=generation)
+    return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """All that a decision depends on."""
+
+    test: MirrorTest
+    now: datetime
+    run: str = ""
+    """Name of the run."""
+    flow: ReplicationFlow | None = None
+    """The one that the test names, when it is there."""
+    jobs: Mapping[Stage, Object] | None = None
+    """Those that are there."""
+    pods: Sequence[TestPod] = ()
+    """Of those Jobs, and the executors."""
+    report: str | None = None
+    """``report.json``, as the verifier left it."""
+    breaks: bool = False
+    """Whether the run has steps of chaos: those that it began with."""
+    may_break: bool = False
+    """Whether this operator has a role for the Job of ``spec.chaos``."""
+    rehearses: bool = False
+    """Whether the run has a rehearsal: the one that it began with."""
+    may_rehearse: bool = False
+    """Whether this operator has a role for the Job of ``spec.rehearsal``."""
+
+    @property
+    def started(self) -> datetime:
+        """When the test began: now, if it has not."""
+        return (self.test.status and self.test.status.start_time) or self.now
+
+    def since_s(self, time: datetime) -> float:
+        """Seconds since a time of the cluster's clock. If the operator's clock was ahead of it when
+        the test began, the probe's Job seems to be older than the test, and the difference is
+        subtracted; if that exceeds the time that passed, it was another operator's clock."""
+        probe = (self.jobs or {}).get(Stage.PROBE)
+        ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
+        passed_s = (self.now - time).total_seconds()
+        return passed_s - ahead_s if passed_s >= ahead_s else passed_s
+
+
+@dataclass(frozen=True)
+class StageDecision:
+    """What to do about a test."""
+
+    status: MirrorTestStatus
+    start: Stage | None = None
+    again_s: float | None = None
+    """Seconds until the next reconcile without an event."""
+    expired: bool = False
+    """Whether its time after the end is over: delete it."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the test ends with it."""
+        return self.status.verdict is not None
+
+
+def created_at(job: Object) -> datetime:
+    """When the API server created it."""
+    return datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+
+
+def status_with(
+    facts: RunFacts, ready: bool, stalled: bool, reason: Reason, message: str
+) -> MirrorTestStatus:
+    """The test's status with this readiness."""
+    make = Readiness.stalled if stalled else Readiness.reconciling
+    readiness = (Readiness.ready if ready else make)(reason, message)
+    return with_conditions(facts.test, readiness, facts.now)
+
+
+_BEFORE_VERDICT = (Stage.PROBE, Stage.CHAOS, Stage.REHEARSAL, Stage.PRODUCE)
+_REASONS = {
+    Verdict.PASSED: Reason.TEST_PASSED,
+    Verdict.FAILED: Reason.TEST_FAILED,
+    Verdict.INCONCLUSIVE: Reason.TEST_INCONCLUSIVE,
+}
+
+
+def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
+    """The verdict of the report, and of nothing else; one that cannot be read is none."""
+    try:
+        document = json.loads(report)
+        if document["run"] != facts.run:
+            return inconclusive(facts, f"the report is of run {document['run']}").status
+        verdict = Verdict(document["verdict"])
+        counts, latency = (
+            model.model_validate({k: v for k, v in found.items() if k in _aliases(model)})
+            if (found := document.get(key))
+            else None
+            for key, model in (("counts", MirrorTestCounts), ("latencyMs", LatencyMs))
+        )
+        reasons = "; ".join(str(one).removesuffix(".") for one in document["reasons"])
+        if verdict is Verdict.INCONCLUSIVE:
+            reasons = "; ".join([reasons, *ended_badly(facts, *_BEFORE_VERDICT)])
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        return inconclusive(facts, f"the report cannot be read: {error}").status
+    return _with_verdict(facts, verdict, reasons[:4096]).model_copy(
+        update={
+            "counts": counts,
+            "latency_ms": latency,
+            "report": report_name(facts.test),
+        }
+    )
+
+
+def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]:
+    return {info.alias for info in model.model_fields.values()}
+
+
+def ended_badly(facts: RunFacts, *stages: Stage) -> list[str]:
+    """What the Spark drivers of ``stages`` that ended with an error had to status_with."""
+    pods = [pod for stage in stages for pod in of_stage(facts.pods, stage)]
+    return [pod.problem.message for pod in pods if pod.problem and pod.ended and not pod.executor]
+
+
+def inconclusive(facts: RunFacts, why: str) -> StageDecision:
+    """The end without a report."""
+    return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
+
+
+def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTestStatus:
+    passed = verdict is Verdict.PASSED
+    return status_with(facts, passed, not passed, _REASONS[verdict], message).model_copy(
+        update={
+            "phase": MirrorTestPhase.FINISHED,
+            "verdict": verdict,
+            "start_time": facts.started,
+            "completion_time": facts.now,
+        }
+    )
+
 
 _START_S = 300.0
 """Executors to place. After that, and settleSeconds for the target's topics to appear, the load

@@ -1,14 +1,122 @@
 """All children of a flow, in the order in which they are applied."""
 
-from headrace.api import ReplicationFlow
-from headrace.controller.resources.access import (
-    build_role,
-    build_role_binding,
-    build_service_account,
+from headrace.api import API_VERSION, TYPE_LABEL, ReplicationFlow, TaskType
+from headrace.assign import TaskId
+from headrace.controller.resources.deployment import (
+    HTTP_PORT,
+    build_deployment,
+    build_metadata,
+    driver_name,
+    driver_selector,
 )
-from headrace.controller.resources.deployment import build_deployment
-from headrace.controller.resources.guards import build_network_policy, build_pod_disruption_budget
 from headrace.k8s import Object
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def account(metadata: Object) -> Object:
+    """Who somebody is. The token is mounted by the pods that ask for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata,
+        "automountServiceAccountToken": False,
+    }
+
+
+def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Object:
+    """Gives a role to an account: the one that ``metadata`` names, or another of its namespace."""
+    subject = {"name": account or metadata["name"], "namespace": metadata["namespace"]}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", **subject}],
+    }
+
+
+def build_service_account(flow: ReplicationFlow) -> Object:
+    """Return the drivers' ServiceAccount, with the annotations that the flow asks for."""
+    metadata = build_metadata(flow, driver_name(flow))
+    if annotations := flow.spec.drivers.service_account.annotations:
+        metadata["annotations"] = dict(annotations)
+    return account(metadata)
+
+
+def build_role(flow: ReplicationFlow) -> Object:
+    """Their own flow to read; units to read, publish, and report on; Leases to renew.
+
+    RBAC can name an object, but it cannot select by label or field: units and Leases are those of
+    the namespace. Nothing about Secrets: those are mounted.
+    """
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "Role",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "rules": [
+            {
+                "apiGroups": ["headrace.dev"],
+                "resources": ["replicationflows"],
+                "resourceNames": [flow.metadata.name],
+                "verbs": ["get", "list", "watch"],
+            },
+            {
+                "apiGroups": ["headrace.dev"],
+                "resources": ["replicationtasks"],
+                "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+            },
+            {
+                "apiGroups": ["headrace.dev"],
+                "resources": ["replicationtasks/status"],
+                "verbs": ["update"],
+            },
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "verbs": ["create", "patch", "delete"],
+            },
+        ],
+    }
+
+
+def build_role_binding(flow: ReplicationFlow) -> Object:
+    """Gives the role to the account."""
+    name = driver_name(flow)
+    return binding(build_metadata(flow, name), kind="Role", role=name)
+
+
+def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
+    """Return the budget of drains: one driver at a time, unless the flow says otherwise.
+
+    A driver that is not ready never keeps a node from draining.
+    """
+    asked = flow.spec.drivers.pod_disruption_budget.model_dump(by_alias=True, exclude_none=True)
+    budget = {field: int(count) if count.isdecimal() else count for field, count in asked.items()}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "spec": {
+            **(budget or {"maxUnavailable": 1}),
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": driver_selector(flow.metadata.name)},
+        },
+    }
+
+
+def build_network_policy(flow: ReplicationFlow) -> Object:
+    """In: probes and metrics. Out: anything, as brokers lie anywhere and name each other."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "spec": {
+            "podSelector": {"matchLabels": driver_selector(flow.metadata.name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"port": HTTP_PORT, "protocol": "TCP"}]}],
+        },
+    }
 
 
 def build_children(
@@ -23,3 +131,23 @@ def build_children(
         *([build_network_policy(flow)] if network_policy else []),
         build_deployment(flow, image, chaos=chaos),
     ]
+
+
+CONNECTORS = (
+    TaskType.SOURCE_CONNECTOR,
+    TaskType.CHECKPOINT_CONNECTOR,
+    TaskType.HEARTBEAT_CONNECTOR,
+)
+"""``standalone/herder.py`` makes the same."""
+
+
+def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:
+    """A connector: what it is. Where it runs is written apart, by another field manager."""
+    metadata = build_metadata(flow, TaskId(flow.metadata.name, type, 0).name)
+    metadata["labels"][TYPE_LABEL] = type.value
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ReplicationTask",
+        "metadata": metadata,
+        "spec": {"flowName": flow.metadata.name, "type": type.value, "index": 0},
+    }

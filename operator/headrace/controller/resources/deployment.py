@@ -1,25 +1,212 @@
-"""The driver pods of a flow."""
+"""Deployment of a flow's drivers."""
 
 import hashlib
 import json
+from collections.abc import Iterable
+from typing import Final
 
-from headrace.api import FlowState, Model, ReplicationFlow, read_at_start
-from headrace.api.pods import EnvVar
-from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labels
-from headrace.controller.resources.metadata import build_metadata, driver_name
-from headrace.controller.resources.pods import (
-    CONTAINER_SECURITY,
-    SPREAD,
-    as_wished,
-    from_field,
+from headrace.api import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    FLOW_LABEL,
+    ClusterSpec,
+    FlowState,
+    Model,
+    ReplicationFlow,
+    label_value,
+    read_at_start,
 )
-from headrace.controller.resources.secrets import (
-    SECRETS_FOLDER,
-    build_mounts,
-    build_volumes,
-    secret_names,
-)
-from headrace.k8s import Object
+from headrace.api.cluster import CONFIG_MAPS
+from headrace.api.pods import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources, quantity
+from headrace.k8s import Object, owner_reference
+
+
+class DriverDefaults(Model):
+    """As in ``spec.drivers`` of a flow."""
+
+    resources: Resources = Resources()
+    """Requests and limits by name: a flow replaces each by itself, and one that contradicts it."""
+    env: tuple[EnvVar, ...] = ()
+    """By name, too."""
+    image_pull_policy: PullPolicy | None = None
+    pod_template: PodTemplate = PodTemplate()
+    """A field that a flow sets replaces the one here; labels and annotations are added."""
+
+
+def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> ReplicationFlow:
+    """The flow as if all of it stood in its spec."""
+    drivers = flow.spec.drivers
+    made = drivers.model_copy(
+        update={
+            "resources": _resources(defaults.resources, drivers.resources),
+            "env": tuple({one.name: one for one in (*defaults.env, *drivers.env)}.values()),
+            "image_pull_policy": drivers.image_pull_policy or defaults.image_pull_policy,
+            "pod_template": template_with(drivers.pod_template, defaults.pod_template),
+        }
+    )
+    return flow.model_copy(update={"spec": flow.spec.model_copy(update={"drivers": made})})
+
+
+def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
+    """``template`` with the fields of ``defaults`` that it does not set."""
+    own = {name: getattr(template, name) for name in template.model_fields_set - {"metadata"}}
+    metadata = PodMetadata(
+        labels=defaults.metadata.labels | template.metadata.labels,
+        annotations=defaults.metadata.annotations | template.metadata.annotations,
+    )
+    return defaults.model_copy(update=own | {"metadata": metadata})
+
+
+def _resources(wide: Resources, own: Resources) -> Resources:
+    """A default that contradicts the flow is left out: no pod requests more than its limit."""
+    requests = {
+        name: amount
+        for name, amount in wide.requests.items()
+        if name not in own.limits or quantity(amount) <= quantity(own.limits[name])
+    }
+    limits = {
+        name: amount
+        for name, amount in wide.limits.items()
+        if name not in own.requests or quantity(own.requests[name]) <= quantity(amount)
+    }
+    return Resources(requests=requests | own.requests, limits=limits | own.limits)
+
+
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY: Object = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+SPREAD: list[Object] = [
+    {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
+    for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+]
+"""Over nodes and zones where that is possible. A replacement is scheduled all the same."""
+
+
+def as_wished(
+    template: PodTemplate,
+    labels: dict[str, str],
+    spec: Object,
+    *,
+    selector: dict[str, str] | None = None,
+    spread: Iterable[Object] = (),
+) -> Object:
+    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them, under
+    Pod Security's ``restricted``.
+
+    ``spread`` are the topologySpreadConstraints without any in ``template``. One without a
+    labelSelector gets ``selector`` (absent: ``labels``): Kubernetes would count no pods at all.
+    """
+    metadata: Object = {"labels": {**template.metadata.labels, **labels}}
+    if template.metadata.annotations:
+        metadata["annotations"] = dict(template.metadata.annotations)
+    wishes = template.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"}
+    )
+    if constraints := wishes.get("topologySpreadConstraints") or list(spread):
+        wishes["topologySpreadConstraints"] = [
+            {"labelSelector": {"matchLabels": dict(selector or labels)}} | one
+            for one in constraints
+        ]
+    grace = {key: wishes[key] for key in ("terminationGracePeriodSeconds",) if key in wishes}
+    security = {"securityContext": {**wishes.get("securityContext", {}), **_POD_SECURITY}}
+    return {"metadata": metadata, "spec": {**wishes, **spec, **grace, **security}}
+
+
+def from_field(name: str, path: str) -> Object:
+    """An environment variable that the kubelet fills in; ``$(NAME)`` in ``args`` names it."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+SECRETS_FOLDER = "/etc/headrace/secrets"
+
+
+def secret_names(flow: ReplicationFlow) -> list[str]:
+    """Return the folders that the flow's two clusters refer to, in order, each once."""
+    return secrets_of(flow.spec.source, flow.spec.target)
+
+
+def secrets_of(*clusters: ClusterSpec) -> list[str]:
+    """Return the folders of Secrets and ConfigMaps that clusters refer to, in order, each once."""
+    return sorted({use.folder for cluster in clusters for use in cluster.uses()})
+
+
+def build_volumes(folders: list[str]) -> list[Object]:
+    """Return a volume for each folder.
+
+    All are optional: a driver starts without, says in its connector's status which object or key
+    is missing, and continues when it appears.
+    """
+    return [_build_volume(number, folder) for number, folder in enumerate(folders)]
+
+
+def build_mounts(folders: list[str]) -> list[Object]:
+    """Return the mounts at ``SECRETS_FOLDER``.
+
+    Volumes are mounted whole, never with subPath: the kubelet does not update those when a Secret
+    changes.
+    """
+    return [
+        {"name": f"secret-{number}", "mountPath": f"{SECRETS_FOLDER}/{folder}", "readOnly": True}
+        for number, folder in enumerate(folders)
+    ]
+
+
+def _build_volume(number: int, folder: str) -> Object:
+    volume = f"secret-{number}"
+    if folder.startswith(f"{CONFIG_MAPS}/"):
+        config_map = folder.removeprefix(f"{CONFIG_MAPS}/")
+        return {"name": volume, "configMap": {"name": config_map, "optional": True}}
+    return {"name": volume, "secret": {"secretName": folder, "optional": True}}
+
+
+PINNED_TO: Final = "headrace.dev/pinned-to"
+"""Annotation of a task, written together with a move that a person asked for: it stays on that
+driver for as long as there is that driver. On the object, as an operator that starts again must
+still know it."""
+TEMPLATE: Final = "headrace.dev/template"
+"""Label of a driver pod: hash of the template it was made from."""
+POD_TEMPLATE_HASH: Final = "pod-template-hash"
+"""Label of a driver pod and of its ReplicaSet: the Deployment controller's own hash."""
+ZONE: Final = "topology.kubernetes.io/zone"
+"""Label of a pod, where the cluster copies it from the node: the rack of a driver."""
+
+
+def driver_selector(flow: str) -> dict[str, str]:
+    """Labels that the driver pods of a flow have, and no other pods. A Deployment's selector can
+    never change, so these never do."""
+    return {COMPONENT_LABEL: DRIVER_COMPONENT, FLOW_LABEL: label_value(flow)}
+
+
+def flow_labels(flow: str) -> dict[str, str]:
+    """Labels of everything that belongs to a flow."""
+    return {
+        "app.kubernetes.io/name": "headrace",
+        "app.kubernetes.io/instance": label_value(flow),
+        "app.kubernetes.io/managed-by": "headrace",
+        FLOW_LABEL: label_value(flow),
+    }
+
+
+def driver_name(flow: ReplicationFlow) -> str:
+    """Name of what the drivers of a flow consist of: Deployment, ServiceAccount, Role ..."""
+    return f"{flow.metadata.name}-driver"
+
+
+def build_metadata(flow: ReplicationFlow, name: str) -> Object:
+    """Metadata of a child: when the flow is deleted, the API server's garbage collector deletes
+    the child too, whether the operator runs or not."""
+    return {
+        "name": name,
+        "namespace": flow.metadata.namespace,
+        "labels": flow_labels(flow.metadata.name),
+        "ownerReferences": [owner_reference(flow)],
+    }
+
 
 HTTP_PORT = 8080
 """Health and metrics of a driver."""

@@ -1,34 +1,53 @@
-"""Reconciles MirrorTests: reads their state, carries out the next step, writes the status."""
+"""Reconciler of MirrorTests."""
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
 
 from headrace.api import (
+    API_VERSION,
     END_LOAD_ANNOTATION,
     KILL_ANNOTATION,
     LED_NEXT,
     OPERATOR_MANAGER,
+    PAUSED_BY_ANNOTATION,
+    ChaosAction,
+    FlowState,
     MirrorTest,
+    MirrorTestPhase,
+    MirrorTestStatus,
+    Readiness,
+    Reason,
+    conditions_of,
 )
-from headrace.controller.blocked import blocked_by
-from headrace.controller.child_ownership import check_name, create
-from headrace.controller.events import EventRecorder
-from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
-from headrace.controller.mirror_tests.facts import RunFacts
+from headrace.api.meta import ObjectMeta
+from headrace.controller.children import check_name, create
+from headrace.controller.events import (
+    EventRecorder,
+    Occurrence,
+    UnparsedMirrorTest,
+    blocked_by,
+    is_reported,
+    occurrences,
+)
 from headrace.controller.mirror_tests.jobs import build_job, build_run
-from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
-from headrace.controller.mirror_tests.paused import resume
+from headrace.controller.mirror_tests.pods import has_ended, left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.run import TestRun, TestSettings
 from headrace.controller.mirror_tests.run_reader import RunReader
-from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import has_begun, next_decision
-from headrace.controller.mirror_tests.status import with_conditions
-from headrace.controller.mirror_tests.status_writes import StatusWrites
-from headrace.controller.mirror_tests.windows import next_window
+from headrace.controller.mirror_tests.schedule import next_scheduled, next_window
+from headrace.controller.mirror_tests.stages import (
+    RunFacts,
+    has_begun,
+    next_decision,
+    with_conditions,
+)
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import (
     CONFIG_MAP,
+    FLOW,
     MIRROR_TEST,
     Client,
     Forbidden,
@@ -40,6 +59,109 @@ from headrace.logs import get_logger
 from headrace.mirror_test import Stage, documents
 
 log = get_logger(__name__)
+
+
+class StatusWrites:
+    """Writes nothing that is there already."""
+
+    def __init__(self, client: Client, events: EventRecorder) -> None:
+        self._client, self._events = client, events
+
+    async def report_invalid(self, object: Object, why: str, now: datetime) -> None:
+        """Report an invalid test in its status, unless it has ended."""
+        status, metadata = object.get("status") or {}, object["metadata"]
+        if status.get("verdict") or is_reported(object, why):
+            return
+        log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
+        stalled = Readiness.stalled(Reason.INVALID_SPEC, why)
+        generation = metadata.get("generation")
+        conditions = conditions_of(stalled, None, now, generation=generation)
+        invalid = MirrorTestStatus(observed_generation=generation, conditions=conditions)
+        await self._apply(metadata, status | _dumped(invalid))
+        named = ObjectMeta(**{key: metadata[key] for key in ("name", "namespace", "uid")})
+        unparsed = UnparsedMirrorTest(named)
+        await self._events.post(unparsed, Occurrence(Reason.INVALID_SPEC, why, warning=True))
+
+    async def write(self, test: MirrorTest, status: MirrorTestStatus) -> None:
+        """Write a status that differs, and post an Event for each change of a condition."""
+        if test.status == status:
+            return
+        await self._apply(test.metadata.model_dump(), _dumped(status))
+        before = test.status.conditions if test.status else ()
+        for happened in occurrences(before, status.conditions):
+            await self._events.post(test, happened)
+
+    async def _apply(self, metadata: Object, status: Object) -> None:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": MIRROR_TEST.name,
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
+            "status": status,
+        }
+        await self._client.apply(manifest, manager=OPERATOR_MANAGER, subresource="status")
+
+
+def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+# How a MirrorTest kills the operator that leads, as its ``spec.chaos`` asks.
+#
+# The Job has no rights in the operator's namespace. It adds an empty annotation to its test. The
+# leader writes its name there and ends at once, as after kill -9: it does not release the Lease.
+# The next leader finds a name and adds its own, which stays: the Job may poll later than all of
+# this.
+
+EXIT_CODE = 137
+"""Of a process that was killed (128 + 9)."""
+
+
+class Request(Enum):
+    """What the annotation asks of this operator."""
+
+    NOTHING = "nothing"
+    DIE = "die"
+    LEAD = "say that it leads"
+    TAKE_OFF = "take it off"
+
+
+def request(test: MirrorTest) -> Request:
+    """Only a test with that step has a say; the operator ends only while the test runs."""
+    name = test.metadata.annotations.get(KILL_ANNOTATION)
+    if name is None or LED_NEXT in name:
+        return Request.NOTHING
+    asks = any(step.action is ChaosAction.KILL_OPERATOR for step in test.spec.chaos)
+    if asks and name:
+        return Request.LEAD
+    runs = test.status is not None and test.status.phase is MirrorTestPhase.RUNNING
+    return Request.DIE if asks and runs else Request.TAKE_OFF
+
+
+async def resume(client: Client, test: MirrorTest, jobs: Mapping[Stage, Object]) -> None:
+    """Nobody else does: that Job was killed, or is gone. While it runs, the pause is its own.
+
+    A flow that somebody else has paused bears no annotation of this test.
+    """
+    flow, metadata = test.spec.flow_name, test.metadata
+    if flow is None or all(step.action is not ChaosAction.PAUSE_FLOW for step in test.spec.chaos):
+        return
+    job = jobs.get(Stage.CHAOS)
+    if job is not None and not has_ended(job):
+        return
+    found = await client.get(FLOW, metadata.namespace, flow)
+    if found is None or _paused_by(found) != metadata.name:
+        return
+    patch: Object = {"metadata": {"annotations": {PAUSED_BY_ANNOTATION: None}}}
+    if found["spec"].get("state") == FlowState.PAUSED:
+        patch["spec"] = {"state": str(FlowState.RUNNING)}
+        log.warning("resumed: the Job that paused it has ended", flow=flow, test=metadata.name)
+    await client.patch(FLOW, metadata.namespace, flow, patch)
+
+
+def _paused_by(flow: Object) -> str | None:
+    name: str | None = (flow["metadata"].get("annotations") or {}).get(PAUSED_BY_ANNOTATION)
+    return name
+
 
 _TRY_AGAIN_S = 15.0
 """When somebody has to change something that is not watched, such as the operator's rights."""

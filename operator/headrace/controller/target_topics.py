@@ -1,4 +1,4 @@
-"""Which flows write one target topic: the later one has to wait. Pure.
+"""Flows that write to one target topic.
 
 A connector checks before it creates tasks (``driver/kubernetes_herder.py``); this is for two that
 checked at the same moment, and for flows of different namespaces.

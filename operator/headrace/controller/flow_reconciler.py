@@ -1,4 +1,4 @@
-"""The reconcile of a ReplicationFlow: a chain that is read from top to bottom."""
+"""Reconciler of a ReplicationFlow."""
 
 import asyncio
 import time
@@ -15,18 +15,22 @@ from headrace.api import (
     TaskType,
 )
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
-from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers
-from headrace.controller.flow_children import FlowChildren, Settings
+from headrace.controller.events import blocked_by
+from headrace.controller.flow_children import (
+    FlowChildren,
+    Provided,
+    Provisioner,
+    Rollouts,
+    Settings,
+)
+from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.loops import Loops
-from headrace.controller.names import driver_selector
-from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
-from headrace.controller.rollouts import Rollouts
-from headrace.controller.targets import FlowName, flow_name, taken_target
-from headrace.controller.writes import FlowWrites
+from headrace.controller.resources.deployment import driver_selector
+from headrace.controller.target_topics import FlowName, flow_name, taken_target
 from headrace.errors import HeadraceError
 from headrace.k8s import InForce, Object
 from headrace.placement import Assigner, task_id

@@ -1,4 +1,4 @@
-"""What the operator writes on flows and units: assignments, answers to move requests, statuses."""
+"""Writer of assignments, answers and statuses of flows and units."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,9 +17,8 @@ from headrace.api import (
     ReplicationTask,
 )
 from headrace.controller.assignment import Move, ObjectAssignment, build_assignment
-from headrace.controller.blocked import is_reported
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.events import EventRecorder, Occurrence, occurrences
+from headrace.controller.events import EventRecorder, Occurrence, is_reported, occurrences
 from headrace.k8s import FLOW, TASK, Client, Conflict, NotFound, Object, Refused
 from headrace.logs import get_logger
 from headrace.status import is_significant, status_without_units

@@ -1,0 +1,227 @@
+"""Jobs beside the load: chaos and a rehearsed fail-over, with their permissions.
+
+They are Jobs, so that they outlive the operator, which chaos may have to kill.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from headrace.api import ChaosAction, ClusterSpec, Load
+from headrace.controller.mirror_tests.run import (
+    PLAN_FILE,
+    REHEARSAL_FILE,
+    RUN_FOLDER,
+    TEST_FILE,
+    WRITABLE,
+    FixedRole,
+    TestRun,
+    build_limits,
+    metadata,
+    ready_by,
+    report_name,
+)
+from headrace.controller.resources.children import RBAC, account, binding
+from headrace.controller.resources.deployment import (
+    CONTAINER_SECURITY,
+    SECRETS_FOLDER,
+    build_mounts,
+    build_volumes,
+    secrets_of,
+)
+from headrace.k8s import Object
+from headrace.mirror_test import Stage, assumed_per_second, build_rehearsal
+
+_COMMANDS = {Stage.CHAOS: ("chaos", PLAN_FILE), Stage.REHEARSAL: ("rehearse", REHEARSAL_FILE)}
+_READY_FILE = f"{WRITABLE}/ready"
+
+
+def build_pod(
+    run: TestRun,
+    stage: Stage,
+    clusters: Iterable[ClusterSpec | None],
+    memory: str,
+    *,
+    options: Sequence[str] = (),
+    env: Sequence[Object] = (),
+    **of_pod: int,
+) -> Object:
+    """What its pod is, with the Secrets of ``clusters``; ``of_pod``: more fields of it."""
+    verb, plan = _COMMANDS[stage]
+    secrets = secrets_of(*(cluster for cluster in clusters if cluster))
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": run.part(stage),
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        **of_pod,
+        "containers": [
+            {
+                "name": stage.value,
+                "image": run.images.chaos,
+                "imagePullPolicy": run.images.chaos_pull_policy,
+                "command": ["headrace", "test", verb],
+                "args": [
+                    f"--test={TEST_FILE}",
+                    f"--plan={plan}",
+                    f"--run={run.name}",
+                    f"--ready={_READY_FILE}",
+                    f"--secrets={SECRETS_FOLDER}",
+                    *options,
+                ],
+                **({"env": list(env)} if env else {}),
+                "resources": {
+                    "requests": {"cpu": "50m", "memory": memory},
+                    "limits": build_limits(memory, run.test.spec.spark.driver.resources.limits.cpu),
+                },
+                # The load starts when it follows the journal, or its groups are in place.
+                "readinessProbe": ready_by(_READY_FILE),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": CONTAINER_SECURITY,
+                "volumeMounts": [
+                    {"name": "run", "mountPath": RUN_FOLDER, "readOnly": True},
+                    {"name": "tmp", "mountPath": WRITABLE},
+                    *build_mounts(secrets),
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "run", "configMap": {"name": run.part("run")}},
+            {"name": "tmp", "emptyDir": {}},
+            *build_volumes(secrets),
+        ],
+    }
+
+
+_MEMORY = "512Mi"
+"""It reads all units of the flow, of which there may be 10,000."""
+
+
+def build_chaos_pod(run: TestRun) -> Object:
+    """What its pod is. It reads the load's progress in the journal, on the source; what arrives on
+    the target only for steps whose recovery is seen there."""
+    spec = run.test.spec
+    on_target = any(
+        step.action.is_of_load or step.action.is_of_others or step.action is ChaosAction.PAUSE_FLOW
+        for step in run.steps
+    )
+    clusters = (spec.source, spec.target if on_target else None)
+    return build_pod(run, Stage.CHAOS, clusters, _MEMORY)
+
+
+# The Job that carries out ``spec.rehearsal``.
+#
+# It is the only Job that gets a second pod: when the first one was killed, that one undoes the
+# fail-over, and rehearses nothing.
+
+_GRACE_PERIOD_S = 120
+"""To undo the fail-over: a command that reads progress on the target, and writes it."""
+_PROCESSES_MIB, _GROUP_MIB = 448, 8
+"""Python twice, itself and `headrace failover`; a consumer with what it has fetched."""
+_RECORD_BYTES, _DELIVERED_BYTES = 700, 8
+"""A record of the load, in the logs and sets that it is counted by; one that a group was
+delivered."""
+
+RETRIES: Object = {
+    "backoffLimit": 1,
+    "podFailurePolicy": {
+        "rules": [
+            {
+                # Ended with a sentence: there is nothing left to undo. A signal is above these.
+                "action": "FailJob",
+                "onExitCodes": {
+                    "containerName": Stage.REHEARSAL.value,
+                    "operator": "In",
+                    "values": [1, 2, 3],
+                },
+            }
+        ]
+    },
+}
+"""Of its Job."""
+
+
+def rehearsal_plan(run: TestRun) -> str:
+    """The document that Job and verifier get, of a run that has one."""
+    assert run.rehearsal is not None
+    unreported = f"Job {run.part(Stage.REHEARSAL)} ended before it was done"
+    return build_rehearsal(run.name, run.rehearsal, unreported)
+
+
+def build_rehearsal_pod(run: TestRun) -> Object:
+    """What its pod is. Its consumers read both clusters, as the flow's own principals."""
+    spec = run.test.spec
+    return build_pod(
+        run,
+        Stage.REHEARSAL,
+        (spec.source, spec.target),
+        f"{_memory_mib(run)}Mi",
+        options=["--after-chaos"] if run.steps else [],
+        env=[{"name": "HOME", "value": WRITABLE}],
+        terminationGracePeriodSeconds=_GRACE_PERIOD_S,
+    )
+
+
+def _memory_mib(run: TestRun) -> int:
+    groups = run.rehearsal.groups if run.rehearsal else 0
+    record_bytes = _RECORD_BYTES + groups * _DELIVERED_BYTES
+    counted_mib = ceil(_records(run.test.spec.load) * record_bytes / (1 << 20))
+    return _PROCESSES_MIB + groups * _GROUP_MIB + counted_mib
+
+
+def _records(load: Load) -> int:
+    """As far as it is known beforehand."""
+    if load.messages is not None:
+        return load.messages
+    return (load.duration_seconds or 0) * assumed_per_second(load)
+
+
+_MAKE_EXECUTORS: Object = {
+    "apiGroups": [""],
+    "resources": ["pods"],
+    "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+}
+
+
+def build_access(run: TestRun) -> list[Object]:
+    """Account, role and binding of the Spark drivers; the executors' account, which may do nothing;
+    accounts and bindings of chaos and rehearsal.
+
+    The right to make executors is that of a role which the operator may bind, and so need not have
+    itself; without such a role it passes on its own.
+    """
+    name = run.part("spark")
+    about = metadata(run, name)
+    rules: list[Object] = [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [report_name(run.test)],
+            "verbs": ["patch"],
+        }
+    ]
+    if run.has_executors and run.executor_role is None:
+        rules.append(_MAKE_EXECUTORS)
+    return [
+        account(about),
+        account(metadata(run, run.part("executor"))),
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": about, "rules": rules},
+        binding(about, kind="Role", role=name),
+        *_executors_binding(run, name),
+        *_beside_the_load(run, Stage.CHAOS, run.role),
+        *_beside_the_load(run, Stage.REHEARSAL, run.rehearsal_role),
+    ]
+
+
+def _beside_the_load(run: TestRun, stage: Stage, role: FixedRole | None) -> list[Object]:
+    """Account of the Job's pod, and its binding to the role; nothing where there is no such Job."""
+    if stage not in run.stages or role is None:
+        return []
+    about = metadata(run, run.part(stage))
+    return [account(about), binding(about, kind=role.kind, role=role.name)]
+
+
+def _executors_binding(run: TestRun, account: str) -> list[Object]:
+    if not run.has_executors or (fixed := run.executor_role) is None:
+        return []
+    about = metadata(run, run.part("executors"))
+    return [binding(about, kind=fixed.kind, role=fixed.name, account=account)]
