@@ -12,7 +12,7 @@ from support.scenes import WaitUntil, flow_under_load
 
 from headrace.api import ChaosStep, ClusterSpec, MirrorTest
 from headrace.chaos import Injection, LocalInjector
-from headrace.cli.mirror_test.broker_faults import BrokerFaults
+from headrace.cli.mirror_test.local_faults import BrokerFaults
 from headrace.control import control
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.mirror_test import Run

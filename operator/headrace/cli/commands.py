@@ -50,7 +50,7 @@ _FLOW = Noun(
         "reset": Command("Copy partitions again from the start.", "flow.reset:command", True),
         "rebuild": Command(
             "Delete a copy with preserved offsets and create it again.",
-            "flow.rebuild:command",
+            "flow.reset:rebuild_command",
             True,
         ),
         "reverse": Command(
@@ -62,7 +62,9 @@ _FLOW = Noun(
         "export": Command(
             "Resume a MirrorMaker 2 where a flow stopped.", "flow.mirror_maker:export", True
         ),
-        "dashboard": Command("Open the dashboard of a run in a browser.", "flow.dashboard:command"),
+        "dashboard": Command(
+            "Open the dashboard of a run in a browser.", "flow.flow_verbs:command"
+        ),
     },
 )
 
@@ -90,21 +92,25 @@ _TEST = Noun(
     """,
     {
         "report": Command(
-            "Open the report of a mirror test of a cluster.", "mirror_test.report:command", True
+            "Open the report of a mirror test of a cluster.",
+            "mirror_test.cluster_tests:command",
+            True,
         ),
         "end-load": Command("End the load of a mirror test.", "mirror_test.end_load:command", True),
         "compare": Command(
-            "Compare the reports of several tests.", "mirror_test.compare_reports:command"
+            "Compare the reports of several tests.", "mirror_test.verify:compare_command"
         ),
         "compare-mirrors": Command(
             "Compare MirrorMaker 2 and headrace in the same experiments.",
-            "compare.compare_mirrors:command",
+            "compare_mirrors:command",
         ),
         "chaos": Command(
-            "Inject the faults of a mirror test.", "mirror_test.chaos:command", hidden=True
+            "Inject the faults of a mirror test.", "mirror_test.jobs:chaos_command", hidden=True
         ),
         "rehearse": Command(
-            "Rehearse the fail-over of a mirror test.", "mirror_test.rehearse:command", hidden=True
+            "Rehearse the fail-over of a mirror test.",
+            "mirror_test.jobs:rehearse_command",
+            hidden=True,
         ),
         "signal": Command(
             "Kill or freeze the driver of a pod.", "screen.signal:command", hidden=True
@@ -127,7 +133,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "flow": _FLOW,
     "task": _TASK,
     "test": _TEST,
-    "sandbox": Command("Run real Kafka clusters on this machine.", "sandbox.sandbox:command"),
+    "sandbox": Command("Run real Kafka clusters on this machine.", "sandbox:command"),
     "operator": Command(
         "Reconcile the objects of a Kubernetes cluster.", "operator:command", hidden=True
     ),

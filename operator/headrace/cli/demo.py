@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from headrace import logs
-from headrace.cli.screen.own_command import own_command
+from headrace.cli.screen.options import own_command
 from headrace.control import control
 from headrace.errors import Fatal, GaveUp
 from headrace.host import spawn

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.cli.screen.log_options import log_format_option
+from headrace.cli.screen.options import log_format_option
 from headrace.driver import collect_regularly
 from headrace.driver.pod import Pod, run_pod
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from headrace import __version__, logs
 from headrace.api import Model
-from headrace.cli.screen.log_options import log_format_option
+from headrace.cli.screen.options import log_format_option
 from headrace.controller import (
     OPERATOR_LEASE,
     DriverDefaults,

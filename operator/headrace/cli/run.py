@@ -7,34 +7,160 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
 
 from headrace import logs
-from headrace.api import Manifest, ReplicationFlow
-from headrace.cli.run_end import watch
+from headrace.api import Manifest, ReplicationFlow, ReplicationFlowStatus
 from headrace.cli.screen.exits import Exit
-from headrace.cli.screen.log_options import log_format_option
 from headrace.cli.screen.manifest_option import manifest_options
-from headrace.cli.screen.metrics_options import metrics_options
-from headrace.cli.screen.secrets_folder import (
+from headrace.cli.screen.options import (
     OF_A_RUN,
+    log_format_option,
+    metrics_options,
     rewrite_secrets,
     secrets_folder,
     secrets_option,
 )
-from headrace.cli.view import farewell, flow_views, show
+from headrace.cli.screen.screen import FlowView, behind, elapsed, rate, readiness, screen
 from headrace.control import control_server
+from headrace.control.flow_actions import caught_up, progress_of, why_behind
+from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.host import state_home
 from headrace.standalone import StandaloneHerder, driver_server
 from headrace.standalone.control_handlers import answer
 from headrace.standalone.manifests import ManifestFiles
 from headrace.standalone.reload import PauseRecords, Reload, driver_count
+
+
+async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
+    """Return when all is caught up, if that was asked for; raise what cannot go on."""
+    last, since = None, time.monotonic()
+    while True:
+        await asyncio.sleep(0.2)
+        units = {flow: herder.tasks(flow) for flow in herder.flows()}
+        for tasks in units.values():
+            if not reload.happened:  # a bad edit ends nothing: its tasks fail, and say why
+                _raise_mistakes(tasks, give_up_after_s is not None)
+        if give_up_after_s is None:
+            continue
+        if all(caught_up(tasks) for tasks in units.values()):
+            return
+        now = [progress_of(tasks) for tasks in units.values()]
+        if now != last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > give_up_after_s:
+            behind = [flow for flow in units if not caught_up(units[flow])]
+            why = "; ".join(f"{flow}: {why_behind(units[flow])}" for flow in behind)
+            raise GaveUp(f"not caught up, and nothing moved for {give_up_after_s:.0f} s: {why}")
+
+
+def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
+    """A mistake in the manifest that only Kafka detects ends the run: no retry corrects it."""
+    for task in tasks:
+        error = task.status.last_error
+        if task.status.phase != "Failed" or error is None:
+            continue
+        if error.reason in ("InvalidSpec", "TargetTaken", "LoopFound"):
+            raise InvalidSpec(error.message)
+        if once and task.status.restarts:
+            raise Fatal(f"{task.metadata.name} failed: {error.message}")
+
+
+_REFRESH_S = 0.5
+_PLAIN_INTERVAL_S = 5.0
+
+
+async def show(herder: StandaloneHerder) -> None:
+    """Show until cancelled."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        await _show_screen(console, herder)
+    else:
+        await _show_lines(herder)
+
+
+def flow_views(herder: StandaloneHerder) -> list[FlowView]:
+    """All flows as they are now."""
+    return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
+
+
+def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
+    """A last sentence for each flow, when all has ended: how it was when it was asked to stop."""
+    for flow in flows:
+        lag = flow.status.lag
+        left = behind(lag.records if lag else 0, lag.seconds if lag else 0)
+        state = "" if flow.ready else f"; it was {readiness(flow.status)}"
+        _say(
+            f"{flow.name}: stopped {why} after {elapsed(elapsed_s)}: {left}{state}; progress is on "
+            "the target, the next run resumes there"
+        )
+
+
+class LiveScreen:
+    """Renders to the size that the terminal has at that moment."""
+
+    def __init__(self, herder: StandaloneHerder) -> None:
+        self._herder = herder
+        self._began = time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = screen(
+            flow_views(self._herder),
+            self._herder.notices(),
+            time.monotonic() - self._began,
+            options.max_width,
+            options.height or console.height,
+        )
+        # The whole screen each time, so that a resize leaves nothing behind.
+        yield Text("\n", no_wrap=True).join(lines)
+
+
+async def _show_screen(console: Console, herder: StandaloneHerder) -> None:
+    shown = LiveScreen(herder)
+    with Live(shown, console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            with suppress(OSError):
+                live.refresh()
+            await asyncio.sleep(_REFRESH_S)
+
+
+async def _show_lines(herder: StandaloneHerder) -> None:
+    """A line a flow every few seconds, and at once when its readiness changes."""
+    shown: dict[str, tuple[str, float]] = {}
+    while True:
+        for flow in herder.flows():
+            status = herder.status(flow)
+            word = readiness(status)
+            last_word, at = shown.get(flow, ("", 0.0))
+            if word != last_word or time.monotonic() - at >= _PLAIN_INTERVAL_S:
+                shown[flow] = (word, time.monotonic())
+                _say(f"{flow}: {word}; {_summary(status)}")
+        await asyncio.sleep(_REFRESH_S)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # a full disk behind standard error ends no flow
+        click.echo(line, err=True)
+
+
+def _summary(status: ReplicationFlowStatus) -> str:
+    tasks, lag = status.tasks, status.lag
+    return (
+        f"{status.topics or 0} topics, {status.partitions or 0} partitions, "
+        f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks running, "
+        f"{status.ready_replicas or 0} drivers, lag {lag.records if lag else 0:,} records "
+        f"{lag.seconds if lag else 0} s, {rate(status.bytes_per_second)} MB/s"
+    )
+
 
 log = logs.get_logger(__name__)
 

@@ -9,7 +9,7 @@ import structlog
 from support.source_tasks import FLOW, P0, P1, Scene
 
 from headrace.api import TaskType, TopicPartitions
-from headrace.cli.flow.flows import LocalFlows
+from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.cli.main import main
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.control_handlers import answer

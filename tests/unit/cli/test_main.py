@@ -31,7 +31,7 @@ def test_usage_errors_end_with_3(argv: list[str], capsys: pytest.CaptureFixture[
 def test_a_missing_extra_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "headrace.cli.sandbox.sandbox", raising=False)
+    monkeypatch.delitem(sys.modules, "headrace.cli.sandbox", raising=False)
     monkeypatch.setitem(sys.modules, "psutil", None)
     for name in [name for name in sys.modules if name.startswith("headrace.sandbox")]:
         monkeypatch.delitem(sys.modules, name)

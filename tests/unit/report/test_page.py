@@ -10,7 +10,7 @@ import yaml
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
-from headrace.cli.mirror_test.summary import summary
+from headrace.cli.mirror_test.progress import summary
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_POINTS,

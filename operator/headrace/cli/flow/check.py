@@ -10,9 +10,8 @@ from headrace.api import load
 from headrace.cli.flow.flow_access import open_context
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
-from headrace.cli.screen.output import output_option, show
-from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
-from headrace.cli.screen.tables import show_findings
+from headrace.cli.screen.options import secrets_folder, secrets_option
+from headrace.cli.screen.output import output_option, show, show_findings
 from headrace.connect.preflight.permissions import Acl, Finding, Outcome
 from headrace.connect.preflight.preflight import check_flow
 from headrace.errors import InvalidSpec

@@ -11,10 +11,10 @@ import click
 
 from headrace import logs
 from headrace.api import ReplicationFlow, load
-from headrace.cli.flow.flows import Flows, LocalFlows, of_flows, the_only_one
+from headrace.cli.flow.flow_verbs import Flows, LocalFlows, of_flows, the_only_one
 from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import Table, output_option, watch_and_show
-from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec, NotRunning, Unreachable

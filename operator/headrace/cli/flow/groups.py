@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from headrace.cli.flow.flow_access import Document, of_flow
-from headrace.cli.flow.flows import Flows
-from headrace.cli.screen.output import watch_option
-from headrace.cli.screen.tables import show_groups
+from headrace.cli.flow.flow_verbs import Flows
+from headrace.cli.screen.output import show_groups, watch_option
 from headrace.connect.checkpoint.group_report import GroupPosition, GroupReport, report_groups
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec

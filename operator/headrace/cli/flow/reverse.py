@@ -8,9 +8,9 @@ import yaml
 
 from headrace.api import ReplicationFlow
 from headrace.api.offsets import OffsetsMode
-from headrace.cli.flow.failover_view import sentence
+from headrace.cli.flow.failover import sentence
 from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
-from headrace.cli.flow.flows import Flows, of_flows
+from headrace.cli.flow.flow_verbs import Flows, of_flows
 from headrace.connect.failover.failback import (
     begin,
     check_switched,

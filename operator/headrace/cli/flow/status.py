@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.flow.flows import Flows, of_all_flows
-from headrace.cli.screen.output import output_option, watch_and_show, watch_option
-from headrace.cli.screen.tables import show_flows
+from headrace.cli.flow.flow_verbs import Flows, of_all_flows
+from headrace.cli.screen.output import output_option, show_flows, watch_and_show, watch_option
 
 
 @click.command()

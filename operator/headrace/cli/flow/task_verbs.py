@@ -4,9 +4,15 @@ from typing import Any
 
 import click
 
-from headrace.cli.flow.flows import Flows, of_all_flows, of_flows
-from headrace.cli.screen.output import output_option, show, watch_and_show, watch_option
-from headrace.cli.screen.tables import show_document, show_tasks
+from headrace.cli.flow.flow_verbs import Flows, of_all_flows, of_flows
+from headrace.cli.screen.output import (
+    output_option,
+    show,
+    show_document,
+    show_tasks,
+    watch_and_show,
+    watch_option,
+)
 from headrace.errors import InvalidSpec
 
 _Json = dict[str, Any]

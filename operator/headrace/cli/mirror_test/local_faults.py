@@ -1,24 +1,141 @@
-"""The faults of ``spec.chaos`` on this machine: who injects each, and what the test restores."""
+"""Faults of a mirror test on this machine."""
 
-from collections.abc import Sequence
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from headrace.api import ChaosAction, ChaosStep
+from headrace.api import ChaosAction, ChaosStep, ClusterAccess, Side
 from headrace.chaos import (
     LOCAL_ACTIONS,
     ByAction,
     Chaos,
     FaultInjector,
+    Injection,
     LocalInjector,
     PauseFaults,
+    Since,
 )
-from headrace.cli.mirror_test.arrivals import Arrivals
-from headrace.cli.mirror_test.broker_faults import BrokerFaults
-from headrace.cli.mirror_test.command_faults import CommandFaults
-from headrace.cli.mirror_test.load_faults import LoadFaults
+from headrace.cli.mirror_test.faults import Arrivals, LoadFaults
 from headrace.control import control
-from headrace.errors import HeadraceError
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.mirror_test import Run
+from headrace.sandbox import Broker, Cluster, Sandbox
+
+
+class BrokerFaults:
+    """Ends and starts brokers of the run's clusters, under anybody's mirror."""
+
+    def __init__(self, run: Run, steps: Sequence[ChaosStep]) -> None:
+        """Raises ``InvalidSpec`` when a step's broker is not of a sandbox that stays up by itself:
+        a broker that another process started would end with this one."""
+        self._arrivals = Arrivals(run)
+        access = {Side.SOURCE: run.source, Side.TARGET: run.target}
+        self._brokers: dict[ChaosStep, Broker] = {
+            step: _cluster(access[step.cluster]).broker(step.broker or 1)
+            for step in steps
+            if step.cluster is not None
+        }
+        self._down: dict[str, Broker] = {}
+        """Those that were ended and not started since."""
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. A broker that is started is not waited for."""
+        broker, at_ms = self._brokers[step], _now_ms()
+        if step.action is ChaosAction.START_BROKER:
+            broker.launch()
+            self._down.pop(str(broker), None)
+        elif broker.process is None:
+            raise InvalidSpec(f"{broker} is down already")
+        else:
+            end = broker.kill if step.action is ChaosAction.KILL_BROKER else broker.stop
+            end()
+            self._down[str(broker)] = broker
+        # A broker that is stopped in order serves for a while, and messages arrive meanwhile.
+        since_ms = at_ms if step.action is ChaosAction.START_BROKER else _now_ms()
+        return Injection(at_ms, self._arrivals.since(since_ms), driver=str(broker))
+
+    def restore(self) -> None:
+        """Start the brokers that are still down."""
+        for broker in self._down.values():
+            broker.launch()
+
+
+def _cluster(access: ClusterAccess) -> Cluster:
+    wanted = {address.strip() for address in access.bootstrap_servers.split(",")}
+    for sandbox in Sandbox.all():
+        for cluster in sandbox.clusters if sandbox.detached and sandbox.running else ():
+            if wanted & _addresses(cluster):
+                return cluster
+    raise InvalidSpec(
+        f"{access.alias} ({access.bootstrap_servers}) is no cluster of a sandbox that runs by "
+        "itself: chaos ends only brokers that `headrace sandbox up` started"
+    )
+
+
+def _addresses(cluster: Cluster) -> set[str]:
+    lists = [cluster.bootstrap_servers]
+    if all(broker.secure_ports for broker in cluster.brokers):
+        lists += [cluster.sasl_servers, cluster.tls_servers]
+    return {address for servers in lists for address in servers.split(",")}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+PATIENCE_S = 30.0
+"""How long a command may take: meanwhile the test observes nothing else."""
+_SHOWN = 200
+
+
+def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Why commands are not run unless one says so: a field and a sentence for each."""
+    for index, step in enumerate(steps):
+        if step.action is ChaosAction.RUN_COMMAND:
+            yield (
+                ("spec", "chaos", index, "command"),
+                f"spec.chaos[{index}].command: this test runs a program on this machine; if you "
+                "trust it, add --run-commands",
+            )
+
+
+class CommandFaults:
+    """Runs commands, and waits for their end."""
+
+    def __init__(self, since: Since, patience_s: float = PATIENCE_S) -> None:
+        self._since = since
+        self._patience_s = patience_s
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. The recovery time begins with the command; what was sent before
+        its end may have arrived before the fault, and says nothing of a recovery."""
+        command, at_ms = list(step.command or ()), _now_ms()
+        text = shlex.join(command)[:_SHOWN]
+        # Not a pipe: a daemon that the command starts would keep it open.
+        with tempfile.TemporaryFile() as output:
+            try:
+                code = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=self._patience_s,
+                    check=False,
+                    start_new_session=True,
+                ).returncode
+            except OSError as error:
+                raise InvalidSpec(f"{text} cannot be run: {error.strerror}") from error
+            except subprocess.TimeoutExpired as error:
+                raise GaveUp(f"{text} did not end within {self._patience_s:.0f} s") from error
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines()
+        if code != 0:
+            words = f": {lines[-1][:_SHOWN]}" if lines else ""
+            raise InvalidSpec(f"{text} ended with code {code}{words}")
+        return Injection(at_ms, self._since(_now_ms()), driver=text)
 
 
 class LocalFaults:

@@ -1,17 +1,183 @@
-"""``spec.rehearsal`` of a mirror test: consumers read under load, the flow is failed over by the
-command that a person types, they go on at the target, and the fail-over is undone."""
+"""Rehearsal of a fail-over during a mirror test."""
 
+import json
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.cli.mirror_test.fail_over_commands import FailOverCommands
-from headrace.cli.mirror_test.rehearsal_readers import Readers
+from headrace.cli.screen.exits import Exit
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.kafka import Admin, Message, Position, assign, clients, make_consumer
+from headrace.host import spawn
+from headrace.kafka import (
+    Admin,
+    Committed,
+    Consumer,
+    Message,
+    Position,
+    assign,
+    clients,
+    make_consumer,
+)
 from headrace.mirror_test import Rehearsed, Run, count_group
 from headrace.mirror_test.faults import RecordId
+
+
+class Readers:
+    """One thread, with a member of each group. They stop one after another: the first before it
+    has read anything, the last when the load has ended; so they stop all over it, in mid-batch."""
+
+    def __init__(self, run: Run, groups: Collection[str]) -> None:
+        self._run, self._groups = run, list(groups)
+        self._thread = threading.Thread(target=self._read, name="rehearsal", daemon=True)
+        self._ended = threading.Event()
+        self.percent = 0.0
+        """Of the load; set by whoever follows it."""
+        self.error: HeadraceError | None = None
+        """Why they stopped early."""
+        self.starts: Mapping[TopicPartition, int] = {}
+        """Where the load begins."""
+
+    def start(self) -> None:
+        """All groups begin where the source's topics end now. Raises Kafka's errors."""
+        admin = Admin(self._run.source)
+        there = admin.topics()
+        partitions = [
+            TopicPartition(topic, number)
+            for topic in self._run.first_topics
+            for number in range(there.get(topic, 0))
+        ]
+        self.starts = admin.offsets(partitions, Position.LATEST)
+        begin = {at: Committed(offset, "") for at, offset in self.starts.items()}
+        refused = admin.commit(dict.fromkeys(self._groups, begin))
+        if refused:
+            raise next(iter(refused.values()))
+        self._thread.start()
+
+    def end(self) -> None:
+        """Those that still read commit, and all leave; waits for it."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _read(self) -> None:
+        try:
+            with ExitStack() as open_ones:
+                topics = self._run.first_topics
+                members = {
+                    group: open_ones.enter_context(
+                        closing(clients.open_member(self._run.source, group, topics))
+                    )
+                    for group in self._groups
+                }
+                self._take_turns(members)
+        except HeadraceError as error:
+            self.error = error
+
+    def _take_turns(self, members: dict[str, Consumer]) -> None:
+        last: dict[str, dict[str, Message]] = {group: {} for group in members}
+        while members:
+            ended = self._ended.is_set()
+            for number, group in enumerate(self._groups):
+                if (member := members.get(group)) is None:
+                    continue
+                if ended or self.percent >= 100 * number / max(1, len(self._groups) - 1):
+                    clients.commit_member(member, last[group].values())
+                    del members[group]  # it is closed with all others
+                    continue
+                found, _ = clients.poll_member(member)
+                for message in found:
+                    last[group][f"{message.topic()}/{message.partition()}"] = message
+
+
+_QUIET_S = 2
+_COMMAND_S = 600.0
+"""Longer than the command itself waits, with its --timeout-seconds of 300."""
+
+_NOTHING = "nothing is changed"
+"""Words that `headrace failover --abort` and `headrace flow resume` print if nothing changes."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A command that has ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def last_words(self) -> str:
+        lines = self.errors.strip().splitlines()
+        if not lines:
+            return f"a command ended with exit code {self.code}"
+        return lines[-1].removeprefix("headrace: ")
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether there was nothing to change."""
+        return self.code == Exit.OK and _NOTHING in self.output
+
+
+@dataclass(frozen=True)
+class FailOverCommands:
+    """Of one run's flow: on this machine, or in a cluster's ``namespace``."""
+
+    run: Run
+    namespace: str | None = None
+
+    def fail_over(self) -> dict[str, Any]:
+        """Fail over, and return the document that `headrace failover` prints.
+
+        Raises:
+            GaveUp: The command failed; the message is its last error.
+        """
+        done = self._headrace("failover", *self._secrets, "-o", "json", "--quiet-seconds", _QUIET_S)
+        if done.code != Exit.OK:
+            raise GaveUp(done.last_words)
+        found: dict[str, Any] = json.loads(done.output)
+        return found
+
+    def undo(self) -> str | None:
+        """Let the flow copy again, however far the fail-over came; return why it does not."""
+        try:
+            done = self._headrace("failover", *self._secrets, "--abort")
+            if done.found_nothing:
+                # No switch was stored. The flow may have been stopped, or runs already.
+                done = self._headrace("flow resume")
+        except GaveUp as error:
+            return str(error)
+        return None if done.code == Exit.OK else done.last_words
+
+    @property
+    def _secrets(self) -> tuple[str, ...]:
+        """A flow of this machine has a folder of its own; a pod without Secrets has none."""
+        folder = self.run.secrets
+        if self.namespace is None or folder is None or not folder.is_dir():
+            return ()
+        return ("--secrets", str(folder))
+
+    def _headrace(self, verb: str, *options: object) -> _Done:
+        """Run a command that ends with this process, so that it cannot act after an undo."""
+        place = ("-n", self.namespace) if self.namespace else ()
+        words = (*verb.split(), self.run.flow or "", *place, *options)
+        process = spawn(
+            [sys.executable, "-m", "headrace", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            output, errors = process.communicate(timeout=_COMMAND_S)
+        except subprocess.TimeoutExpired as error:
+            raise GaveUp(f"`headrace {verb}` did not end within {_COMMAND_S:.0f} s") from error
+        finally:
+            process.kill()
+        return _Done(process.returncode, output.decode(), errors.decode())
 
 
 class FailOver:

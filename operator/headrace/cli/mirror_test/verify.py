@@ -1,14 +1,20 @@
-"""``headrace verify``: runs a mirror test on this machine and gives a verdict."""
+"""``headrace verify`` and ``headrace test compare``."""
 
 import secrets
+import shutil
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
 
 from headrace.api import (
     ClusterAccess,
@@ -19,21 +25,73 @@ from headrace.api import (
     load,
 )
 from headrace.chaos import refused as cannot_break
-from headrace.cli.mirror_test.command_faults import refused as untrusted
-from headrace.cli.mirror_test.live_metrics import LiveMetrics
-from headrace.cli.mirror_test.mirror_test import run_test
-from headrace.cli.mirror_test.summary import summary
-from headrace.cli.mirror_test.verify_view import View
-from headrace.cli.mirror_test.windows import run_windows
+from headrace.cli.mirror_test.local_faults import refused as untrusted
+from headrace.cli.mirror_test.local_run import run_test
+from headrace.cli.mirror_test.progress import LiveMetrics, View, summary
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
-from headrace.cli.screen.metrics_options import metrics_options
-from headrace.cli.screen.secrets_folder import OF_A_RUN, secrets_folder, secrets_option
+from headrace.cli.screen.options import OF_A_RUN, metrics_options, secrets_folder, secrets_option
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
-from headrace.mirror_test import Result, Run, resolve
+from headrace.mirror_test import Result, Run, documents, resolve, window_of
 from headrace.mirror_test.serving import served
+from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
+
+_WORST_FIRST = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.PASSED)
+_RETRY_S = 10.0
+"""After a window that could not be judged: what is away then may be back."""
+
+OnVerdict = Callable[[Result], None]
+
+
+def run_windows(
+    test: MirrorTest,
+    verify: Callable[[MirrorTest, Path], Result],
+    folder: Path,
+    on_verdict: OnVerdict,
+    retry_s: float = _RETRY_S,
+) -> Verdict:
+    """Judge windows until somebody interrupts, or ends the load of one; the worst verdict.
+
+    Each window has a folder below ``folder``; of those that ended, so many stay as the history
+    limits say. A window without a verdict counts as Inconclusive, and the next one begins. Raises
+    what the first one raises, and ``GaveUp`` when none has ended.
+    """
+    window, found = window_of(test), Counter[Verdict]()
+    kept: dict[bool, list[Path]] = {True: [], False: []}
+    spec = test.spec
+    limits = {True: spec.successful_tests_history_limit, False: spec.failed_tests_history_limit}
+    try:
+        while True:
+            at = folder / f"{datetime.now(UTC):%y%m%d-%H%M%S}-{found.total() + 1}"
+            verdict = Verdict.INCONCLUSIVE
+            try:
+                result = verify(window, at)
+                verdict = result.verdict
+                on_verdict(result)
+            except HeadraceError as error:
+                if not found:
+                    raise
+                click.echo(f"Inconclusive: {error}")
+                time.sleep(retry_s)
+            found[verdict] += 1
+            click.echo(f"windows: {_words(found)}")
+            passed = verdict is Verdict.PASSED
+            kept[passed].append(at)
+            while len(kept[passed]) > limits[passed]:
+                shutil.rmtree(kept[passed].pop(0), ignore_errors=True)
+            if (at / documents.END_LOAD).exists():
+                break
+    except KeyboardInterrupt:
+        if not found:
+            raise GaveUp("interrupted before the end of a window: there is no verdict") from None
+    return next(verdict for verdict in _WORST_FIRST if found[verdict])
+
+
+def _words(found: Counter[Verdict]) -> str:
+    return ", ".join(f"{found[verdict]:,} {verdict}" for verdict in reversed(_WORST_FIRST))
+
 
 _CODES = {
     Verdict.PASSED: Exit.OK,
@@ -216,3 +274,80 @@ def _unresolved(cluster: ClusterAccess) -> str:
         except (OSError, UnicodeError):
             hosts.append(host)
     return f": {', '.join(hosts)} cannot be resolved to an address" if hosts else ""
+
+
+_WIDEST = 5_000
+
+
+@click.command()
+@click.argument(
+    "reports", metavar="REPORT...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--report",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    default=Path("headrace-reports"),
+    show_default=True,
+    help="Folder of the page comparison.html.",
+)
+def compare_command(reports: tuple[Path, ...], folder: Path) -> None:
+    """Compare the reports of several mirror tests in a table and on a page.
+
+    REPORT is a file report.json or the folder that contains it.
+
+    Examples:
+      headrace test compare headrace-reports/orders/*
+      headrace test compare before/report.json after/report.json --report comparison
+    """
+    _compare(reports, folder)
+
+
+def _compare(paths: Sequence[Path], folder: Path) -> None:
+    if len(paths) < 2:
+        raise InvalidSpec("a comparison needs at least two reports")
+    files = [path / documents.REPORT if path.is_dir() else path for path in paths]
+    results = [_read(file) for file in files]
+    table = side_by_side(dict(zip(_names(files, results), results, strict=True)))
+    _print(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "comparison.html"
+    file.write_text(side_by_side_page(table), encoding="utf-8")
+    click.echo(f"  page: {file}")
+
+
+def _read(file: Path) -> Result:
+    try:
+        return Result.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSpec(f"{file} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, ValidationError) as error:
+        raise InvalidSpec(f"{file} is no report of this version of headrace") from error
+
+
+def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
+    """The tests' names; of tests of one name the runs', of copies of one run the files."""
+    for names in (
+        [result.test.metadata.name for result in results],
+        [f"{result.test.metadata.name}/{result.run}" for result in results],
+    ):
+        if max(Counter(names).values()) == 1:
+            return names
+    names = [str(file) for file in files]
+    if len(set(names)) < len(names):
+        raise InvalidSpec("a report is named twice")
+    return names
+
+
+def _print(table: SideBySide) -> None:
+    console = Console(highlight=False)
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    for name in table.names:
+        shown.add_column(name, justify="right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(row.title, *row.cells)
+    console.print(shown, width=None if console.is_terminal else _WIDEST, no_wrap=False)
+    for note in table.notes:
+        click.echo(f"  note: {note}")

@@ -1,11 +1,15 @@
-"""The options ``-o`` and ``--watch`` of commands that print data."""
+"""Output of commands that print data: tables, JSON and YAML."""
 
 import json
+import shutil
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 
 Found = TypeVar("Found")
 FoundIn_contra = TypeVar("FoundIn_contra", contravariant=True)
@@ -76,3 +80,186 @@ def watch_and_show(
             click.clear()  # does nothing where the output is not a terminal
         show(found, output, table, names)
     return found
+
+
+_Json = Mapping[str, Any]
+
+
+def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
+    """Print a line for each flow, and below the table every error in full."""
+    columns = ["FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS"]
+    spaces = ["NAMESPACE"] if _in_several([one["metadata"] for one in documents]) else []
+    table = _Table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
+    sentences = []
+    for document in documents:
+        metadata, status = document["metadata"], document["status"]
+        conditions = {one["type"]: one for one in status.get("conditions", ())}
+        ready = conditions.get("Ready", {})
+        lag, tasks = status.get("lag", {}), status.get("tasks", {})
+        table.add_row(
+            *([metadata["namespace"]] if spaces else []),
+            metadata["name"],
+            ready.get("status", "Unknown"),
+            ready.get("reason", ""),
+            f"{lag.get('records', 0):,}",
+            str(lag.get("seconds", 0)),
+            _rate(status.get("bytesPerSecond")),
+            f"{tasks.get('running', 0)}/{tasks.get('total', 0)}",
+            str(status.get("readyReplicas", 0)),
+            *([str(status.get(field, 0)) for field in ("topics", "partitions")] if wide else []),
+        )
+        sentences += _sentences(metadata["name"], ready, status)
+    _print(table, wide=wide)
+    for sentence in dict.fromkeys(sentences):
+        click.echo(sentence)
+
+
+def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
+    """Print a line for each unit. The error is last, so that it is cut first."""
+    units = list(units)
+    spaces = ["NAMESPACE"] if _in_several(units) else []
+    standbys = ["STANDBYS"] if wide or any(unit["standbys"] for unit in units) else []
+    more = ["TYPE", "ASSIGNED TO", "MB/S"] if wide else []
+    table = _Table(
+        *(*spaces, "TASK", "STATE", "DRIVER", *standbys, *more),
+        *("LAG RECORDS", "LAG S", "RESTARTS", "ERROR"),
+    )
+    for unit in units:
+        copies = unit["type"] == "SourceTask"
+        rate = _rate(unit.get("bytesPerSecond")) if copies else ""
+        table.add_row(
+            *([unit["namespace"]] if spaces else []),
+            unit["name"],
+            unit.get("phase", "-"),
+            unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
+            *([", ".join(unit["standbys"])] if standbys else []),
+            *([unit["type"], unit["assignedTo"], rate] if wide else []),
+            *(str(unit.get("lag", {}).get(field, "")) for field in ("records", "seconds")),
+            str(unit.get("restarts", "")),
+            " ".join(unit.get("lastError", {}).get("message", "").split()),
+        )
+    _print(table, wide=wide)
+
+
+def show_document(found: _Json, *, wide: bool = False) -> None:
+    """Print a single object as YAML; a table would have one line."""
+    import yaml  # noqa: PLC0415 - a tenth of the start of a command
+
+    click.echo(yaml.safe_dump(dict(found), sort_keys=False), nl=False)
+
+
+def show_groups(document: _Json, *, wide: bool = False) -> None:
+    """Print a line for each partition of a group.
+
+    Groups that are not translated, and what could not be read, follow in full.
+    """
+    held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
+    table = _Table(
+        *("GROUP", "PARTITION", *(["TARGET TOPIC"] if wide else [])),
+        *("COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"),
+    )
+    for one in document["groups"]:
+        checkpoint = one["checkpoint"] or {}
+        offsets = (
+            one["committed"],
+            checkpoint.get("sourceOffset"),
+            checkpoint.get("targetOffset"),
+            *([one["targetCommitted"]] if held else []),
+            one["lag"],
+        )
+        table.add_row(
+            one["group"],
+            f"{one['topic']}/{one['partition']}",
+            *([one["targetTopic"]] if wide else []),
+            *("-" if offset is None else str(offset) for offset in offsets),
+            one["note"],
+        )
+    _print(table, wide=wide)
+    if not document["groups"]:
+        click.echo(f"No group that flow {document['flow']} follows has an offset of its topics.")
+    for sentence in [*(one["note"] for one in document["notTranslated"]), *document["problems"]]:
+        click.echo(sentence)
+
+
+def show_rows(
+    columns: Sequence[str], rows: Iterable[Iterable[object]], *, wide: bool = False
+) -> None:
+    """Print a line for each row, with ``-`` for None."""
+    table = _Table(*columns)
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    _print(table, wide=wide)
+
+
+def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
+    """Print a line for each finding of each flow, and below the commands that correct it."""
+    for document in documents:
+        findings = document["findings"]
+        results = [one["result"] for one in findings]
+        click.echo(
+            f"Flow {document['flow']}: {results.count('missing')} missing, "
+            f"{results.count('warning')} warnings, {results.count('ok')} ok"
+        )
+        table = _Table("CLUSTER", "SUBJECT", "CHECK", "RESULT", "WHY")
+        for one in findings:
+            fields = ("cluster", "subject", "check", "result", "message")
+            table.add_row(*(" ".join(one[field].split()) for field in fields))
+        _print(table, wide=wide)
+        for line in dict.fromkeys(one["command"] for one in findings if one["command"]):
+            click.echo(line)
+
+
+def _in_several(places: Sequence[_Json]) -> bool:
+    """Return whether objects lie in more than one namespace, so that a column names it."""
+    return len({place.get("namespace") for place in places}) > 1
+
+
+def _rate(bytes_per_second: float | None) -> str:
+    """Return a rate in MB/s, like ``12.3``."""
+    return f"{(bytes_per_second or 0) / 1e6:.1f}"
+
+
+def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
+    found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
+    for unit in status.get("units", ()):
+        if error := unit.get("lastError"):
+            found.append(f"{unit['name']}: {error['message']}")
+    return found + list(status.get("notices", ()))
+
+
+class _Table:
+    """Rows of text below the names of columns. rich's tables take a millisecond a row."""
+
+    def __init__(self, *columns: str) -> None:
+        self._rows = [columns]
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row with a cell for each column."""
+        self._rows.append(cells)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the header and the rows, with the columns aligned."""
+        widths = [max(map(cell_len, column)) for column in zip(*self._rows, strict=True)]
+        for row in self._rows:
+            cells = zip(row, widths, strict=True)
+            padded = (f"{cell}{' ' * (width - cell_len(cell))}" for cell, width in cells)
+            yield "  ".join(padded).rstrip()
+
+
+def _print(table: _Table, *, wide: bool) -> None:
+    """Cut lines at the width of a terminal, but not if ``wide``, nor in a file or a pipe."""
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for number, line in enumerate(table.lines()):
+        shown = line
+        if terminal and not wide and cell_len(line) > width:
+            shown = f"{set_cell_size(line, width - 1).rstrip()}…"
+        lines.append(click.style(shown, dim=True) if terminal and number == 0 else shown)
+    click.echo("\n".join(lines))
+
+
+def unfolded() -> Console:
+    """Return a console that does not fold lines that are piped to a file or a program."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=1000)

@@ -10,9 +10,15 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, LatencyMs, MirrorTest, Verdict
-from headrace.cli.compare import compare_mirrors
-from headrace.cli.compare.compared_mirrors import node_words, scale_words
-from headrace.cli.compare.experiments import EXPERIMENTS, Experiment, chaos_of, load_s
+from headrace.cli import compare_mirrors
+from headrace.cli.compare_experiments import (
+    EXPERIMENTS,
+    Experiment,
+    chaos_of,
+    load_s,
+    node_words,
+    scale_words,
+)
 from headrace.cli.main import group, main
 from headrace.mirror_test import Counts, Fault, Latency, Result
 from headrace.report.pages import Outcome, markdown, mirror_table

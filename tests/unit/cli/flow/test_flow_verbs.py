@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.flow.flows import LocalFlows
+from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.cli.main import main
 from headrace.cli.screen import output
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest
 from headrace.chaos import Chaos, Injection
-from headrace.cli.mirror_test import chaos as job
+from headrace.cli.mirror_test import jobs as job
 from headrace.errors import InvalidSpec, Retriable
 from headrace.kafka import journal
 from headrace.mirror_test import Fault, Faults, LoadTail, Run

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.api import ChaosAction, ChaosStep, Side
 from headrace.chaos import ByAction, Injection, refused
-from headrace.cli.mirror_test import chaos as in_pods
+from headrace.cli.mirror_test import jobs as in_pods
 from headrace.cli.mirror_test import local_faults as on_machine
 from headrace.errors import InvalidSpec
 

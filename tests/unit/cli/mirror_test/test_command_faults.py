@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.cli.mirror_test.command_faults import CommandFaults
+from headrace.cli.mirror_test.local_faults import CommandFaults
 from headrace.errors import HeadraceError
 
 

@@ -9,7 +9,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, Verdict
 from headrace.api.labels import FLOW_LABEL
-from headrace.cli.mirror_test import local_stages, mirror_test
+from headrace.cli.mirror_test import local_run
 from headrace.control import control
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.mirror_test import (
@@ -136,14 +136,14 @@ class View:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     folder = Folder(tmp_path / "report")
-    monkeypatch.setattr(local_stages, "SparkJob", folder.start)
+    monkeypatch.setattr(local_run, "SparkJob", folder.start)
     monkeypatch.setattr(control, "request", folder.request)
     return folder
 
 
 def carry_out(folder: Folder, *steps: ChaosStep, test: MirrorTest = TEST) -> tuple[Result, View]:
     view: Any = View()
-    return mirror_test.run_test(Run(name="r1", test=test), steps, folder.path, 60, view), view
+    return local_run.run_test(Run(name="r1", test=test), steps, folder.path, 60, view), view
 
 
 TITLES = [
@@ -174,7 +174,7 @@ def test_spark_starts_for_the_comparison_when_all_is_sent(folder: Folder) -> Non
         return start(stage, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_stages, "SparkJob", starting)
+        patch.setattr(local_run, "SparkJob", starting)
         carry_out(folder)
     assert begun == [False]
     assert folder.flags[Stage.VERIFY][-2:] == ("--begin", str(folder.path / documents.BEGIN))
@@ -190,7 +190,7 @@ def test_a_comparison_that_ended_before_it_began_is_started_again(folder: Folder
         return job
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_stages, "SparkJob", starting)
+        patch.setattr(local_run, "SparkJob", starting)
         result, _ = carry_out(folder)
     assert result.verdict is Verdict.PASSED
     assert folder.started[-2:] == [Stage.VERIFY, Stage.VERIFY]
@@ -203,7 +203,7 @@ def test_what_jobs_measure_is_passed_on_to_who_wants_it(folder: Folder) -> None:
     view: Any = View()
     found: list[tuple[Stage, str]] = []
     run = Run(name="r1", test=TEST)
-    mirror_test.run_test(
+    local_run.run_test(
         run, (), folder.path, 60, view, on_metrics=lambda *metrics: found.append(metrics)
     )
     assert found == [(Stage.PRODUCE, "messages_produced 7\n")]
@@ -243,7 +243,7 @@ def test_a_test_goes_on_without_its_probe(folder: Folder) -> None:
         return job
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_stages, "SparkJob", start)
+        patch.setattr(local_run, "SparkJob", start)
         result, view = carry_out(folder)
     assert result.verdict is Verdict.PASSED
     assert view.lines[1] == "note: latency will not be measured: probe: the end"
@@ -295,10 +295,10 @@ def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
             done.append("undone")
             return "away"
 
-    monkeypatch.setattr(local_stages, "FailOver", FailOver)
+    monkeypatch.setattr(local_run, "FailOver", FailOver)
     view: Any = View()
     run, asked = Run(name="r1", test=OF_FLOW), Rehearsal(groups=3)
-    mirror_test.run_test(run, (), folder.path, 60, view, rehearsal=asked)
+    local_run.run_test(run, (), folder.path, 60, view, rehearsal=asked)
     assert list(dict.fromkeys(done)) == [
         *("3 groups", "reads", "at 40 %", "at 60 %", "at 100 %", "failed over", "undone")
     ]

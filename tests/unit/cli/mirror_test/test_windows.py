@@ -6,8 +6,8 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, Verdict
-from headrace.cli.mirror_test.live_metrics import LiveMetrics
-from headrace.cli.mirror_test.windows import run_windows
+from headrace.cli.mirror_test.progress import LiveMetrics
+from headrace.cli.mirror_test.verify import run_windows
 from headrace.errors import GaveUp, InvalidSpec, Retriable
 from headrace.mirror_test import Counts, Result, Stage, documents
 

@@ -26,9 +26,9 @@ from headrace.api import (
     TaskPhase,
     TaskType,
 )
-from headrace.cli import view
+from headrace.cli import run
+from headrace.cli.run import LiveScreen, farewell
 from headrace.cli.screen.screen import FlowView, screen
-from headrace.cli.view import LiveScreen, farewell
 from headrace.standalone import StandaloneHerder
 
 SIZES = [(80, 24), (120, 40)]
@@ -167,4 +167,4 @@ def test_a_full_disk_behind_standard_error_ends_nothing(monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("click.echo", full)
-    view._say("anything")
+    run._say("anything")

@@ -3,22 +3,198 @@
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 from rich.table import Table
 
 from headrace import logs
-from headrace.cli.sandbox.sandbox_faults import broker
-from headrace.cli.sandbox.sandbox_flow import flow
-from headrace.cli.sandbox.sandbox_mirror_maker import mirror_maker
-from headrace.cli.sandbox.sandbox_records import consume, produce
-from headrace.cli.screen.confirm import confirm, yes_option
-from headrace.cli.screen.console import unfolded
-from headrace.cli.screen.output import output_option, watch_and_show, watch_option
-from headrace.cli.screen.own_command import own_command
+from headrace.cli.sandbox_records import (
+    clusters_meant,
+    consume,
+    produce,
+    sandbox_meant,
+    sandbox_option,
+)
+from headrace.cli.screen.options import confirm, own_command, yes_option
+from headrace.cli.screen.output import output_option, unfolded, watch_and_show, watch_option
 from headrace.errors import InvalidSpec
-from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox, start_mirror_maker
+
+brokers_argument = click.argument("brokers", metavar="CLUSTER[:BROKER]")
+
+
+@click.group(short_help="Freeze and thaw brokers.")
+def broker() -> None:
+    """Freeze and thaw the brokers of a sandbox."""
+
+
+@broker.command(short_help="Freeze brokers.")
+@brokers_argument
+@sandbox_option
+def freeze(brokers: str, sandbox: str | None) -> None:
+    """Freeze a broker, or all brokers of a cluster, until `thaw`.
+
+    A frozen broker keeps its connections and does not answer, like a machine that hangs.
+
+    Examples:
+      headrace sandbox broker freeze west:1
+      headrace sandbox broker freeze west
+    """
+    for one in _chosen_brokers(brokers, sandbox):
+        if one.process is None:
+            raise InvalidSpec(f"{one} is down: there is nothing to freeze")
+        one.freeze()
+        click.echo(f"{one} is frozen; `headrace sandbox broker thaw {brokers}` ends that.")
+
+
+@broker.command(short_help="Let frozen brokers continue.")
+@brokers_argument
+@sandbox_option
+def thaw(brokers: str, sandbox: str | None) -> None:
+    """Let a frozen broker, or all brokers of a cluster, continue.
+
+    Examples:
+      headrace sandbox broker thaw west:1
+      headrace sandbox broker thaw west
+    """
+    for one in _chosen_brokers(brokers, sandbox):
+        one.thaw()
+        click.echo(f"{one} continues.")
+
+
+def _chosen_brokers(text: str, sandbox: str | None) -> tuple[Broker, ...]:
+    name, colon, number = text.partition(":")
+    cluster = clusters_meant(sandbox, name)[0]
+    if not colon:
+        return cluster.brokers
+    if not (number.isascii() and number.isdigit()):
+        raise InvalidSpec(f"{text!r}: after the ':' goes a broker's number, as in west:1")
+    return (cluster.broker(int(number)),)
+
+
+_Json = dict[str, Any]
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "--name", default="my-flow", show_default=True, metavar="FLOW", help="Name of the flow."
+)
+@sandbox_option
+def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
+    """Print a flow that copies TOPICs from the first cluster of a sandbox to the last.
+
+    TOPIC is a regular expression that matches the whole name. If the clusters have TLS and
+    passwords, the manifest uses them and contains the Secrets.
+
+    Examples:
+      headrace sandbox flow 'orders.*' > flow.yaml
+      headrace sandbox flow orders payments --name shop | headrace run -f -
+    """
+    meant = sandbox_meant(sandbox)
+    document = flow_document(meant, topics, name)
+    secrets = [secret for at in _ends(meant) for secret in _secrets(at, meant.secrets)]
+    documents = [document, *secrets]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+
+
+def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
+    """A flow between the first and the last cluster; ``InvalidSpec`` where they are one."""
+    source, target = _ends(sandbox)
+    if source.name == target.name:
+        raise InvalidSpec("a flow needs two clusters, and this sandbox has one")
+    return {
+        "apiVersion": "headrace.dev/v1beta1",
+        "kind": "ReplicationFlow",
+        "metadata": {"name": name},
+        "spec": {
+            "source": cluster_document(source),
+            "target": cluster_document(target),
+            "topics": {"include": list(topics)},
+        },
+    }
+
+
+def _ends(sandbox: Sandbox) -> tuple[Cluster, Cluster]:
+    return sandbox.clusters[0], sandbox.clusters[-1]
+
+
+def cluster_document(cluster: Cluster) -> _Json:
+    """As a manifest names it; with passwords where the sandbox has them."""
+    if not cluster.sasl_servers:
+        return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
+    return {
+        "alias": cluster.name,
+        "bootstrapServers": cluster.sasl_servers,
+        "tls": {"trustedCertificates": [{"secretName": f"{cluster.name}-ca", "key": "ca.crt"}]},
+        "authentication": {
+            "type": "ScramSha512",
+            "username": USERNAME,
+            "password": {"secretName": f"{cluster.name}-user", "key": "password"},
+        },
+    }
+
+
+def _secrets(cluster: Cluster, folder: Path) -> list[_Json]:
+    if not cluster.sasl_servers:
+        return []
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "stringData": {key: (folder / name / key).read_text()},
+        }
+        for name, key in ((f"{cluster.name}-ca", "ca.crt"), (f"{cluster.name}-user", "password"))
+    ]
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Setting of MirrorMaker 2. Repeatable.",
+)
+@sandbox_option
+def mirror_maker(topics: tuple[str, ...], settings: tuple[str, ...], sandbox: str | None) -> None:
+    """Start a real MirrorMaker 2 between the clusters of a sandbox.
+
+    It copies TOPICs from the first cluster to the last, until `headrace sandbox down`. TOPIC is a
+    regular expression that matches the whole name. On the target, a topic is called
+    <cluster>.<topic>.
+
+    Examples:
+      headrace sandbox mirror-maker 'orders.*'
+      headrace sandbox mirror-maker 'orders.*' --set tasks.max=4
+    """
+    more = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise InvalidSpec(f"--set {text}: must be KEY=VALUE")
+        more[key] = value
+    meant = sandbox_meant(sandbox)
+    source, target = meant.clusters[0], meant.clusters[-1]
+    if source.name == target.name:
+        raise InvalidSpec("a mirror needs two clusters, and this sandbox has one")
+    if not meant.detached:
+        raise InvalidSpec(
+            f"sandbox {meant.name} ends with the command that started it: start one of your own "
+            "by `headrace sandbox up`"
+        )
+    process, log = start_mirror_maker(meant, source, target, ",".join(topics), more)
+    click.echo(
+        f"MirrorMaker 2 (process {process.pid}) copies {', '.join(topics)} from {source.name} to "
+        f"{target.name}, where a topic is called {source.name}.<topic>. It needs some seconds to "
+        f"begin, and ends with the sandbox.\nLog: {log}"
+    )
+
 
 DEFAULT_CLUSTERS = ("east", "west")
 

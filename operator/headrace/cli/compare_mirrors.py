@@ -1,4 +1,4 @@
-"""``headrace test compare-mirrors``: MirrorMaker 2 and headrace through the same experiments."""
+"""``headrace test compare-mirrors``: MirrorMaker 2 and headrace in the same experiments."""
 
 import json
 import os
@@ -16,9 +16,16 @@ import yaml
 from pydantic import ValidationError
 
 from headrace import logs
-from headrace.cli.compare.compared_mirrors import WORKERS, Flow, MirrorMaker2
-from headrace.cli.compare.experiments import EXPERIMENTS, Experiment, chaos_of, load_s
-from headrace.cli.sandbox.sandbox_flow import cluster_document
+from headrace.cli.compare_experiments import (
+    EXPERIMENTS,
+    WORKERS,
+    Experiment,
+    Flow,
+    MirrorMaker2,
+    chaos_of,
+    load_s,
+)
+from headrace.cli.sandbox import cluster_document
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Result, documents
 from headrace.report.pages import Outcome, markdown, mirror_table, recovery, side_by_side_page

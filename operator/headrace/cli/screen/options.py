@@ -1,4 +1,4 @@
-"""The folder of Secrets that drivers and Spark jobs read: given, or made from a manifest's own.
+"""Options that several commands share: logs, Secrets and printed commands.
 
 Below the command line there is only such a folder, laid out as Kubernetes mounts Secrets,
 ``<name>/<key>``, with ConfigMaps in ``_configmaps``: passwords are on no command line, in no
@@ -7,6 +7,7 @@ environment and in no message.
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,21 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace import logs
 from headrace.api import Secret
 from headrace.api.cluster import ConfigMap
 from headrace.errors import InvalidSpec
+
+log_format_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default=logs.FORMATS[0],
+    show_default=True,
+    envvar="HEADRACE_LOG_FORMAT",
+    metavar="FORMAT",
+    help=f"Format of the log: {' or '.join(logs.FORMATS)}.",
+)
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -107,3 +120,49 @@ def _delete_orphans(home: Path) -> None:
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_command() -> str:
+    """``headrace`` where the shell finds this one by its name, else its path."""
+    script = Path(sys.executable).parent / "headrace"
+    if shutil.which("headrace") == str(script):
+        return "headrace"
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
+
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Deletion without a question.")
+
+
+def confirm(deletion: str, *, yes: bool) -> None:
+    """Ask before a deletion, unless ``yes``. End the command if the answer is no.
+
+    Raises:
+        InvalidSpec: There is no terminal on which the question could be answered.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidSpec(f"{deletion}: confirm it with --yes, as there is no terminal to ask on")
+    click.confirm(f"{deletion}?", abort=True)
+
+
+def metrics_options(pages: str) -> Callable[[Command], Command]:
+    """Give a command ``metrics_port`` and ``metrics_address``; ``pages`` are served there."""
+
+    def decorated(command: Command) -> Command:
+        command = click.option(
+            "--metrics-address",
+            default="127.0.0.1",
+            show_default=True,
+            metavar="ADDRESS",
+            help="Address on which --metrics-port is served; 0.0.0.0 for all addresses.",
+        )(command)
+        return click.option(
+            "--metrics-port",
+            type=click.IntRange(0, 65535),
+            metavar="PORT",
+            help=f"Port of {pages}; 0 for any free port.",
+        )(command)
+
+    return decorated

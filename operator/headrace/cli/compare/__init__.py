@@ -1,1 +1,0 @@
-"""`headrace test compare-mirrors`: MirrorMaker 2 and headrace through the same experiments."""

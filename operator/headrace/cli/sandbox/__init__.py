@@ -1,1 +1,0 @@
-"""`headrace sandbox`: real clusters on this machine, their flows, records and faults."""
