@@ -1,4 +1,4 @@
-"""spark-submit script: compare both clusters and judge the mirror (headrace_spark.verifier)."""
+"""spark-submit script: compare both clusters and judge the mirror (headrace_spark.comparison)."""
 
 import sys
 

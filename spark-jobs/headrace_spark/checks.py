@@ -1,4 +1,4 @@
-"""Exact comparison of what was acknowledged, what the source holds and what the target holds.
+"""Checks of records that were acknowledged, stored by the source and stored by the target.
 
 Pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns of ``IDENTITY``;
 ``source`` and ``target`` those of ``records.recognised``, and ``claimed``. ``acknowledged`` may
@@ -6,14 +6,201 @@ leave out what the source has: there ``claimed`` says the same. End sentinels ar
 others. The results are ``findings``.
 """
 
-from pyspark.sql import DataFrame
+from functools import reduce
+from itertools import chain
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
 from headrace.mirror_test import Kind
-from headrace_spark.findings import IDENTITY, findings, key_number
-from headrace_spark.ledger import ledger, wrong_entries
-from headrace_spark.order import reordered
+
+# What a finding is, and what more than one check derives of a record.
+#
+# A finding has ``kind``, ``count`` (1, or how many copies are too many); where the record lies:
+# ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic`` (that it was
+# sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what; of one at another
+# offset: ``offset``).
+
+IDENTITY = ["topic", "producer", "seq"]
+"""One message, however many copies there are of it."""
+
+PLACE = ["found_in", "partition", "offset"]
+"""One copy."""
+
+COLUMNS = ["kind", "count", *PLACE, *IDENTITY, "differs"]
+"""Of a finding."""
+
+
+def findings(records: DataFrame, kind: Kind) -> DataFrame:
+    """Each of the records as one of that kind."""
+    return records.withColumns({"kind": F.lit(str(kind)), "count": F.lit(1).cast("bigint")}).select(
+        COLUMNS
+    )
+
+
+def is_elsewhere() -> Column:
+    """Whether a record lies in another topic than it was sent to."""
+    return F.col("found_in") != F.col("topic")
+
+
+def key_number(keys: dict[str, int]) -> Column:
+    """The number that is the key of a message, or of a sentinel, as it was sent."""
+    keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
+    return F.col("seq") % keys_of[F.col("topic")]
+
+
+_CLUSTERS = ("source", "target")
+
+
+def ledger(
+    acknowledged: DataFrame, refused: DataFrame, source: DataFrame, target: DataFrame
+) -> DataFrame:
+    """One row a message: whether it was ``acknowledged`` or ``refused``, how many copies are on the
+    ``source`` and on the ``target``, and where: the first copy on the source; on the target the
+    first and the last, each a copy that is there (those in another topic come last)."""
+    pages = {
+        "acknowledged": acknowledged,
+        "refused": refused,
+        "source": source,
+        "target": target,
+    }
+
+    def entries(page: str) -> DataFrame:
+        nowhere = F.struct(
+            F.lit(None).cast("boolean").alias("elsewhere"),
+            F.lit(None).cast("int").alias("partition"),
+            F.lit(None).cast("bigint").alias("offset"),
+            F.lit(None).cast("string").alias("found_in"),
+        )
+        place = F.struct(is_elsewhere().alias("elsewhere"), "partition", "offset", "found_in")
+        return pages[page].select(
+            *IDENTITY,
+            F.lit(page).alias("page"),
+            (F.col("claimed") if page in _CLUSTERS else F.lit(False)).alias("claimed"),
+            (place if page in _CLUSTERS else nowhere).alias("place"),
+        )
+
+    def on(page: str, column: str) -> Column:
+        return F.when(F.col("page") == page, F.col(column))
+
+    return (
+        reduce(DataFrame.unionByName, map(entries, pages))
+        .groupBy(*IDENTITY)
+        .agg(
+            *(F.count(on(page, "page")).alias(page) for page in pages),
+            F.max("claimed").alias("claimed"),
+            F.min(on("source", "place")).alias("source_place"),
+            F.min(on("target", "place")).alias("first_place"),
+            F.max(on("target", "place")).alias("last_place"),
+        )
+    )
+
+
+def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
+    """Findings of the messages that are where they should not be, or not where they should.
+
+    A sentinel that is missing is no message: ``verifier`` reports it as a partition without end.
+    """
+    refused = F.col("refused") > 0
+    acknowledged = (F.col("acknowledged") > 0) | (F.col("claimed") & ~refused)
+    on_source, on_target = F.col("source") > 0, F.col("target") > 0
+    is_message = F.col("producer") != run
+    source_place, first, last = (F.col(f"{which}_place") for which in ("source", "first", "last"))
+    # A copy that is certainly not the one that belongs there.
+    is_home = ~last["elsewhere"] & (last["partition"] == source_place["partition"])
+    extra = F.when(is_home & (first["partition"] != last["partition"]), first).otherwise(last)
+    one = F.lit(1).cast("bigint")
+
+    def finding(kind: Kind, rule: Column, count: Column, place: Column) -> Column:
+        return F.when(
+            rule,
+            F.struct(
+                F.lit(str(kind)).alias("kind"),
+                count.alias("count"),
+                *(place[name].alias(name) for name in PLACE),
+            ),
+        )
+
+    missing = acknowledged & on_source & ~on_target & is_message
+    found = F.array(
+        finding(Kind.MISSING, missing, one, source_place),
+        finding(Kind.DUPLICATED, F.col("target") > 1, F.col("target") - 1, extra),
+        finding(Kind.ALIEN, on_target & ~(acknowledged | refused | on_source), one, last),
+        finding(Kind.UNACKNOWLEDGED, on_source & refused, one, source_place),
+        # Of a producer that the manifest does not know, too.
+        finding(Kind.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
+        # The source's failure, whatever the target has; it has no place there.
+        finding(Kind.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
+    )
+    return (
+        ledger.withColumn("found", F.explode(F.array_compact(found)))
+        .select(*IDENTITY, "found.*", F.lit("").alias("differs"))
+        .select(COLUMNS)
+    )
+
+
+RANGE_OFFSETS = 500_000
+"""Of which the order is judged at a time: what one task sorts, in a second."""
+
+_BEFORE = (Window.unboundedPreceding, -1)
+"""Of a window: all rows before the row itself."""
+
+
+def reordered(
+    target: DataFrame,
+    refused: DataFrame,
+    run: str,
+    keys: dict[str, int],
+    partitioning: Partitioning,
+    *,
+    range_offsets: int = RANGE_OFFSETS,
+) -> DataFrame:
+    """Findings of first arrivals behind a later message of the same topic, producer and key; where
+    partitions are preserved, also behind the sentinel of their partition; by key, behind the one
+    that has their key.
+
+    Judged in each partition of the target by itself: between partitions there is no order. The key
+    is taken from the sequence number, so that a corrupted one does not look like a wrong order.
+    What was not acknowledged is not judged: it may have been written at any time.
+
+    Sorted are ``range_offsets`` offsets of a partition at a time, however long it is: what a record
+    is compared with of earlier ranges is their highest number. A later copy does not change that
+    number, since the first is before it.
+    """
+    judged = target.where(~is_elsewhere()).join(refused, IDENTITY, "left_anti")
+    sequence = ["topic", "partition", "producer", "number"]
+
+    def placed(records: DataFrame) -> DataFrame:
+        at = F.floor(F.col("offset") / range_offsets)
+        return records.withColumns({"number": key_number(keys), "range": at})
+
+    firsts = judged.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
+    highest = placed(judged).groupBy(*sequence, "range").agg(F.max("seq").alias("highest"))
+    earlier = Window.partitionBy(*sequence).orderBy("range").rowsBetween(*_BEFORE)
+    borders = highest.withColumn("highest_earlier", F.max("highest").over(earlier)).drop("highest")
+    within = Window.partitionBy(*sequence, "range").orderBy("offset").rowsBetween(*_BEFORE)
+
+    ends = judged.where(F.col("producer") == run).withColumn("number", key_number(keys))
+    ended = ["topic", "partition"]
+    match partitioning:
+        case Partitioning.PRESERVED:
+            ends = ends.where("seq = partition")
+        case Partitioning.BY_KEY:
+            ended.append("number")
+        case Partitioning.ANY:  # where it lies, other messages may still come
+            ends = ends.where("false")
+    ends = ends.groupBy(*ended).agg(F.min("offset").alias("ended_at"))
+    return (
+        placed(firsts)
+        .join(borders, [*sequence, "range"], "left")
+        .withColumn("highest_before", F.greatest("highest_earlier", F.max("seq").over(within)))
+        .join(F.broadcast(ends), ended, "left")
+        .where(f"seq < highest_before or (offset > ended_at and producer != '{run}')")
+        .withColumns({"found_in": F.col("topic"), "differs": F.lit("")})
+        .transform(findings, Kind.REORDERED)
+    )
+
 
 _CONTENT = {
     "topic": "found_in",

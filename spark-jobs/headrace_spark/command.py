@@ -15,12 +15,11 @@ from pyspark.errors import PySparkException
 from headrace.api import Verdict
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
 from headrace.mirror_test import Result, Run, bounded, documents
-from headrace_spark import job_documents, job_flags, judging, producer
+from headrace_spark import flags, job_documents, producer, verify_job
 from headrace_spark import probe as watching
+from headrace_spark.flags import USAGE
 from headrace_spark.live_metrics import nowhere
-from headrace_spark.mirror_tester_flags import USAGE
-from headrace_spark.output import event, say, spark_sentence
-from headrace_spark.session import session
+from headrace_spark.session import event, say, session, spark_sentence
 
 DONE, FAILED, INCONCLUSIVE = range(3)
 _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: INCONCLUSIVE}
@@ -29,26 +28,26 @@ _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: IN
 def produce() -> int:
     """Send the load; writes ``manifest.json`` into the folder, and the same into the journal. Ends
     early when a file ``end-load`` appears beside the test's."""
-    return _end(_produce, job_flags.produce_parser())
+    return _end(_produce, flags.produce_parser())
 
 
 def probe() -> int:
     """Measure the load's arrival; writes ``probe.json`` into the folder, and the same into the
     journal. A file ``ready`` there says that the load may begin."""
-    return _end(_probe, job_flags.probe_parser())
+    return _end(_probe, flags.probe_parser())
 
 
 def verify() -> int:
     """Compare and judge; writes ``report.json`` and ``report.html`` into the folder; in a cluster,
     ``report.json`` into a ConfigMap."""
-    return _end(_verify, job_flags.verify_parser())
+    return _end(_verify, flags.verify_parser())
 
 
 def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.ArgumentParser) -> int:
     """Run a job; every way it can end gets its code, and every error a sentence."""
     arguments = parser.parse_args()
     try:
-        run = job_flags.run_of(arguments)
+        run = flags.run_of(arguments)
         arguments.out.mkdir(parents=True, exist_ok=True)
         return job(run, arguments)
     except InvalidSpec as error:
@@ -68,7 +67,7 @@ def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.Argumen
 def _produce(run: Run, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.test.parent if arguments.test else arguments.out
     asked = folder / documents.END_LOAD
-    job_flags.create_topics(run, arguments)
+    flags.create_topics(run, arguments)
     try:
         with session("produce", run.name) as spark:
             manifest = producer.produce(
@@ -76,7 +75,7 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
                 run,
                 lambda acknowledged: event("progress", acknowledged=acknowledged),
                 asked.exists,
-                job_flags.sink(arguments) or nowhere,
+                flags.sink(arguments) or nowhere,
             )
     except GaveUp as gave_up:
         raise GaveUp(f"{gave_up}{job_documents.how_far(run)}") from gave_up
@@ -88,14 +87,14 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _probe(run: Run, arguments: argparse.Namespace) -> int:
-    job_flags.create_topics(run, arguments)
+    flags.create_topics(run, arguments)
 
     def on_ready(missing: tuple[str, ...]) -> None:
         (arguments.out / documents.READY).touch()
         event("ready", missing=missing)
 
     with session("probe", run.name) as spark:
-        sink = job_flags.sink(arguments)
+        sink = flags.sink(arguments)
         measured = watching.probe(spark, run, arguments.timeout, on_ready, sink)
     job_documents.write_measured(run, arguments.out, measured)
     return DONE
@@ -106,13 +105,13 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
         plans = (arguments.chaos, arguments.rehearsal)
-        result = judging.judged(run, folder, *plans, arguments.begin)
+        result = verify_job.judged(run, folder, *plans, arguments.begin)
     except InvalidSpec:
         raise
     except HeadraceError as error:
-        result = judging.inconclusive(run, str(error))
+        result = verify_job.inconclusive(run, str(error))
     except (PySparkException, Py4JError) as error:
-        result = judging.inconclusive(run, spark_sentence(error))
+        result = verify_job.inconclusive(run, spark_sentence(error))
     result = bounded(result)
     event("verdict", verdict=result.verdict, reasons=result.reasons)
     documents.write(folder / documents.REPORT, result)
@@ -120,7 +119,7 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
         _write_page(folder / documents.PAGE, result)
     else:
         # Needs the client of Kubernetes, which no other use of Spark does.
-        from headrace_spark.config_map import put  # noqa: PLC0415
+        from headrace_spark.job_documents import put  # noqa: PLC0415
 
         put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
     return _CODES[result.verdict]

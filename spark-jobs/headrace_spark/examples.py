@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
 from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run, Share
-from headrace_spark.findings import IDENTITY, PLACE
+from headrace_spark.checks import IDENTITY, PLACE
 
 _ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
 _COPIES = 1_000

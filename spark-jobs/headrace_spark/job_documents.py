@@ -1,14 +1,16 @@
-"""The documents that the jobs of a run exchange.
+"""Documents that the jobs of a run exchange.
 
 A job writes its own into the run's folder and into the journal: in a cluster each job has another
 folder. What another job wrote is taken from the folder, else from the journal.
 """
 
+import asyncio
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from headrace.errors import GaveUp, HeadraceError
+from headrace.k8s import CONFIG_MAP, connect, retried
 from headrace.kafka import journal
 from headrace.mirror_test import (
     Acknowledged,
@@ -21,7 +23,7 @@ from headrace.mirror_test import (
     Run,
     documents,
 )
-from headrace_spark.output import say
+from headrace_spark.session import say
 
 
 def write_manifest(run: Run, folder: Path, manifest: LoadManifest) -> None:
@@ -114,3 +116,24 @@ def _reported(run: Run, kind: type[Document], key: str) -> Document | None:
             f"{run.name}/{key} in {journal.TOPIC} of {run.source.alias} cannot be read: "
             f"{error.errors()[0]['msg']}"
         ) from error
+
+
+_WITHIN_S = 120.0
+"""An API server that is restarted or upgraded is back by then; the verdict is worth the wait."""
+
+
+def put(where: str, key: str, text: str) -> None:
+    """Write ``text`` at ``key`` of the ConfigMap ``NAMESPACE/NAME``, which must be there.
+
+    The right to patch this one ConfigMap will do. Raises the errors of ``headrace.k8s``.
+    """
+    namespace, _, name = where.partition("/")
+    asyncio.run(_put(namespace, name, key, text))
+
+
+async def _put(namespace: str, name: str, key: str, text: str) -> None:
+    client, patch = await connect("the verifier"), {"data": {key: text}}
+    try:
+        await retried(lambda: client.patch(CONFIG_MAP, namespace, name, patch), _WITHIN_S)
+    finally:
+        await client.close()

@@ -18,7 +18,7 @@ from headrace.api import Load
 from headrace.mirror_test import documents
 from headrace.mirror_test.serving import Text, served
 from headrace_spark.messages import Sighting, key_of
-from headrace_spark.output import event
+from headrace_spark.session import event
 
 BUCKETS_MS = tuple(1000 << n for n in range(9))
 """Upper bounds: 1 s, 2 s, 4 s ... 256 s."""

@@ -15,11 +15,17 @@ from pyspark.sql import SparkSession
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, journal
 from headrace.mirror_test import Measured, Run, documents
-from headrace_spark import topics
-from headrace_spark.latency import merged, seconds
+from headrace_spark import messages
 from headrace_spark.live_metrics import ArrivalFigures, Sink, nowhere
-from headrace_spark.watch import POLL_S, run_watch
-from headrace_spark.watch_shares import consumers, share, times_both
+from headrace_spark.probe_consumer import (
+    POLL_S,
+    consumers,
+    merged,
+    run_watch,
+    seconds,
+    share,
+    times_both,
+)
 
 OnReady = Callable[[tuple[str, ...]], None]
 
@@ -37,7 +43,7 @@ def probe(
     there then are not measured. ``on_ready`` is called with their names when every consumer is in
     place, at the end of its partitions. ``sink`` gets the metrics; without it, none are made.
     """
-    topics.prepare(run)
+    messages.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
     missing = tuple(name for name in run.first_topics.values() if name not in there)
     if not there:
@@ -54,7 +60,7 @@ def probe(
     tail = journal.Tail(run.source, run.name)
     done = Event()
     figures = ArrivalFigures()
-    keys = {t.target: t.keys for t in topics.describe(run)} if sink else {}
+    keys = {t.target: t.keys for t in messages.describe(run)} if sink else {}
     followed = (tail, count, lambda: on_ready(missing), figures if sink else None, done)
     follower = Thread(target=_follow, args=followed)
     follower.start()
@@ -73,7 +79,7 @@ def probe(
         follower.join()
     seen, own = [watch.arrivals for watch in watches], [watch.own for watch in watches]
     # A partition that the target has by now and did not have then was watched by nobody.
-    grown = {name for name, now in topics.on_target(run).items() if now != there.get(name)}
+    grown = {name for name, now in messages.on_target(run).items() if now != there.get(name)}
     late = set.intersection(*(watch.late for watch in watches))
     return Measured(
         histogram=merged(arrivals.histogram for arrivals in seen),
@@ -94,7 +100,7 @@ def probe(
 def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPartition, int]]:
     return [
         (TopicPartition(topic, partition), offset)
-        for topic, offsets in topics.ends(cluster, there).items()
+        for topic, offsets in messages.ends(cluster, there).items()
         for partition, offset in enumerate(offsets)
     ]
 
@@ -103,7 +109,7 @@ def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
     """The target's topics that are there, with their partitions, as soon as all of them are."""
     deadline = time.monotonic() + wait_s
     wanted = set(run.first_topics.values())
-    while wanted - (there := topics.on_target(run)).keys() and time.monotonic() < deadline:
+    while wanted - (there := messages.on_target(run)).keys() and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return there
 

@@ -1,25 +1,97 @@
-"""The load: one Spark task is one producer.
+"""Load of a mirror test: one Spark task is one producer.
 
 The stage runs once. It is a barrier stage: all its tasks at the same time, or none. A producer that
 had to wait for another's slot would halve the rate and send into a finished test.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.kafka import journal
+from headrace.api import MessageFormat, TopicPartition
+from headrace.errors import GaveUp
+from headrace.kafka import KafkaError, Message, journal, make_producer, translate
 from headrace.mirror_test import Acknowledged, LoadedTopic, LoadManifest, Run, documents
-from headrace_spark import sentinels, topics
+from headrace_spark import messages
 from headrace_spark.live_metrics import LoadFigures, Sink, nowhere
-from headrace_spark.load_warnings import warnings_of
-from headrace_spark.sender import PROGRESS_S, run_sender
-from headrace_spark.sent_streams import Report
-from headrace_spark.topics import LoadTopic
+from headrace_spark.messages import LoadTopic
+from headrace_spark.sender import PROGRESS_S, STUCK_S, Report, run_sender
+from headrace_spark.session import now_ms
+
+
+def send(run: Run, partitions: dict[str, int]) -> None:
+    """One to each partition of the topics, given with their number. Raises ``GaveUp`` when brokers
+    do not acknowledge all of them."""
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = make_producer(run.source)
+    for topic, count in partitions.items():
+        for partition in range(count):
+            sent_ms = now_ms()
+            at = TopicPartition(topic, partition)
+            message = messages.sentinel(run.name, at, sent_ms, run.test.spec.load.message_format)
+            producer.produce(
+                topic,
+                message.value,
+                b"%d" % partition,
+                partition=partition,
+                timestamp=sent_ms,
+                headers=message.headers,
+                on_delivery=delivered,
+            )
+    if producer.flush(STUCK_S):
+        raise GaveUp(f"could not write the end sentinels to {run.source.alias} in {STUCK_S:.0f} s")
+    if failures:
+        raise translate(failures[0], f"write the end sentinels to {run.source.alias}")
+
+
+def warnings_of(
+    run: Run, load_topics: tuple[LoadTopic, ...], reports: Sequence[Report]
+) -> tuple[str, ...]:
+    """All of them; ``reports``: of all producers."""
+    return (*_unlike(run, load_topics), *_nameless(run), *_ended(run, reports))
+
+
+def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
+    """Topics that were there already, with another number of partitions than asked for."""
+    wanted = run.test.spec.load.partitions
+    return tuple(
+        f"topic {t.name} was there with {t.partitions} partitions, not {wanted}"
+        for t in load_topics
+        if t.partitions != wanted
+    )
+
+
+def _nameless(run: Run) -> tuple[str, ...]:
+    """That messages are too small to name their topic."""
+    load = run.test.spec.load
+    names = [t for t in run.topics if not messages.has_room(t, load.message_size_bytes)]
+    if load.message_format is not MessageFormat.BODY or len(run.topics) < 2 or not names:
+        return ()
+    return (
+        f"messages of {load.message_size_bytes} bytes have no room for the name of their topic "
+        f"({', '.join(names[:3])}): if the mirror exchanged those of two topics, equal ones "
+        "would not be seen",
+    )
+
+
+def _ended(run: Run, reports: Sequence[Report]) -> tuple[str, ...]:
+    """That somebody ended the load, where it would have sent more."""
+    if run.test.spec.load.is_endless or not any(report.was_ended for report in reports):
+        return ()
+    sent = sum(stream.sent for report in reports for stream in report.streams)
+    planned = run.test.spec.load.messages
+    of = f"{planned:,} messages" if planned else f"{run.test.spec.load.duration_seconds} s of load"
+    return (f"the load was ended early, as somebody asked: {sent:,} messages were sent, of {of}",)
+
 
 OnProgress = Callable[[int], None]
 OnReport = Callable[[str, Any], None]
@@ -39,10 +111,10 @@ def produce(
     as often ``is_to_end`` is asked whether to send no more. ``sink`` gets the metrics.
     Raises ``GaveUp`` when sentinels are not acknowledged.
     """
-    topics.prepare(run)
-    load_topics = topics.describe(run)
-    starts = topics.ends(run.source, {t.name: t.partitions for t in load_topics})
-    target_starts = topics.ends(run.target, topics.on_target(run))
+    messages.prepare(run)
+    load_topics = messages.describe(run)
+    starts = messages.ends(run.source, {t.name: t.partitions for t in load_topics})
+    target_starts = messages.ends(run.target, messages.on_target(run))
     figures = LoadFigures(run.test.spec.load, [t.partitions for t in load_topics])
     acknowledged = Acknowledged()
 
@@ -54,10 +126,10 @@ def produce(
     with sink(figures.text):
         reports = _run_stage(spark, run, load_topics, on_report, is_to_end)
     changes: dict[str, int] = journal.read(run.source, run.name, documents.TOPICS_KEY) or {}
-    all_topics = topics.changed(run, load_topics, changes)
+    all_topics = messages.changed(run, load_topics, changes)
     partitions = {t.name: t.partitions for t in all_topics}
-    sentinels.send(run, partitions)
-    ends = topics.ends(run.source, partitions)
+    send(run, partitions)
+    ends = messages.ends(run.source, partitions)
     seconds: Counter[int] = Counter()
     for report in reports:
         seconds.update(report.seconds)

@@ -2,22 +2,168 @@
 
 import json
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyspark import BarrierTaskContext
 
-from headrace.api import TopicPartition
+from headrace.api import Load, TopicPartition
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.mirror_test import Run, documents
-from headrace_spark import messages, topics
-from headrace_spark.clocks import now_ms
-from headrace_spark.pace import Pace
-from headrace_spark.sent_streams import PartitionTotals, Report, SentStream, first_streams
-from headrace_spark.topics import LoadTopic
+from headrace.mirror_test import PartitionSummary, Run, Stream, documents
+from headrace_spark import messages
+from headrace_spark.messages import LoadTopic
+from headrace_spark.session import now_ms
+
+_TICK_S = 0.01  # sleeping costs about 0.1 ms of precision: 1 % of a tick
+_BURST_S = 0.1  # what was missed in a stall comes back at most this much at a time
+UNBOUNDED_GRANT = 1_000
+
+
+class Pace:
+    """Grants messages to one sender.
+
+    A token bucket spreads them over the second; a window over the last second keeps the sum below
+    the rate even right after a stall, where a bucket alone would let its content through on top.
+    A grant stays in the window until one second after it was used up.
+    """
+
+    def __init__(
+        self,
+        per_second: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = per_second
+        self._clock = clock
+        self._sleep = sleep
+        if per_second is not None:
+            self._window_s = max(1.0, 1 / per_second)
+            self._limit = int(per_second * self._window_s)
+            self._burst = max(1.0, per_second * _BURST_S)
+        self._tokens = 1.0
+        self._last = clock()
+        self._used: deque[tuple[float, int]] = deque()  # (used up at, messages), oldest first
+        self._in_window = 0
+        self._open = 0
+
+    def grant(self) -> int:
+        """Wait until messages may go; how many. The next call says that these are sent."""
+        if self._rate is None:
+            return UNBOUNDED_GRANT
+        now = self._clock()
+        if self._open:
+            self._used.append((now, self._open))
+            self._in_window += self._open
+            self._open = 0
+        while True:
+            while self._used and self._used[0][0] <= now - self._window_s:
+                self._in_window -= self._used.popleft()[1]
+            self._tokens = min(self._burst, self._tokens + (now - self._last) * self._rate)
+            self._last = now
+            allowed = min(int(self._tokens), self._limit - self._in_window)
+            if allowed > 0:
+                self._tokens -= allowed
+                self._open = allowed
+                return allowed
+            self._sleep(_TICK_S)
+            now = self._clock()
+
+
+class PartitionTotals:
+    """What one producer got acknowledged in one partition of a topic."""
+
+    __slots__ = ("checksum", "count", "first", "last")
+
+    def __init__(self) -> None:
+        self.first = self.last = -1
+        self.count = self.checksum = 0
+
+    def add(self, seq: int, checksum: int) -> None:
+        """One message."""
+        # Acknowledgements of one partition come in the order of sending.
+        if not self.count:
+            self.first = seq
+        self.last = seq
+        self.count += 1
+        self.checksum += checksum
+
+
+class SentStream:
+    """A dense sequence of messages to one topic, over all of its partitions."""
+
+    def __init__(self, topic: LoadTopic, limit: int | None = None) -> None:
+        """``limit``: how many messages it may have; any number by default."""
+        self.topic = topic
+        self.sent = 0
+        """The number of the next message."""
+        self.failed: set[int] = set()
+        self.totals = [PartitionTotals() for _ in range(topic.partitions)]
+        self._limit = limit
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages."""
+        return sum(totals.count for totals in self.totals)
+
+    def next_numbers(self, granted: int) -> range:
+        """Of the messages to send, where so many are granted."""
+        beyond = self.sent + granted
+        return range(self.sent, beyond if self._limit is None else min(beyond, self._limit))
+
+    def grow(self, partitions: int) -> None:
+        """The topic has so many partitions by now."""
+        self.topic = replace(self.topic, partitions=partitions)
+        self.totals += [PartitionTotals() for _ in range(partitions - len(self.totals))]
+
+    def summary(self, producer: str) -> Stream:
+        """For the manifest."""
+        return Stream(
+            producer=producer,
+            topic=self.topic.name,
+            sent=self.sent,
+            failed=tuple(messages.ranges(self.failed)),
+            partitions=tuple(
+                PartitionSummary(
+                    partition=partition,
+                    first=totals.first,
+                    last=totals.last,
+                    count=totals.count,
+                    checksum=totals.checksum,
+                )
+                for partition, totals in enumerate(self.totals)
+                if totals.count
+            ),
+        )
+
+
+def first_streams(load: Load, load_topics: tuple[LoadTopic, ...], index: int) -> list[SentStream]:
+    """Those with which a producer begins: its part of the messages, where the load has a number."""
+    parts, first = load.producers * len(load_topics), index * len(load_topics)
+    return [
+        SentStream(
+            topic,
+            None if load.messages is None else messages.share(load.messages, parts, first + number),
+        )
+        for number, topic in enumerate(load_topics)
+    ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a producer did; bounded, whatever the number of records."""
+
+    streams: tuple[Stream, ...]
+    seconds: Counter[int]
+    started_ms: int
+    finished_ms: int
+    errors: tuple[str, ...]
+    was_ended: bool
+    """Whether it had more to send when somebody ended the load."""
+
 
 PROGRESS_S = 0.5
 STUCK_S = 120.0
@@ -197,7 +343,7 @@ class Sender:
             if stream.topic.name == name:
                 stream.grow(partitions)
                 return
-        self._streams.append(SentStream(topics.added(self._run, name, partitions)))
+        self._streams.append(SentStream(messages.added(self._run, name, partitions)))
 
     def _wait_for_the_rest(self) -> None:
         """Until nothing is in flight; what is stuck fails, and is known to have failed."""

@@ -1,10 +1,13 @@
-"""The Spark session of a job.
+"""Spark session of a job, with its clocks, output and phases.
 
 Only what the jobs' correctness needs is set here. Where Spark runs, with how much memory and which
 jars, is set from outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
 mode and on a cluster.
 """
 
+import json
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -13,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import GaveUp
+from headrace.mirror_test import Phase
 
 _OURS = {
     # An action that runs twice sends or counts twice.
@@ -73,3 +77,59 @@ def _answers(spark: SparkSession) -> bool:
     except (Py4JError, OSError):
         return False
     return True
+
+
+_BEGAN_NS = time.time_ns() - time.monotonic_ns()
+
+
+def now_ms() -> int:
+    """As this machine believes: what is compared with other machines, and written down."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Of this process, and never set: nobody else's time is compared with it."""
+    return (_BEGAN_NS + time.monotonic_ns()) // 1_000_000
+
+
+def event(name: str, **facts: object) -> None:
+    """A line of JSON, of the job's progress; ``headrace verify`` reads them."""
+    sys.stdout.write(json.dumps({"event": name, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+def say(sentence: str) -> None:
+    """A sentence for a person; the last one is why a job ended."""
+    sys.stderr.write(f"headrace: {sentence}\n")
+
+
+def spark_sentence(error: Exception) -> str:
+    """The first lines of Spark's error, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
+    return f"Spark could not do it: {sentence[:600]}"
+
+
+class Phases:
+    """The phases that have ended."""
+
+    def __init__(self) -> None:
+        self._ended: list[Phase] = []
+
+    @property
+    def ended(self) -> tuple[Phase, ...]:
+        """In the order in which they ended."""
+        return tuple(self._ended)
+
+    def add(self, name: str, seconds: float) -> None:
+        """One that was timed elsewhere."""
+        phase = Phase(name=name, seconds=round(max(0.0, seconds), 2))
+        self._ended.append(phase)
+        sys.stderr.write(f"phase: {phase.name} took {phase.seconds:.2f} s\n")
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Time a block."""
+        started_s = time.monotonic()
+        yield
+        self.add(name, time.monotonic() - started_s)

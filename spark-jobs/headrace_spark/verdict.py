@@ -1,25 +1,302 @@
-"""Passed, Failed or Inconclusive: rules over the evidence, each a small pure function.
+"""Verdict of a mirror test: rules over the evidence.
 
 A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
 Inconclusive: a record that the source has and the target lacks is missing, whatever else is not
 known. Inconclusive outweighs Passed: what could not be seen is never taken for good.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from headrace.api import Verdict
-from headrace_spark import arrival_rules, fault_rules, load_rules
-from headrace_spark.evidence import Evidence, Objection
+from headrace.mirror_test import (
+    Counts,
+    Example,
+    Fault,
+    Kind,
+    LoadManifest,
+    Measured,
+    Rehearsed,
+    Run,
+    allowed_counts,
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a verdict is made of."""
+
+    run: Run
+    manifest: LoadManifest
+    counts: Counts
+    examples: dict[Kind, tuple[Example, ...]]
+    open_sentinels: tuple[str, ...]
+    """Partitions of the source whose end sentinel is not on the target, as ``topic-partition``."""
+    contradictions: tuple[str, ...]
+    """Streams of which the source does not hold what was acknowledged, in words."""
+    measured: Measured | None
+    """``None``: the probe gave no result."""
+    faults: tuple[Fault, ...]
+    rehearsed: Rehearsed | None = None
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why it is not simply Passed; a verdict of Passed makes it a mere warning."""
+
+    verdict: Verdict
+    sentence: str
+
+
+def messages(count: int) -> str:
+    """How many, as the subject of a sentence with its verb."""
+    return f"{count:,} message is" if count == 1 else f"{count:,} messages are"
+
+
+def for_example(examples: tuple[Example, ...]) -> str:
+    """The first one, as the end of a sentence."""
+    if not examples:
+        return ""
+    first = examples[0]
+    what = f" ({first.differs})" if first.differs else ""
+    if first.differs == "offset" and first.source:
+        what = f", and at {first.source.offset} on the source"
+    at = (
+        "" if first.offset is None else f" at {first.topic}-{first.partition} offset {first.offset}"
+    )
+    return f", for example number {first.seq} of producer {first.producer}{at}{what}"
+
+
+def few(names: tuple[str, ...], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+_WORDS = {  # the heaviest first
+    Kind.MISSING: "missing on the target",
+    Kind.REORDERED: "out of order on the target",
+    Kind.CORRUPTED: "changed on the target",
+    Kind.DUPLICATED: "repeated on the target",
+    Kind.UNEQUAL_OFFSETS: "at another offset than on the source",
+    Kind.ALIEN: "on the target, sent by nobody",
+    Kind.REPLAYED: "of earlier runs, and came to the target while this one ran",
+}
+
+
+def records(evidence: Evidence) -> Iterator[Objection]:
+    """Counts of records against what the test allows."""
+    allowed = allowed_counts(evidence.run.test.spec.budgets)
+    for kind in (kind for kind in _WORDS if kind in allowed):
+        words, most = _WORDS[kind], allowed[kind]
+        found = getattr(evidence.counts, kind.field)
+        if found and (most is None or found <= most):
+            yield Objection(Verdict.PASSED, f"{messages(found)} {words} (allowed)")
+        elif found:
+            yield Objection(
+                Verdict.FAILED,
+                f"{messages(found)} {words} (allowed: {most:,})"
+                f"{for_example(evidence.examples.get(kind, ()))}",
+            )
+
+
+def sentinels(evidence: Evidence) -> Iterator[Objection]:
+    """A partition whose end did not arrive has not arrived."""
+    late = evidence.measured.late if evidence.measured else ()
+    if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
+        yield Objection(
+            Verdict.FAILED,
+            f"the last record of {few(open_or_late)} did not arrive within "
+            f"{evidence.run.test.spec.settle_seconds} s (settleSeconds)",
+        )
+
+
+def latency(evidence: Evidence) -> Iterator[Objection]:
+    """Latency against its budget; that of messages that nobody measured is not known."""
+    most = evidence.run.test.spec.budgets.latency_p99_ms
+    unsaid = Verdict.PASSED if most is None else Verdict.INCONCLUSIVE
+    measured = evidence.measured
+    if measured is None:
+        yield Objection(unsaid, "latency was not measured: the probe gave no result (probe.log)")
+        return
+    if measured.unmeasured_topics:
+        yield Objection(
+            unsaid,
+            f"latency of {few(measured.unmeasured_topics)} was not measured: "
+            "not on the target when the load began",
+        )
+    if measured.before_sent:
+        yield Objection(
+            unsaid,
+            f"{messages(measured.before_sent)} seen before they were sent: the clocks of the "
+            "machines differ, so latencies are wrong by as much",
+        )
+    elsewhere = evidence.counts.missing + evidence.counts.source_lost
+    unseen = evidence.counts.acknowledged - elsewhere - measured.count
+    if unseen > 0 and not measured.unmeasured_topics:
+        yield Objection(unsaid, f"latency was not measured of {unseen:,} messages that arrived")
+    p99 = measured.quantile_ms(0.99)
+    above = most is not None and measured.count > 0 and p99 > most
+    if measured.behind > measured.count // 100:
+        yield Objection(
+            Verdict.INCONCLUSIVE if above else Verdict.PASSED,
+            f"{messages(measured.behind)} seen late by the probe, which did not keep up: latencies "
+            "are too long by as much; give it more CPU or more load.producers, or send less",
+        )
+    elif above:
+        yield Objection(Verdict.FAILED, f"latency p99 is {p99:,} ms (allowed: {most:,} ms)")
+
+
+def recovery(evidence: Evidence) -> Iterator[Objection]:
+    """A fault that was not injected proves nothing; recovery from one has a budget."""
+    most = evidence.run.test.spec.budgets.recovery_seconds
+    for fault in evidence.faults:
+        action = fault.step.action
+        if fault.at_ms is None:
+            yield Objection(
+                Verdict.INCONCLUSIVE, f"{action} was asked for and not done: {fault.error}"
+            )
+        elif fault.recovery_seconds is None:
+            unseen = Verdict.PASSED if most is None else Verdict.FAILED
+            yield Objection(
+                unseen if fault.watched else Verdict.INCONCLUSIVE,
+                f"recovery from {action} was not seen: {fault.error}",
+            )
+        elif most is not None and fault.recovery_seconds > most:
+            yield Objection(
+                Verdict.FAILED,
+                f"recovery from {action} took {fault.recovery_seconds:.1f} s (allowed: {most} s)",
+            )
+
+
+def rehearsal(evidence: Evidence) -> Iterator[Objection]:
+    """What consumers were delivered again or not at all after a fail-over has budgets."""
+    budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
+    if rehearsed is None:
+        return
+    if rehearsed.not_undone:
+        why = (
+            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): type "
+            f"`headrace failover {evidence.run.flow} --abort`"
+        )
+        yield Objection(Verdict.INCONCLUSIVE, why)
+    if rehearsed.error:
+        why = f"the fail-over was not rehearsed: {rehearsed.error}"
+        yield Objection(Verdict.INCONCLUSIVE, why)
+        return
+    most, again = budgets.reread_per_group, max(rehearsed.groups, key=lambda one: one.reread)
+    if again.reread:
+        over = sum(one.reread > most for one in rehearsed.groups)
+        yield Objection(
+            Verdict.FAILED if over else Verdict.PASSED,
+            f"{again.group} was delivered {again.reread:,} messages again after the fail-over "
+            f"(allowed: {most:,}; above that: {over} groups)",
+        )
+    if skipped := sum(one.skipped for one in rehearsed.groups):
+        yield Objection(
+            Verdict.FAILED if skipped > budgets.skipped else Verdict.PASSED,
+            f"{messages(skipped)} on the target, and not delivered to groups that went on there "
+            f"after the fail-over (allowed: {budgets.skipped:,})",
+        )
+
+
+RATE_REACHED = 0.95
+"""Of messagesPerSecond: below it, a reader should know that the load was lighter than asked for."""
+
+
+def load(evidence: Evidence) -> Iterator[Objection]:
+    """A mirror cannot be judged by what was never there to be mirrored."""
+    counts, manifest = evidence.counts, evidence.manifest
+    for error in manifest.errors:
+        yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
+    if not manifest.adds_up:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            "the manifest does not add up: what was sent and did not fail is not what its "
+            "partitions have, so a part of it is lost",
+        )
+    if absent := evidence.run.first_topics.keys() - {topic.name for topic in manifest.topics}:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"the manifest does not have {few(tuple(sorted(absent)))}, which the test names: "
+            "nobody knows what was sent there",
+        )
+    if counts.acknowledged == 0:
+        yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
+    if counts.unmanifested:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"{messages(counts.unmanifested)} on the source under this run's name and not in its "
+            "manifest, which is therefore not complete"
+            f"{for_example(evidence.examples.get(Kind.UNMANIFESTED, ()))}",
+        )
+    if counts.unacknowledged:
+        yield Objection(
+            Verdict.PASSED,
+            f"{messages(counts.unacknowledged)} on the source without an acknowledgement: "
+            "the mirror may have carried them or not",
+        )
+
+
+def source(evidence: Evidence) -> Iterator[Objection]:
+    """The source's own losses are not the mirror's."""
+    if lost := evidence.counts.source_lost:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"{messages(lost)} acknowledged by the source and no longer on it, no mirror can be "
+            f"blamed{for_example(evidence.examples.get(Kind.SOURCE_LOST, ()))}",
+        )
+    elif evidence.contradictions:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            "the source does not hold what it acknowledged (by number and checksum): "
+            f"{few(evidence.contradictions)}",
+        )
+
+
+def rate(evidence: Evidence) -> Iterator[Objection]:
+    """A load that was lighter than asked for."""
+    asked = evidence.run.test.spec.load.messages_per_second
+    reached = acknowledged_per_second(evidence.manifest, evidence.run.first_topics)
+    if asked is None or reached is None:
+        return
+    topics = len(evidence.run.first_topics)
+    if reached < RATE_REACHED * asked * topics:
+        yield Objection(
+            Verdict.PASSED,
+            f"the load reached {_rate_text(reached / topics)} messages/s a topic, not the "
+            f"{asked:,} asked for: the producers or the source could not go faster",
+        )
+
+
+def acknowledged_per_second(
+    manifest: LoadManifest, topics: Iterable[str] | None = None
+) -> float | None:
+    """Rate of the whole load, or of some topics, from its first message to the last
+    acknowledgement."""
+    took_ms = manifest.finished_ms - manifest.started_ms
+    if took_ms <= 0:
+        return None
+    count = manifest.acknowledged
+    if topics is not None:
+        count = sum(map(manifest.acknowledged_in, topics))
+    return count * 1000 / took_ms
+
+
+def _rate_text(per_second: float) -> str:
+    """With as many digits as distinguish it from one 5 % higher."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
 
 RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
-    arrival_rules.records,
-    arrival_rules.sentinels,
-    load_rules.source,
-    load_rules.load,
-    arrival_rules.latency,
-    fault_rules.recovery,
-    fault_rules.rehearsal,
-    load_rules.rate,
+    records,
+    sentinels,
+    source,
+    load,
+    latency,
+    recovery,
+    rehearsal,
+    rate,
 )
 
 

@@ -12,8 +12,7 @@ from headrace.kafka import journal
 from headrace.mirror_test import Run, documents
 from headrace.sandbox import Cluster
 from headrace_spark import messages
-from headrace_spark.watch import Watch
-from headrace_spark.watch_shares import Share
+from headrace_spark.probe_consumer import Share, Watch
 
 WaitUntil = Callable[..., Any]
 APART_MS = 300_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.mirror_test.load import Stream
 from headrace.mirror_test.result import quantile, two_digits
 from headrace_spark import messages
-from headrace_spark.manifest_frames import _between
+from headrace_spark.comparison import _between
 
 
 @given(st.integers(0, 10**9), st.integers(1, 200))

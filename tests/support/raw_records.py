@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import TopicPartition
 from headrace.mirror_test import LoadManifest
-from headrace_spark import manifest_frames, messages, records
+from headrace_spark import comparison, messages, records
 
 _SCHEMA = (
     "topic string, partition int, offset bigint, key binary, value binary, "
@@ -51,4 +51,4 @@ def recognised(
     """Of these records what the comparison reads; ``names``: as ``records.Range.source_names``."""
     kafka = kafka_source(spark, laid)
     own = records.recognised(kafka, names, manifest.run, manifest.started_ms)
-    return manifest_frames.claimed(own, manifest_frames.claims(spark, manifest)).cache()
+    return comparison.claimed(own, comparison.claims_frame(spark, manifest)).cache()

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from headrace.api import load
 from headrace.mirror_test import LoadManifest, Run, documents
-from headrace_spark import blocks, ranges, records
-from headrace_spark.findings import IDENTITY
+from headrace_spark import blocks, comparison, records
+from headrace_spark.checks import IDENTITY
 from headrace_spark.session import session
 
 _IN_MEMORY = 5_000_000
@@ -38,8 +38,8 @@ def count(spark: SparkSession, run: Run, manifest: LoadManifest) -> tuple[int, d
     """Read all records of both sides, with all that is compared of them, and count them."""
     phases = {}
     for side, cluster, wanted in (
-        ("reading the source", run.source, ranges.of_source(run, manifest)),
-        ("reading the target", run.target, ranges.of_target(run, manifest)),
+        ("reading the source", run.source, comparison.of_source(run, manifest)),
+        ("reading the target", run.target, comparison.of_target(run, manifest)),
     ):
         began = time.monotonic()
         counted = records.raw(spark, cluster, wanted).agg(

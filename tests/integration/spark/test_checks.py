@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.api import Partitioning
 from headrace.mirror_test import Kind
 from headrace.mirror_test.load import LoadManifest, PartitionSummary, Stream
-from headrace_spark import checks, manifest_frames, messages
-from headrace_spark.findings import IDENTITY
+from headrace_spark import checks, comparison, messages
+from headrace_spark.checks import IDENTITY
 
 PARTITIONS = {"orders": 4, "users": 2}
 PRODUCERS = ("run-0-0", "run-1-0")
@@ -341,14 +341,14 @@ def judge(
     known of each record."""
     manifest = manifest_of(cases)
     lacking = manifest_of(case for case in cases if case.contradicts)
-    claims = manifest_frames.claims(spark, manifest)
+    claims = comparison.claims_frame(spark, manifest)
 
     def claimed(records_of: dict[str, list[Record]]) -> DataFrame:
-        return manifest_frames.claimed(frame(spark, records_of), claims)
+        return comparison.claimed(frame(spark, records_of), claims)
 
     rows = checks.compare(
-        manifest_frames.acknowledged(spark, lacking),
-        manifest_frames.refused(spark, manifest),
+        comparison.acknowledged_frame(spark, lacking),
+        comparison.refused_frame(spark, manifest),
         claimed({case.name: case.source for case in cases}),
         claimed({case.name: case.target for case in cases}),
         run="run",
@@ -493,8 +493,8 @@ def test_another_partition_is_no_corruption_where_none_was_promised(spark: Spark
 def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkSession) -> None:
     manifest = manifest_of(CASES)
     source = frame(spark, {case.name: case.source for case in CASES})
-    held = source.join(manifest_frames.acknowledged(spark, manifest), IDENTITY, "left_semi")
-    rows = checks.contradictions(manifest_frames.summaries(spark, manifest), held).collect()
+    held = source.join(comparison.acknowledged_frame(spark, manifest), IDENTITY, "left_semi")
+    rows = checks.contradictions(comparison.summaries_frame(spark, manifest), held).collect()
     assert {(r.topic, r.producer, r.partition) for r in rows} == {
         (f"{case.name}/{topic}", producer, partition)
         for case in CASES
@@ -505,14 +505,14 @@ def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkS
 def test_ranges_of_any_length_unfold_to_every_number_once(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest_frames, "_CHUNK", 4)
+    monkeypatch.setattr(comparison, "_CHUNK", 4)
     manifest = manifest_of([Case("", [], refused=((0, 0), (3, 8), (11, 11)))])
-    rows = manifest_frames.acknowledged(spark, manifest).where("producer = 'run-0-0'").collect()
+    rows = comparison.acknowledged_frame(spark, manifest).where("producer = 'run-0-0'").collect()
     assert Counter((r.topic, r.seq) for r in rows) == {
         **{("/orders", seq): 1 for seq in (1, 2, 9, 10)},
         **{("/users", seq): 1 for seq in range(SENT)},
     }
     refused = {
-        (r.topic, r.producer, r.seq) for r in manifest_frames.refused(spark, manifest).collect()
+        (r.topic, r.producer, r.seq) for r in comparison.refused_frame(spark, manifest).collect()
     }
     assert refused == {("/orders", "run-0-0", seq) for seq in (0, 3, 4, 5, 6, 7, 8, 11)}

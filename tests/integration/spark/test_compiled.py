@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from support.raw_records import kafka_source, raw
 
 from headrace.api import MessageFormat, TopicPartition
-from headrace_spark import blocks, manifest_frames, messages, records
+from headrace_spark import blocks, comparison, messages, records
 
 NOW_MS = 1_795_000_000_000
 COMPILES = {
@@ -37,6 +37,6 @@ def test_records_are_recognised_and_summed_up_by_compiled_code(compiling: SparkS
         [("orders", "run-0-0", 3)], "topic string, producer string, sent bigint"
     )
     own = records.recognised(read, {"orders": "orders"}, "run", NOW_MS)
-    found = manifest_frames.claimed(own, claims)
+    found = comparison.claimed(own, claims)
     (block,) = blocks.collected(blocks.summarised(found, "run", 4))
     assert (block.count, block.claimed, block.rows) == (3, 3, 3)

@@ -12,7 +12,7 @@ from support.raw_records import Raw, raw, recognised
 from headrace.api import MessageFormat, Partitioning, TopicPartition
 from headrace.mirror_test import Kind
 from headrace.mirror_test.load import LoadedTopic, LoadManifest, Stream
-from headrace_spark import checks, manifest_frames, messages
+from headrace_spark import checks, comparison, messages
 
 TOPICS = ("orders", "users")
 PARTITIONS = 2
@@ -231,8 +231,8 @@ def judged(spark: SparkSession) -> dict[str, Found]:
     )
 
     rows = checks.compare(
-        manifest_frames.sentinels(spark, manifest),
-        manifest_frames.refused(spark, manifest),
+        comparison.sentinels_frame(spark, manifest),
+        comparison.refused_frame(spark, manifest),
         recognised(spark, (r for laid in source.values() for r in laid), names, manifest),
         recognised(
             spark,

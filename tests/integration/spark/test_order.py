@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from headrace.api import Partitioning
-from headrace_spark.order import reordered
+from headrace_spark.checks import reordered
 
 LOGS = 300
 KEYS = 2

@@ -16,11 +16,9 @@ from support.raw_records import recognised
 
 from headrace.api import MirrorTest, Partitioning, Verdict
 from headrace.mirror_test import Counts, Kind, LoadManifest, Measured, Run, Stream
-from headrace_spark import blocks, checks, manifest_frames
-from headrace_spark.blocks import Block
-from headrace_spark.doubts import doubts
-from headrace_spark.evidence import Evidence
-from headrace_spark.verdict import judge
+from headrace_spark import blocks, checks, comparison
+from headrace_spark.blocks import Block, doubts
+from headrace_spark.verdict import Evidence, judge
 
 CASES = int(os.environ.get("HEADRACE_MUTATIONS", "30"))
 BLOCK = 4
@@ -97,10 +95,10 @@ def _compared(
     manifest = _manifest(*cases)
     # As the verifier does: a row for every number only where the source lacks something.
     lacking = _manifest(*(case for case in cases if case.source_has_lost))
-    sent = manifest_frames.acknowledged(spark, lacking)
+    sent = comparison.acknowledged_frame(spark, lacking)
     rows = checks.compare(
-        manifest_frames.sentinels(spark, manifest).unionByName(sent),
-        manifest_frames.refused(spark, manifest),
+        comparison.sentinels_frame(spark, manifest).unionByName(sent),
+        comparison.refused_frame(spark, manifest),
         recognised(spark, (r for case in cases for r in case.source), names, manifest),
         recognised(spark, (r for case in cases for r in case.target), names, manifest),
         run=RUN,
@@ -131,12 +129,12 @@ def _compared_in_doubt(
     doubted = doubts(here, there, manifest, same_offsets=same)
     streams = tuple(s for s in manifest.streams if (s.topic, s.producer) in doubted.streams)
     whole = manifest.model_copy(update={"streams": streams})
-    ends = doubted.of(manifest_frames.sentinels(spark, manifest), RUN, BLOCK)
+    ends = doubted.of(comparison.sentinels_frame(spark, manifest), RUN, BLOCK)
     kept[0] += doubted.of(target, RUN, BLOCK).count()
     kept[1] += target.count()
     rows = checks.compare(
-        ends.unionByName(manifest_frames.acknowledged(spark, whole)),
-        manifest_frames.refused(spark, whole),
+        ends.unionByName(comparison.acknowledged_frame(spark, whole)),
+        comparison.refused_frame(spark, whole),
         doubted.of(source, RUN, BLOCK),
         doubted.of(target, RUN, BLOCK),
         run=RUN,

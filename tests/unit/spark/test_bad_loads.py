@@ -7,9 +7,9 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest
 from headrace.mirror_test import Measured, Run
-from headrace_spark import messages, probe, topics
-from headrace_spark.load_warnings import warnings_of
-from headrace_spark.topics import LoadTopic
+from headrace_spark import messages, probe
+from headrace_spark.messages import LoadTopic
+from headrace_spark.producer import warnings_of
 
 
 def run(settle_s: int = 0) -> Run:
@@ -30,8 +30,8 @@ def test_a_topic_that_is_there_with_other_partitions_is_said() -> None:
 def test_a_target_that_never_appears_holds_no_load_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The load may begin, and nothing is measured: what is missing is the comparison's to find."""
     told: list[tuple[str, ...]] = []
-    monkeypatch.setattr(topics, "prepare", lambda run: None)
-    monkeypatch.setattr(topics, "on_target", lambda run: {})
+    monkeypatch.setattr(messages, "prepare", lambda run: None)
+    monkeypatch.setattr(messages, "on_target", lambda run: {})
     measured = probe.probe(None, run(), 0, told.append)  # type: ignore[arg-type]
     assert told == [("east.orders", "east.payments")]
     assert measured == Measured(unmeasured_topics=told[0])

@@ -8,7 +8,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, Verdict
 from headrace.mirror_test import Result, Run
-from headrace_spark import command, judging
+from headrace_spark import command, verify_job
 
 RUN = Run(
     name="r1",
@@ -34,7 +34,7 @@ def test_a_full_disk_takes_no_verdict_along(
         judged_ms=1,
         versions={},
     )
-    monkeypatch.setattr(judging, "judged", lambda *_: passed)
+    monkeypatch.setattr(verify_job, "judged", lambda *_: passed)
     written = {
         "page": "headrace.report.pages.page",
         "report": "headrace.mirror_test.documents.write",
@@ -62,7 +62,7 @@ def test_a_verdict_of_before_does_not_outlive_a_crash(
     def crash(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(judging, "judged", crash)
+    monkeypatch.setattr(verify_job, "judged", crash)
     test, old = tmp_path / "test.yaml", tmp_path / "report.json"
     test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
     old.write_text('{"verdict": "Passed"}')

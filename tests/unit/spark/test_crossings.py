@@ -1,6 +1,6 @@
 """The mirror's own share of the latency, message by message."""
 
-from headrace_spark.crossings import Crossings, Name
+from headrace_spark.probe_consumer import Crossings, Name
 
 
 def name(seq: int) -> Name:

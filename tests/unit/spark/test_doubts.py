@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from headrace.mirror_test import LoadedTopic, LoadManifest, PartitionSummary, Stream
-from headrace_spark.blocks import PRIME, Block, size_of
-from headrace_spark.doubts import doubts
+from headrace_spark.blocks import PRIME, Block, doubts, size_of
 from headrace_spark.records import Range
 
 RUN, WHO, TOPIC = "run", "run-0-0", "orders"

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from headrace.api import TopicPartition
 from headrace.kafka import Consumer
-from headrace_spark.following import BEHIND_MS, Following
+from headrace_spark.probe_consumer import BEHIND_MS, Following
 
 
 class Message:

@@ -1,5 +1,5 @@
 from headrace.mirror_test import Second
-from headrace_spark.latency import LONGEST_MS, Arrivals, merged, second
+from headrace_spark.probe_consumer import LONGEST_MS, Arrivals, merged, second
 
 
 def test_arrivals_are_counted_by_latency_and_by_the_second_they_were_seen_in() -> None:

@@ -4,7 +4,12 @@ import pytest
 
 from headrace.api import MessageFormat
 from headrace.mirror_test import Run
-from headrace_spark import command, mirror_tester_flags
+from headrace_spark import command
+from headrace_spark.flags import (
+    mirror_tester_consume_parser,
+    mirror_tester_produce_parser,
+    mirror_tester_run,
+)
 
 PRODUCE = {
     "--id": "p1",
@@ -26,11 +31,11 @@ CONSUME = {
 def parsed(flags: dict[str, str], *more: str) -> Run:
     words = [word for flag in flags.items() for word in flag]
     parser = (
-        mirror_tester_flags.produce_parser("")
+        mirror_tester_produce_parser("")
         if "--throughput" in flags
-        else mirror_tester_flags.consume_parser("", 8000)
+        else mirror_tester_consume_parser("", 8000)
     )
-    return mirror_tester_flags.run(parser.parse_args([*words, *more]))
+    return mirror_tester_run(parser.parse_args([*words, *more]))
 
 
 def test_produce_sends_at_the_rate_to_each_topic_until_it_is_told_to_end() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace_spark.pace import UNBOUNDED_GRANT, Pace
+from headrace_spark.sender import UNBOUNDED_GRANT, Pace
 
 
 class Clock:

@@ -11,7 +11,7 @@ from headrace.errors import GaveUp
 from headrace.kafka import Position
 from headrace.mirror_test import Run
 from headrace.mirror_test.load import LoadedTopic, LoadManifest
-from headrace_spark import ranges, topics
+from headrace_spark import comparison, messages
 
 RUN = Run(
     name="r1", test=MirrorTest.model_validate(mirror_test_of_another("t", load={"topics": 1}))
@@ -58,13 +58,13 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
     def admin(cluster: ClusterAccess) -> Cluster:
         return there[cluster.alias]
 
-    for module in (ranges, topics):
+    for module in (comparison, messages):
         monkeypatch.setattr(module, "Admin", admin)
     return there
 
 
 def test_the_ranges_of_logs_that_are_whole(clusters: dict[str, Cluster]) -> None:
-    source, target = ranges.of_source(RUN, MANIFEST), ranges.of_target(RUN, MANIFEST)
+    source, target = comparison.of_source(RUN, MANIFEST), comparison.of_target(RUN, MANIFEST)
     assert (source.start, source.end) == ({"t-0": (100, 0)}, {"t-0": (200, 50)})
     assert (target.start, target.end) == ({"east.t-0": (70, 0)}, {"east.t-0": (170, 50)})
     assert target.source_names == {"east.t-0": "t-0"}
@@ -74,7 +74,7 @@ def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, Clu
     new = MANIFEST.topics[0].model_copy(update={"target_start_offsets": ()})
     manifest = MANIFEST.model_copy(update={"topics": (new,)})
     clusters["west"].logs.clear()
-    assert ranges.of_target(RUN, manifest).source_names == {}
+    assert comparison.of_target(RUN, manifest).source_names == {}
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_lost_range_is_said_with_cluster_topic_and_offset(
 ) -> None:
     clusters[alias].logs = logs
     with pytest.raises(GaveUp, match=f"{alias} has lost records of this test: {said}"):
-        (ranges.of_source if alias == "east" else ranges.of_target)(RUN, MANIFEST)
+        (comparison.of_source if alias == "east" else comparison.of_target)(RUN, MANIFEST)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import InvalidSpec
-from headrace_spark.security import security_options
+from headrace_spark.records import security_options
 
 
 def access(folder: Path, **fields: object) -> ClusterAccess:

@@ -2,8 +2,8 @@
 
 from headrace.api import Load
 from headrace.mirror_test import PartitionSummary, Stream
-from headrace_spark.sent_streams import SentStream, first_streams
-from headrace_spark.topics import LoadTopic
+from headrace_spark.messages import LoadTopic
+from headrace_spark.sender import SentStream, first_streams
 
 TOPIC = LoadTopic("orders", "east.orders", partitions=2, keys=4)
 

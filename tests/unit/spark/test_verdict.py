@@ -19,8 +19,7 @@ from headrace.mirror_test import (
     Run,
 )
 from headrace.mirror_test.load import LoadedTopic, LoadManifest, PartitionSummary, Stream
-from headrace_spark.evidence import Evidence
-from headrace_spark.verdict import judge
+from headrace_spark.verdict import Evidence, judge
 
 STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 

@@ -5,7 +5,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, TopicPartition
 from headrace.mirror_test import Run
-from headrace_spark.watch_shares import share, times_both
+from headrace_spark.probe_consumer import share, times_both
 
 SOURCE = {TopicPartition(topic, n): 5 for topic in ("orders", "users") for n in range(2)}
 TARGET = {TopicPartition("east.orders", 0): 7, TopicPartition("east.users", 1): 8}

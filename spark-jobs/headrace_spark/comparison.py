@@ -1,15 +1,19 @@
-"""Reads both clusters back and compares them exactly.
+"""Exact comparison of both clusters.
 
 The ranges are fixed before anything is read: on the source from the manifest, on the target up to
 where it is once all end sentinels are there, or once ``settleSeconds`` are over.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from headrace.api import ClusterAccess, Partitioning
+from headrace.api import ClusterAccess, Partitioning, TopicPartition
+from headrace.errors import GaveUp
+from headrace.kafka import Admin, Position
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_SHARES,
@@ -21,12 +25,162 @@ from headrace.mirror_test import (
     Share,
     Stream,
 )
-from headrace_spark import blocks, checks, examples, manifest_frames, ranges, records
-from headrace_spark.blocks import Block
-from headrace_spark.clocks import now_ms
-from headrace_spark.doubts import doubts
-from headrace_spark.findings import IDENTITY
-from headrace_spark.phases import Phases
+from headrace_spark import blocks, checks, examples, messages, records
+from headrace_spark.blocks import Block, doubts
+from headrace_spark.checks import IDENTITY
+from headrace_spark.records import Range
+from headrace_spark.session import Phases, now_ms
+
+_CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
+
+
+def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """How many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``; sentinels as
+    those of a producer named as the run."""
+    streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
+    sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
+    return spark.createDataFrame(
+        [*streams, *sentinels], "topic string, producer string, sent bigint"
+    )
+
+
+def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
+    """With ``claimed``: whether the manifest has a record's number, acknowledged or not."""
+    return (
+        records.join(F.broadcast(claims), ["topic", "producer"], "left")
+        .withColumn("claimed", F.coalesce(F.col("seq").between(0, F.col("sent") - 1), F.lit(False)))
+        .drop("sent")
+    )
+
+
+def acknowledged_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
+    return _unfolded(
+        spark, ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
+    )
+
+
+def sentinels_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """Every end sentinel: ``topic``, ``producer`` (the run), ``seq`` (the partition)."""
+    ends = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
+    return _unfolded(spark, ends)
+
+
+def refused_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
+    return _unfolded(spark, ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed))
+
+
+def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """The manifest's sums: ``topic``, ``producer``, ``partition``, ``count``, ``checksum``."""
+    return spark.createDataFrame(
+        [
+            (stream.topic, stream.producer, p.partition, p.count, p.checksum)
+            for stream in manifest.streams
+            for p in stream.partitions
+        ],
+        "topic string, producer string, partition int, count bigint, checksum bigint",
+    )
+
+
+def _between(stream: Stream) -> Iterator[tuple[int, int]]:
+    """The ranges of a stream that did not fail."""
+    first = 0
+    for failed_first, failed_last in stream.failed:
+        if first < failed_first:
+            yield first, failed_first - 1
+        first = failed_last + 1
+    if first < stream.sent:
+        yield first, stream.sent - 1
+
+
+def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, int]]]) -> DataFrame:
+    chunks = [
+        (topic, producer, at, min(at + _CHUNK - 1, last))
+        for topic, producer, (first, last) in ranges
+        for at in range(first, last + 1, _CHUNK)
+    ]
+    schema = "topic string, producer string, first bigint, last bigint"
+    return spark.createDataFrame(chunks, schema).select(
+        "topic", "producer", F.explode(F.sequence("first", "last")).alias("seq")
+    )
+
+
+# Which offsets the comparison reads, and whether the clusters still have them.
+#
+# What a log has lost is reported here, with cluster and topic, before Spark fails to read it.
+
+_SHOWN = 3
+
+
+def of_source(run: Run, manifest: LoadManifest) -> Range:
+    """What the load wrote; raises ``GaveUp`` when a part of it is gone."""
+    planned = Range(
+        source_names={t.name: t.name for t in manifest.topics},
+        start={t.name: t.start_offsets for t in manifest.topics},
+        end={t.name: t.end_offsets for t in manifest.topics},
+    )
+    _check_partitions(run.source, {t.name: t.partitions for t in manifest.topics})
+    _check_offsets(run.source, planned)
+    return planned
+
+
+def of_target(run: Run, manifest: LoadManifest) -> Range:
+    """From where the target was before the load (a partition that was not there yet: from its
+    beginning) to where it is now; of a topic that is not there, nothing. Raises ``GaveUp`` when a
+    part of it is gone."""
+    known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
+    _check_partitions(run.target, {name: len(starts) for name, starts in known.items()})
+    there = messages.on_target(run)
+    planned = Range(
+        source_names={target: source for source, target in run.topics.items() if target in there},
+        start={
+            name: known[name] + (0,) * (count - len(known[name])) for name, count in there.items()
+        },
+        end=messages.ends(run.target, there),
+    )
+    _check_offsets(run.target, planned)
+    return planned
+
+
+def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
+    """Raise ``GaveUp`` for a topic that has fewer partitions than it had."""
+    there = Admin(cluster).topics()
+    for name, count in before.items():
+        now = there.get(name, 0)
+        if now < count:
+            how = f"has {now} partitions and had {count}: it was made again" if now else "is gone"
+            raise GaveUp(f"{cluster.alias} has lost records of this test: topic {name} {how}")
+
+
+def _check_offsets(cluster: ClusterAccess, planned: Range) -> None:
+    """Raise ``GaveUp`` where a log does not have its range any more."""
+    ranges = {
+        TopicPartition(name, number): (start, planned.end[name][number])
+        for name, starts in planned.start.items()
+        for number, start in enumerate(starts)
+    }
+    admin = Admin(cluster)
+    firsts = admin.offsets(ranges, Position.EARLIEST)
+    ends = admin.offsets(ranges, Position.LATEST)
+    lost = []
+    for at, (start, end) in ranges.items():
+        if ends[at] < (needed := max(start, end)):
+            lost.append(
+                f"{at} ends at offset {ends[at]} and had {needed}: the log was cut, or the topic "
+                "was made again"
+            )
+        elif firsts[at] > start and end > start:
+            lost.append(
+                f"{at} begins at offset {firsts[at]}, and the test's records at {start}: retention "
+                "or somebody deleted them"
+            )
+    if lost:
+        more = f" and {len(lost) - _SHOWN} more partitions" if len(lost) > _SHOWN else ""
+        raise GaveUp(
+            f"{cluster.alias} has lost records of this test: {'; '.join(lost[:_SHOWN])}{more}"
+        )
+
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
 
@@ -104,14 +258,14 @@ class _BothSides:
         )
         spark.conf.set("spark.sql.shuffle.partitions", self._slots)
         with phases.timed("asking for the logs' ends"):
-            self._on_source = ranges.of_source(run, manifest)
-            self._on_target = ranges.of_target(run, manifest)
+            self._on_source = of_source(run, manifest)
+            self._on_target = of_target(run, manifest)
         self.read_until_ms = now_ms()
         self.ends_seen: set[tuple[str, int]] = set()
         """Topics and partitions of the source whose sentinel is on the target."""
         self.same_offsets = run.test.spec.budgets.unequal_offsets is not None
         """Whether the mirror has to keep them."""
-        self._claims = manifest_frames.claims(spark, manifest)
+        self._claims = claims_frame(spark, manifest)
         self._size = blocks.size_of(manifest)
 
     def by_blocks(self) -> _Found:
@@ -122,7 +276,7 @@ class _BothSides:
         doubted = doubts(on_source, on_target, self._manifest, same_offsets=self.same_offsets)
         if not doubted.keys:
             return _Found()
-        ends = manifest_frames.sentinels(self._spark, self._manifest)
+        ends = sentinels_frame(self._spark, self._manifest)
         again = (
             self._read(self._run.source, doubted.where(self._on_source, on_source)),
             self._read(self._run.target, doubted.where(self._on_target, on_target)),
@@ -140,7 +294,7 @@ class _BothSides:
         source = self._laid_out(self._read(self._run.source, self._on_source))
         target = self._laid_out(self._read(self._run.target, self._on_target))
         self._summaries(source, target)
-        ends = manifest_frames.sentinels(self._spark, self._manifest)
+        ends = sentinels_frame(self._spark, self._manifest)
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
     def _read(self, cluster: ClusterAccess, wanted: records.Range) -> DataFrame:
@@ -149,7 +303,7 @@ class _BothSides:
             return self._read(self._run.source, self._on_source).limit(0)
         run, since_ms = self._run.name, self._manifest.started_ms
         found = records.read(self._spark, cluster, wanted, run, since_ms)
-        return manifest_frames.claimed(found, self._claims)
+        return claimed(found, self._claims)
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
         """Partitioned as every check wants it, and read only once."""
@@ -179,14 +333,14 @@ class _BothSides:
         """Compare records. ``ends``: the sentinels among them; ``streams``: those of which all are
         there."""
         manifest = self._manifest.model_copy(update={"streams": streams})
-        refused = manifest_frames.refused(self._spark, manifest)
+        refused = refused_frame(self._spark, manifest)
         with self._phases.timed("comparing record by record"):
             contradictions = _contradictions(self._spark, manifest, source, refused)
             # A row for every number that was sent takes as long as reading a cluster: only where
             # the source lacks some of them is there anything to be found by it.
             acknowledged = ends
             if contradictions or not manifest.adds_up:
-                acknowledged = ends.unionByName(manifest_frames.acknowledged(self._spark, manifest))
+                acknowledged = ends.unionByName(acknowledged_frame(self._spark, manifest))
             findings = checks.compare(
                 self._laid_out(acknowledged),
                 refused,
@@ -213,6 +367,6 @@ def _contradictions(
 ) -> tuple[str, ...]:
     """Where the source does not hold what it acknowledged; some of them, in words."""
     held = source.where("own and claimed").join(refused, IDENTITY, "left_anti")
-    summaries = manifest_frames.summaries(spark, manifest)
+    summaries = summaries_frame(spark, manifest)
     rows = checks.contradictions(summaries, held).limit(MAX_EXAMPLES).collect()
     return tuple(f"producer {row['producer']} in {row['topic']}-{row['partition']}" for row in rows)

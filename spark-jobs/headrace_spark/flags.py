@@ -1,4 +1,4 @@
-"""The flags of kafka-mirror-tester, as another way to say what a run is.
+"""Flags of the three scripts: a MirrorTest in a file, or kafka-mirror-tester's flags.
 
 Names and meanings are those of its ``produce`` and ``consume``; ``docs/mirror-tests.md`` has the
 table, and the flags that we need beside: a manifest and a verdict know both clusters.
@@ -11,10 +11,11 @@ from typing import Never
 
 from pydantic import ValidationError
 
-from headrace.api import MirrorTest, Partitioning
+from headrace.api import MirrorTest, Partitioning, load
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
 from headrace.mirror_test import Run
+from headrace_spark.live_metrics import Sink, as_events, at_port
 
 USAGE = 3
 _FIRST = "--topics"
@@ -40,14 +41,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
-def given() -> bool:
+def has_mirror_tester_flags() -> bool:
     """Whether the command line has these flags, and not ``--test``."""
     return any(word.split("=")[0] == _FIRST for word in sys.argv[1:])
 
 
-def produce_parser(does: str) -> argparse.ArgumentParser:
+def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
     """Of ``kafka-mirror-tester produce``."""
-    parser = _parser(does)
+    parser = _mirror_tester_parser(does)
     parser.add_argument(
         "--throughput", type=int, required=True, help="messages a second to each topic"
     )
@@ -68,9 +69,11 @@ def produce_parser(does: str) -> argparse.ArgumentParser:
     return parser
 
 
-def consume_parser(does: str, metrics_port: int | None = None) -> argparse.ArgumentParser:
+def mirror_tester_consume_parser(
+    does: str, metrics_port: int | None = None
+) -> argparse.ArgumentParser:
     """Of ``kafka-mirror-tester consume``."""
-    parser = _parser(does)
+    parser = _mirror_tester_parser(does)
     parser.add_argument("--source-bootstrap-servers", required=True, help="what the mirror reads")
     parser.add_argument(
         "--consumer-group",
@@ -87,7 +90,7 @@ def consume_parser(does: str, metrics_port: int | None = None) -> argparse.Argum
     return parser
 
 
-def _parser(does: str) -> argparse.ArgumentParser:
+def _mirror_tester_parser(does: str) -> argparse.ArgumentParser:
     parser = Parser(description=does)
     parser.add_argument("--id", required=True, help="of the producer")
     parser.add_argument(_FIRST, required=True, help="of the source, separated by commas")
@@ -121,7 +124,7 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-def run(arguments: argparse.Namespace) -> Run:
+def mirror_tester_run(arguments: argparse.Namespace) -> Run:
     """What the flags say; raises ``InvalidSpec`` with the flag's name."""
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
     source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
@@ -166,9 +169,119 @@ def _sentences(error: ValidationError) -> list[str]:
     return found
 
 
-def create_topics(run: Run, arguments: argparse.Namespace) -> None:
+def create_mirror_tester_topics(run: Run, arguments: argparse.Namespace) -> None:
     """Those that the source lacks, with the replicas and the retention that were asked for."""
     admin = Admin(run.source)
     config = {} if arguments.retention is None else {"retention.ms": str(arguments.retention)}
     for name in run.first_topics.keys() - admin.topics().keys():
         admin.create_topic(name, run.test.spec.load.partitions, arguments.num_replicas, config)
+
+
+def produce_parser() -> argparse.ArgumentParser:
+    """Of ``produce.py``."""
+    does = "send the load of a mirror test"
+    if has_mirror_tester_flags():
+        return mirror_tester_produce_parser(does)
+    return _with_metrics(_parser(does))
+
+
+def probe_parser() -> argparse.ArgumentParser:
+    """Of ``probe.py``."""
+    does = "watch the load of a mirror test arrive on the target"
+    if has_mirror_tester_flags():
+        parser = mirror_tester_consume_parser(does, 8000)
+    else:
+        parser = _with_metrics(_parser(does))
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        help="seconds to wait for the target's topics, settleSeconds at least (60)",
+    )
+    return parser
+
+
+def verify_parser() -> argparse.ArgumentParser:
+    """Of ``verify.py``."""
+    does = "compare both clusters and judge the mirror between them"
+    flags = has_mirror_tester_flags()
+    parser = mirror_tester_consume_parser(does) if flags else _parser(does)
+    parser.add_argument(
+        "--config-map",
+        metavar="NAMESPACE/NAME",
+        help="ConfigMap that gets report.json, instead of a page in the folder",
+    )
+    parser.add_argument(
+        "--begin",
+        type=Path,
+        help="file to wait for, with Spark started, before the comparison begins",
+    )
+    parser.add_argument(
+        "--chaos",
+        type=Path,
+        help="file with the steps of chaos, whose outcome is in the journal",
+    )
+    parser.add_argument(
+        "--rehearsal",
+        type=Path,
+        help="file with the plan of a rehearsed fail-over, whose outcome is in the journal",
+    )
+    return parser
+
+
+def run_of(arguments: argparse.Namespace) -> Run:
+    """The run that the flags describe; raises ``InvalidSpec``."""
+    if arguments.test is None:
+        return mirror_tester_run(arguments)
+    tests = [t for t in load([arguments.test]).tests if arguments.name in (None, t.metadata.name)]
+    if len(tests) != 1:
+        asked = f" named {arguments.name}" if arguments.name else ""
+        raise InvalidSpec(
+            f"{arguments.test} has {len(tests)} MirrorTests{asked}: say which with --name"
+        )
+    try:
+        run = Run(name=arguments.run, test=tests[0], secrets=arguments.secrets)
+    except ValidationError:
+        raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
+    _ = run.source  # a test that is not resolved is bad input for every job
+    if run.test.spec.load.is_endless:
+        raise InvalidSpec(
+            f"{arguments.test}: spec.load.durationSeconds: 0 is for `headrace verify` and the "
+            "operator, which send it in windows; a job sends one: say for how many seconds"
+        )
+    return run
+
+
+def create_topics(run: Run, arguments: argparse.Namespace) -> None:
+    """Those that the source lacks, where flags say how; else the job itself makes them."""
+    if arguments.test is None:
+        create_mirror_tester_topics(run, arguments)
+
+
+def sink(arguments: argparse.Namespace) -> Sink | None:
+    """How the flags want metrics published, if at all."""
+    if arguments.metrics_port is not None:
+        return at_port(arguments.metrics_port)
+    return as_events() if getattr(arguments, "metrics_events", False) else None
+
+
+def _with_metrics(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        help="serve metrics with kafka-mirror-tester's names there (none are served)",
+    )
+    parser.add_argument("--metrics-events", action="store_true", help="or print them as events")
+    return parser
+
+
+def _parser(does: str) -> argparse.ArgumentParser:
+    parser = Parser(description=does)
+    parser.add_argument(
+        "--test", type=Path, required=True, help="file with a MirrorTest that has source and target"
+    )
+    parser.add_argument("--name", help="which MirrorTest, where the file has several")
+    parser.add_argument("--run", required=True, help="name of this run, the same for all its jobs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of this run's documents")
+    parser.add_argument("--secrets", type=Path, help="folder of Secrets, <name>/<key>")
+    return parser

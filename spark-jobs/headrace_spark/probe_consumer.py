@@ -1,0 +1,476 @@
+"""One consumer of the target, with the latencies that it measures."""
+
+import json
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from threading import Event, Lock, Thread
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pyspark import BarrierTaskContext
+
+from headrace.api import ClusterAccess, Partitioning, TopicPartition
+from headrace.errors import HeadraceError
+from headrace.kafka import (
+    Admin,
+    Consumer,
+    Message,
+    Position,
+    assign,
+    journal,
+    make_consumer,
+    make_producer,
+)
+from headrace.logs import get_logger
+from headrace.mirror_test import Run, Second, documents, quantile, two_digits
+from headrace_spark import messages
+from headrace_spark.live_metrics import SequenceCounts
+from headrace_spark.session import now_ms, steady_ms
+
+MOST_PER_SECOND = 20_000
+"""Of the load, for each consumer: beyond, the mirror's own share is not measured. The source's
+consumer takes time from the target's, in the same process, and both would be late."""
+
+Starts = dict[TopicPartition, int]
+"""Partitions, and where to begin."""
+
+
+class Share(NamedTuple):
+    """What one consumer of each side reads."""
+
+    target: Starts
+    source: Starts
+
+
+def share(run: Run, target: Starts, origins: Starts) -> Share:
+    """With the partitions of the source whose messages come to these of the target: where
+    partitions are not preserved, any of them may. With none of a load that is too fast for both."""
+    if not origins or run.test.spec.partitioning is not Partitioning.PRESERVED:
+        return Share(target, origins)
+    mirrored = {TopicPartition(run.first_topics[at.topic], at.partition): at for at in origins}
+    return Share(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
+
+
+def consumers(run: Run, partitions: int) -> int:
+    """How many follow so many partitions of the target: as many as there are producers, as what
+    those can send these can read; but no more than one a partition."""
+    return min(run.test.spec.load.producers, partitions)
+
+
+def times_both(run: Run, partitions: int) -> bool:
+    """Whether a consumer can follow the source beside the target without being late for both."""
+    load = run.test.spec.load
+    preserved = run.test.spec.partitioning is Partitioning.PRESERVED
+    readers = consumers(run, partitions) if preserved else 1
+    rate = load.messages_per_second
+    return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * readers
+
+
+# A consumer that follows what is written, and whether it keeps up.
+#
+# One that has no moment to wait for messages measures itself: what it gets has waited for it.
+
+BEHIND_MS = 1_000
+"""Without a pause for so long, it may be behind."""
+_AT_ONCE = 500
+"""Messages that are there."""
+
+
+class Taken(NamedTuple):
+    """What a consumer got of one partition in one go."""
+
+    at: TopicPartition
+    records: list[Message]
+    next_offset: int
+    """Behind them, and behind the marks of transactions where the partition ends; 0: unknown."""
+
+
+class Following:
+    """See above."""
+
+    def __init__(self, consumer: Consumer, cluster: str, clock: Callable[[], int] = steady_ms):
+        """``cluster``: its alias; ``clock``: in ms."""
+        self._consumer, self._cluster, self._clock = consumer, cluster, clock
+        self._waited_at_ms = clock()
+
+    def take(self, wait_s: float) -> list[Taken]:
+        """What is there; else the next message, if it comes in time. A partition without records
+        has nothing more at the moment.
+
+        Raises:
+            HeadraceError: what cannot heal by itself.
+        """
+        found = self._consumer.consume(_AT_ONCE, 0)
+        if not found:
+            message = self._consumer.poll(wait_s)
+            self._waited_at_ms = self._clock()
+            found = [] if message is None else [message]
+        return list(self._by_partition(found))
+
+    @property
+    def is_behind(self) -> bool:
+        """What was taken last may have waited for this consumer."""
+        return self._clock() - self._waited_at_ms >= BEHIND_MS
+
+    def _by_partition(self, found: list[Message]) -> Iterator[Taken]:
+        for (topic, partition), group in groupby(found, key=lambda m: (m.topic(), m.partition())):
+            at = TopicPartition(topic or "", partition or 0)
+            messages = list(group)
+            records = [m for m in messages if m.error() is None or self._is_record(m, at)]
+            behind = [(records[-1].offset() or 0) + 1] if records else []
+            yield Taken(at, records, max([*behind, messages[-1].offset() or 0]))
+
+    def _is_record(self, message: Message, at: TopicPartition) -> bool:
+        return journal.is_record(message, f"read {at} of {self._cluster}")
+
+
+LONGEST_MS = 3_600_000
+"""An hour or more counts as an hour: keeps the number of buckets bounded."""
+
+
+class Arrivals:
+    """What one consumer saw; memory grows with time and spread, never with messages."""
+
+    def __init__(self) -> None:
+        self.histogram: Counter[int] = Counter()
+        self.seconds: dict[int, Counter[int]] = defaultdict(Counter)
+        self.before_sent = 0
+        self.behind = 0
+
+    def add(self, sent: Mapping[int, int], seen_ms: int, *, behind: bool = False) -> None:
+        """Messages that were seen at one time: how many were sent in which ms; ``behind``: they may
+        have waited for the consumer."""
+        for sent_ms, count in sent.items():
+            latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
+            if latency_ms < 0:
+                self.before_sent += count
+                latency_ms = 0
+            if behind:
+                self.behind += count
+            self.histogram[latency_ms] += count
+            self.seconds[seen_ms // 1000][two_digits(latency_ms)] += count
+
+
+def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Histograms as one, ascending."""
+    total: Counter[int] = Counter()
+    for part in parts:
+        total.update(part)
+    return tuple(sorted(total.items()))
+
+
+def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
+    """One second of every consumer as one."""
+    histogram = merged(parts)
+    return Second(
+        second=at,
+        visible=sum(count for _, count in histogram),
+        p50_ms=quantile(histogram, 0.5),
+        p99_ms=quantile(histogram, 0.99),
+        max_ms=histogram[-1][0],
+    )
+
+
+def seconds(consumers: Sequence[Arrivals]) -> tuple[Second, ...]:
+    """All seconds in which one of them saw something, ascending."""
+    return tuple(
+        second(at, [arrivals.seconds.get(at, {}) for arrivals in consumers])
+        for at in sorted({at for arrivals in consumers for at in arrivals.seconds})
+    )
+
+
+# The mirror's own share of the latency: from a consumer of the source to one of the target.
+#
+# Both run in one process, so that one clock times both: neither the producers' clock nor the
+# brokers' counts. What both consumers cost is left out, as far as it is the same.
+
+log = get_logger(__name__)
+
+MOST = 200_000
+"""Messages seen on one side only that are kept: 50 MB. Beyond, the oldest are forgotten, and not
+measured; so are repetitions, which have no second message on the source."""
+
+Name = tuple[str, bytes, bytes]
+"""The source's topic, producer and number of a message."""
+Clock = Callable[[], int]
+"""In ms."""
+
+
+class Crossings:
+    """Messages seen on one side, until they are on the other."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self.measured = Arrivals()
+        self._most = most
+        self._lock = Lock()
+        self._source: OrderedDict[Name, int] = OrderedDict()
+        self._target: OrderedDict[Name, int] = OrderedDict()
+
+    def on_source(self, names: Iterable[Name], at_ms: int) -> None:
+        """A consumer of the source got them."""
+        with self._lock:
+            sooner = self._match(names, self._target, self._source, at_ms)
+            for seen_ms, count in Counter(sooner).items():
+                # The consumer of the target was sooner: as good as no time at all.
+                self.measured.add({seen_ms: count}, seen_ms)
+
+    def on_target(self, names: Iterable[Name], at_ms: int) -> None:
+        """A consumer of the target got them."""
+        with self._lock:
+            self.measured.add(Counter(self._match(names, self._source, self._target, at_ms)), at_ms)
+
+    def _match(
+        self,
+        names: Iterable[Name],
+        others: OrderedDict[Name, int],
+        own: OrderedDict[Name, int],
+        at_ms: int,
+    ) -> list[int]:
+        """When the other side saw them; those that it did not are kept."""
+        found = []
+        for name in names:
+            seen_ms = others.pop(name, None)
+            if seen_ms is None:
+                own[name] = at_ms
+            else:
+                found.append(seen_ms)
+        while len(own) > self._most:
+            own.popitem(last=False)
+        return found
+
+
+class SourceWatch:
+    """A thread that consumes partitions of the source; an error ends it, and is only logged: all
+    that it can spoil is a figure."""
+
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        run: str,
+        starts: Mapping[TopicPartition, int],
+        crossings: Crossings,
+        clock: Clock = steady_ms,
+    ) -> None:
+        self._cluster, self._run = cluster, run.encode()
+        self._starts, self._crossings, self._clock = dict(starts), crossings, clock
+        self._not_ready = set(starts)
+        self.behind = 0
+        """Messages that may have waited for it."""
+        self._over = Event()
+        self._thread = Thread(target=self._watch, name="watching the source", daemon=True)
+        if starts:
+            self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the consumer is in place in every partition, or never will be."""
+        return not self._not_ready or not self._thread.is_alive()
+
+    def close(self) -> None:
+        """End it."""
+        self._over.set()
+        if self._starts:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            consumer = make_consumer(self._cluster)
+            try:
+                assign(consumer, self._starts.items())
+                following = Following(consumer, self._cluster.alias)
+                while not self._over.is_set():
+                    taken = following.take(0.1)
+                    at_ms, behind = self._clock(), following.is_behind
+                    for part in taken:
+                        self._not_ready.discard(part.at)
+                        found, _ = messages.recognise_all(part.records, self._run)
+                        if behind:
+                            self.behind += len(found)
+                        self._crossings.on_source(names(part.at.topic, found), at_ms)
+            finally:
+                consumer.close()
+        except HeadraceError as error:
+            log.warning("the mirror's own share is not measured any more", why=str(error))
+
+
+def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
+    """Of the messages in a topic of the source."""
+    return ((topic, *sighting.name) for sighting in found)
+
+
+POLL_S = 0.5
+START_S = 900.0
+"""How long the load may take to begin: on Kubernetes it waits for the Job of chaos, its image
+and its executors, up to 300 s each."""
+QUIET_S = 10.0
+"""How long a target that has more records may give none of them."""
+
+Sentinel = tuple[str, int]
+"""Topic of the target, partition of the source."""
+
+
+class Watched(NamedTuple):
+    """What one consumer found."""
+
+    arrivals: Arrivals
+    own: Arrivals
+    """The mirror's own share."""
+    late: set[Sentinel]
+    """As far as it knows."""
+    behind: int
+    """Messages that may have waited for it, on the side where that was so of more."""
+
+
+def run_watch(
+    run: Run, sentinels: set[Sentinel], keys: Mapping[str, int], shares: Iterable[Share]
+) -> Iterator[Watched]:
+    """A Spark task."""
+    number = BarrierTaskContext.get().partitionId()
+    for share in shares:
+        yield Watch(run, number, sentinels, share, keys).watch()
+
+
+class Watch:
+    """One consumer's life."""
+
+    def __init__(
+        self,
+        run: Run,
+        number: int,
+        sentinels: set[Sentinel],
+        share: Share,
+        keys: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """``keys``: of the topics of the target, where messages are to be counted as they come."""
+        self._run = run
+        self._run_name = run.name.encode()
+        self._name = f"probe-{number}"
+        self._tail = journal.Tail(run.source, run.name)
+        self._consumer = make_consumer(run.target)
+        assign(self._consumer, share.target.items())
+        self._following = Following(self._consumer, run.target.alias)
+        self._next = dict(share.target)
+        self._not_ready = set(share.target)
+        self._is_announced = False
+        self._origins = {to: at for at, to in run.first_topics.items()} if share.source else {}
+        self._crossings = Crossings()
+        self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
+        self._open = set(sentinels)
+        """Those that no consumer has seen."""
+        self._seen: list[Sentinel] = []
+        """Those that this one saw and has not reported to the others."""
+        self._settle_s = run.test.spec.settle_seconds
+        self._give_up_at = time.monotonic() + self._settle_s + START_S
+        self._load_has_ended = False
+        self._arrivals = Arrivals()
+        self._counts = SequenceCounts(keys) if keys else None
+        """Only where the probe serves metrics."""
+        self._reporter = make_producer(run.source) if keys else None
+
+    def watch(self) -> Watched:
+        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
+        try:
+            late = self._watch()
+            behind = max(self._arrivals.behind, self._source.behind)
+            return Watched(self._arrivals, self._crossings.measured, late, behind)
+        finally:
+            self._source.close()
+
+    def _watch(self) -> set[Sentinel]:
+        exchange_at = 0.0
+        while self._open and (now := time.monotonic()) < self._give_up_at:
+            self._take()
+            if now >= exchange_at:
+                exchange_at = now + POLL_S
+                self._exchange()
+        knows = self._load_has_ended
+        if self._run.test.spec.partitioning is not Partitioning.PRESERVED:
+            # Behind the sentinels, too, there may be messages: of other partitions.
+            knows &= self._reads_what_is_there()
+        elif self._open:
+            knows = knows and self._reads_what_is_there()
+        self._exchange()
+        self._consumer.close()
+        self._tail.close()
+        return self._open if knows else set()
+
+    def _reads_what_is_there(self) -> bool:
+        """What came in time is not late because this consumer is behind; whether it caught up."""
+        try:
+            ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
+        except HeadraceError:
+            return False
+        quiet_at = time.monotonic() + QUIET_S
+        while any(self._next[at] < end for at, end in ends.items()):
+            if self._take():
+                quiet_at = time.monotonic() + QUIET_S
+            elif time.monotonic() > quiet_at:
+                return False
+        return True
+
+    def _take(self) -> bool:
+        """Whether there was anything."""
+        taken = self._following.take(0.1)
+        seen_ms, steadily_ms, behind = now_ms(), steady_ms(), self._following.is_behind
+        for part in taken:
+            self._see(part, seen_ms, steadily_ms, behind=behind)
+        return bool(taken)
+
+    def _see(self, part: Taken, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
+        """It was taken then, by both clocks; ``behind``: it may have waited for that."""
+        at = part.at
+        self._not_ready.discard(at)  # a record or the end: the consumer is in place there
+        if at in self._next:  # errors name no partition
+            self._next[at] = max(self._next[at], part.next_offset)
+        found, sentinels = messages.recognise_all(part.records, self._run_name)
+        sent = Counter(sighting.timestamp_ms for sighting in found)
+        self._arrivals.add(sent, seen_ms, behind=behind)
+        if self._counts is not None:
+            self._counts.add(at.topic, found, seen_ms)
+        if (topic := self._origins.get(at.topic)) is not None:
+            self._crossings.on_target(names(topic, found), steadily_ms)
+        for sighting in sentinels:
+            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+            name = self._run.topics.get(sighting.topic or "", at.topic)
+            assert sighting.sentinel is not None
+            self._seen.append((name, sighting.sentinel))
+
+    def _exchange(self) -> None:
+        """Report new sentinels to the other consumers; receive theirs, and the load's progress.
+        Once, report that this one's consumers are in place."""
+        if not (self._is_announced or self._not_ready) and self._source.is_ready:
+            self._is_announced = True
+            self._write(documents.ready_key(self._name), {})
+        if self._seen:
+            self._write(documents.sentinels_key(self._name), self._seen)
+            self._open.difference_update(self._seen)
+            self._seen = []
+        self._report_counts()
+        for key, value in self._tail.poll(0):
+            if key == documents.MANIFEST_KEY:
+                self._load_has_ended = True
+                self._give_up_at = time.monotonic() + self._settle_s
+            elif documents.is_sentinels(key):
+                self._open.difference_update((topic, partition) for topic, partition in value)
+            elif documents.is_progress(key):
+                # While the load goes on; without a report for so long, its producers are dead.
+                self._give_up_at = time.monotonic() + self._settle_s + START_S
+
+    def _report_counts(self) -> None:
+        """Without waiting for the broker: a consumer that waits measures itself."""
+        if self._counts is None or self._reporter is None:
+            return
+        with suppress(BufferError):  # full: next time
+            self._reporter.produce(
+                journal.TOPIC,
+                json.dumps(self._counts.report()).encode(),
+                journal.record_key(self._run.name, documents.seen_key(self._name)),
+                partition=0,
+            )
+        self._reporter.poll(0)
+
+    def _write(self, key: str, value: Any) -> None:
+        journal.write(self._run.source, self._run.name, key, json.dumps(value))
