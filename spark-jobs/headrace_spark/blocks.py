@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.mirror_test import LoadManifest
-from headrace_spark.records import Range
+from headrace_spark.records import OffsetRange
 
 PRIME = (1 << 31) - 1
 """Sums of products of two numbers below it fit into 64 bits for 2**32 records of a block."""
@@ -163,7 +163,7 @@ class Doubts:
             .drop("number")
         )
 
-    def where(self, planned: Range, side: Iterable[Block]) -> Range:
+    def where(self, planned: OffsetRange, side: Iterable[Block]) -> OffsetRange:
         """The part of a range that has all of them."""
         places = [b for b in side if b.key in self.keys]
         start = {name: list(planned.end[name]) for name in planned.end}
@@ -175,7 +175,7 @@ class Doubts:
             end[name][block.partition] = max(end[name][block.partition], block.last + 1)
         for name, starts in start.items():
             starts[:] = map(min, starts, end[name])
-        return Range(
+        return OffsetRange(
             planned.source_names,
             {name: tuple(ats) for name, ats in start.items()},
             {name: tuple(ats) for name, ats in end.items()},

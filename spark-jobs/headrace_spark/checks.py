@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
-from headrace.mirror_test import Kind
+from headrace.mirror_test import FindingType
 
 # What a finding is, and what more than one check derives of a record.
 #
@@ -32,7 +32,7 @@ COLUMNS = ["kind", "count", *PLACE, *IDENTITY, "differs"]
 """Of a finding."""
 
 
-def findings(records: DataFrame, kind: Kind) -> DataFrame:
+def findings(records: DataFrame, kind: FindingType) -> DataFrame:
     """Each of the records as one of that kind."""
     return records.withColumns({"kind": F.lit(str(kind)), "count": F.lit(1).cast("bigint")}).select(
         COLUMNS
@@ -112,7 +112,7 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
     extra = F.when(is_home & (first["partition"] != last["partition"]), first).otherwise(last)
     one = F.lit(1).cast("bigint")
 
-    def finding(kind: Kind, rule: Column, count: Column, place: Column) -> Column:
+    def finding(kind: FindingType, rule: Column, count: Column, place: Column) -> Column:
         return F.when(
             rule,
             F.struct(
@@ -124,14 +124,14 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
 
     missing = acknowledged & on_source & ~on_target & is_message
     found = F.array(
-        finding(Kind.MISSING, missing, one, source_place),
-        finding(Kind.DUPLICATED, F.col("target") > 1, F.col("target") - 1, extra),
-        finding(Kind.ALIEN, on_target & ~(acknowledged | refused | on_source), one, last),
-        finding(Kind.UNACKNOWLEDGED, on_source & refused, one, source_place),
+        finding(FindingType.MISSING, missing, one, source_place),
+        finding(FindingType.DUPLICATED, F.col("target") > 1, F.col("target") - 1, extra),
+        finding(FindingType.ALIEN, on_target & ~(acknowledged | refused | on_source), one, last),
+        finding(FindingType.UNACKNOWLEDGED, on_source & refused, one, source_place),
         # Of a producer that the manifest does not know, too.
-        finding(Kind.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
+        finding(FindingType.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
         # The source's failure, whatever the target has; it has no place there.
-        finding(Kind.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
+        finding(FindingType.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
     )
     return (
         ledger.withColumn("found", F.explode(F.array_compact(found)))
@@ -198,7 +198,7 @@ def reordered(
         .join(F.broadcast(ends), ended, "left")
         .where(f"seq < highest_before or (offset > ended_at and producer != '{run}')")
         .withColumns({"found_in": F.col("topic"), "differs": F.lit("")})
-        .transform(findings, Kind.REORDERED)
+        .transform(findings, FindingType.REORDERED)
     )
 
 
@@ -261,7 +261,7 @@ def corrupted(
         target.join(original, IDENTITY)
         .withColumn("differs", differs)
         .where("differs != ''")
-        .transform(findings, Kind.CORRUPTED)
+        .transform(findings, FindingType.CORRUPTED)
     )
 
 
@@ -273,7 +273,7 @@ def moved(source: DataFrame, target: DataFrame) -> DataFrame:
         target.join(original, IDENTITY)
         .where("offset != source_offset")
         .withColumn("differs", F.lit("offset"))
-        .transform(findings, Kind.UNEQUAL_OFFSETS)
+        .transform(findings, FindingType.UNEQUAL_OFFSETS)
     )
 
 
@@ -284,7 +284,7 @@ def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
         target.where("not own")
         .join(source.where("not own"), IDENTITY, "left_anti")
         .withColumn("differs", F.lit(""))
-        .transform(findings, Kind.REPLAYED)
+        .transform(findings, FindingType.REPLAYED)
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from headrace.api import Verdict
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
-from headrace.mirror_test import Result, Run, bounded, documents
+from headrace.mirror_test import MirrorTestRun, Result, bounded, documents
 from headrace_spark import flags, job_documents, producer, verify_job
 from headrace_spark import probe as watching
 from headrace_spark.flags import USAGE
@@ -43,7 +43,9 @@ def verify() -> int:
     return _end(_verify, flags.verify_parser())
 
 
-def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.ArgumentParser) -> int:
+def _end(
+    job: Callable[[MirrorTestRun, argparse.Namespace], int], parser: argparse.ArgumentParser
+) -> int:
     """Run a job; every way it can end gets its code, and every error a sentence."""
     arguments = parser.parse_args()
     try:
@@ -64,7 +66,7 @@ def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.Argumen
     return INCONCLUSIVE
 
 
-def _produce(run: Run, arguments: argparse.Namespace) -> int:
+def _produce(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.test.parent if arguments.test else arguments.out
     asked = folder / documents.END_LOAD
     flags.create_topics(run, arguments)
@@ -86,7 +88,7 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
     return INCONCLUSIVE if manifest.errors else DONE
 
 
-def _probe(run: Run, arguments: argparse.Namespace) -> int:
+def _probe(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     flags.create_topics(run, arguments)
 
     def on_ready(missing: tuple[str, ...]) -> None:
@@ -100,7 +102,7 @@ def _probe(run: Run, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _verify(run: Run, arguments: argparse.Namespace) -> int:
+def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:

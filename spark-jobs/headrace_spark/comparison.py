@@ -19,16 +19,16 @@ from headrace.mirror_test import (
     MAX_SHARES,
     Counts,
     Example,
-    Kind,
+    FindingShare,
+    FindingType,
     LoadManifest,
-    Run,
-    Share,
+    MirrorTestRun,
     Stream,
 )
 from headrace_spark import blocks, checks, examples, messages, records
 from headrace_spark.blocks import Block, doubts
 from headrace_spark.checks import IDENTITY
-from headrace_spark.records import Range
+from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms
 
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
@@ -113,9 +113,9 @@ def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, i
 _SHOWN = 3
 
 
-def of_source(run: Run, manifest: LoadManifest) -> Range:
+def of_source(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
     """What the load wrote; raises ``GaveUp`` when a part of it is gone."""
-    planned = Range(
+    planned = OffsetRange(
         source_names={t.name: t.name for t in manifest.topics},
         start={t.name: t.start_offsets for t in manifest.topics},
         end={t.name: t.end_offsets for t in manifest.topics},
@@ -125,14 +125,14 @@ def of_source(run: Run, manifest: LoadManifest) -> Range:
     return planned
 
 
-def of_target(run: Run, manifest: LoadManifest) -> Range:
+def of_target(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
     """From where the target was before the load (a partition that was not there yet: from its
     beginning) to where it is now; of a topic that is not there, nothing. Raises ``GaveUp`` when a
     part of it is gone."""
     known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
     _check_partitions(run.target, {name: len(starts) for name, starts in known.items()})
     there = messages.on_target(run)
-    planned = Range(
+    planned = OffsetRange(
         source_names={target: source for source, target in run.topics.items() if target in there},
         start={
             name: known[name] + (0,) * (count - len(known[name])) for name, count in there.items()
@@ -153,7 +153,7 @@ def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
             raise GaveUp(f"{cluster.alias} has lost records of this test: topic {name} {how}")
 
 
-def _check_offsets(cluster: ClusterAccess, planned: Range) -> None:
+def _check_offsets(cluster: ClusterAccess, planned: OffsetRange) -> None:
     """Raise ``GaveUp`` where a log does not have its range any more."""
     ranges = {
         TopicPartition(name, number): (start, planned.end[name][number])
@@ -186,13 +186,13 @@ _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sor
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClusterComparison:
     """What the clusters hold, compared."""
 
     counts: Counts
-    examples: dict[Kind, tuple[Example, ...]]
+    examples: dict[FindingType, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
-    shares: tuple[Share, ...]
+    shares: tuple[FindingShare, ...]
     contradictions: tuple[str, ...]
     read_until_ms: int
     spark_versions: dict[str, str]
@@ -202,12 +202,14 @@ class Comparison:
 class _Found:
     """What is wrong; by default nothing."""
 
-    shares: list[Share] = field(default_factory=list)
-    examples: dict[Kind, tuple[Example, ...]] = field(default_factory=dict)
+    shares: list[FindingShare] = field(default_factory=list)
+    examples: dict[FindingType, tuple[Example, ...]] = field(default_factory=dict)
     contradictions: tuple[str, ...] = ()
 
 
-def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
+def compare(
+    spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest, phases: Phases
+) -> ClusterComparison:
     """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read.
 
     Where partitions are preserved, both sides are read once, for the sums of their blocks, and what
@@ -216,14 +218,14 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
     both = _BothSides(spark, run, manifest, phases)
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
     found = both.by_blocks() if preserved and manifest.adds_up else both.by_record()
-    counted = Counter[Kind]()
+    counted = Counter[FindingType]()
     if both.same_offsets:
-        counted[Kind.UNEQUAL_OFFSETS] = 0
+        counted[FindingType.UNEQUAL_OFFSETS] = 0
     for share in found.shares:
         counted[share.kind] += share.count
     expected = [(t.name, p) for t in manifest.topics for p in range(t.partitions)]
     open_sentinels = tuple(f"{name}-{p}" for name, p in expected if (name, p) not in both.ends_seen)
-    return Comparison(
+    return ClusterComparison(
         counts=Counts(
             planned=run.test.spec.load.messages,
             acknowledged=manifest.acknowledged,
@@ -249,7 +251,7 @@ class _BothSides:
     """Source and target, each between two offsets of its partitions."""
 
     def __init__(
-        self, spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases
+        self, spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest, phases: Phases
     ) -> None:
         self._spark, self._run, self._manifest, self._phases = spark, run, manifest, phases
         self._slots = max(
@@ -297,7 +299,7 @@ class _BothSides:
         ends = sentinels_frame(self._spark, self._manifest)
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
-    def _read(self, cluster: ClusterAccess, wanted: records.Range) -> DataFrame:
+    def _read(self, cluster: ClusterAccess, wanted: records.OffsetRange) -> DataFrame:
         """Nothing where there are no topics."""
         if not wanted.source_names:
             return self._read(self._run.source, self._on_source).limit(0)
@@ -357,7 +359,7 @@ class _BothSides:
         return _Found(shares, shown, contradictions)
 
 
-def _rank(share: Share) -> tuple[int, str, str, int]:
+def _rank(share: FindingShare) -> tuple[int, str, str, int]:
     """The largest first, then by place."""
     return -share.count, share.kind, share.topic, share.partition or 0
 

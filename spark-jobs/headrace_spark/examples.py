@@ -8,10 +8,23 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
-from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run, Share
+from headrace.mirror_test import (
+    MAX_EXAMPLES,
+    Example,
+    FieldDifference,
+    FindingShare,
+    FindingType,
+    MirrorTestRun,
+    Place,
+)
 from headrace_spark.checks import IDENTITY, PLACE
 
-_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+_ON_SOURCE = {
+    FindingType.MISSING,
+    FindingType.UNACKNOWLEDGED,
+    FindingType.UNMANIFESTED,
+    FindingType.SOURCE_LOST,
+}
 _COPIES = 1_000
 """Of the records shown, together."""
 _LETTERS = 80
@@ -19,8 +32,8 @@ _LETTERS = 80
 
 
 def pick(
-    findings: DataFrame, source: DataFrame, target: DataFrame, run: Run
-) -> dict[Kind, tuple[Example, ...]]:
+    findings: DataFrame, source: DataFrame, target: DataFrame, run: MirrorTestRun
+) -> dict[FindingType, tuple[Example, ...]]:
     """Up to ``MAX_EXAMPLES`` of each class, in the order of their places."""
     order = ("topic", "found_in", "partition", "offset", "producer", "seq")
     first = Window.partitionBy("kind").orderBy(*order)
@@ -32,16 +45,16 @@ def pick(
     )
     originals = {_identity(row): row for row in _copies(source, rows)}
     copies = {_place(row): row for row in _copies(target, rows)}
-    found: dict[Kind, tuple[Example, ...]] = {}
+    found: dict[FindingType, tuple[Example, ...]] = {}
     for row in rows:
-        kind = Kind(row["kind"])
+        kind = FindingType(row["kind"])
         original = originals.get(_identity(row))
         copy = None if kind in _ON_SOURCE else copies.get(_place(row))
         found[kind] = (*found.get(kind, ()), _example(kind, row, original, copy, run))
     return found
 
 
-def shares(findings: DataFrame, run: Run) -> list[Share]:
+def shares(findings: DataFrame, run: MirrorTestRun) -> list[FindingShare]:
     """All findings by class, topic, partition and what differs: as many as there are partitions,
     times the ways to differ, at most."""
     rows = (
@@ -51,8 +64,8 @@ def shares(findings: DataFrame, run: Run) -> list[Share]:
         .collect()
     )
     return [
-        Share(
-            kind=(kind := Kind(row["kind"])),
+        FindingShare(
+            kind=(kind := FindingType(row["kind"])),
             topic=row["found_in"] if kind in _ON_SOURCE else run.topics[row["found_in"]],
             partition=row["partition"],
             differs=row["differs"],
@@ -72,7 +85,9 @@ def _copies(records: DataFrame, rows: list[Row]) -> list[Row]:
     return records.join(F.broadcast(wanted), IDENTITY).limit(_COPIES).collect()
 
 
-def _example(kind: Kind, row: Row, original: Row | None, copy: Row | None, run: Run) -> Example:
+def _example(
+    kind: FindingType, row: Row, original: Row | None, copy: Row | None, run: MirrorTestRun
+) -> Example:
     found_in = row["found_in"] or row["topic"]
     return Example(
         topic=found_in if kind in _ON_SOURCE else run.topics[found_in],
@@ -88,7 +103,7 @@ def _example(kind: Kind, row: Row, original: Row | None, copy: Row | None, run: 
             offset=original["offset"],
         ),
         changes=tuple(
-            Change(
+            FieldDifference(
                 what=what, expected=_expected(what, original, run), found=_shown(what, copy, run)
             )
             for what in row["differs"].split(", ")
@@ -106,14 +121,14 @@ def _place(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in PLACE)
 
 
-def _expected(what: str, original: Row, run: Run) -> str:
+def _expected(what: str, original: Row, run: MirrorTestRun) -> str:
     """One thing of a record, as it should be on the target."""
     if what == "partition" and run.test.spec.partitioning is Partitioning.BY_KEY:
         return "that of most records of its key"
     return _shown(what, original, run)
 
 
-def _shown(what: str, record: Row, run: Run) -> str:
+def _shown(what: str, record: Row, run: MirrorTestRun) -> str:
     """One thing of a record, as one compares it by eye."""
     match what:
         case "topic":

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from headrace.api import MirrorTest, Partitioning, load
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 from headrace_spark.live_metrics import Sink, as_events, at_port
 
 USAGE = 3
@@ -124,7 +124,7 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-def mirror_tester_run(arguments: argparse.Namespace) -> Run:
+def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
     """What the flags say; raises ``InvalidSpec`` with the flag's name."""
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
     source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
@@ -150,7 +150,7 @@ def mirror_tester_run(arguments: argparse.Namespace) -> Run:
         },
     }
     try:
-        return Run(name=arguments.id, test=MirrorTest.model_validate(test))
+        return MirrorTestRun(name=arguments.id, test=MirrorTest.model_validate(test))
     except ValidationError as error:
         raise InvalidSpec("; ".join(_sentences(error))) from None
 
@@ -169,7 +169,7 @@ def _sentences(error: ValidationError) -> list[str]:
     return found
 
 
-def create_mirror_tester_topics(run: Run, arguments: argparse.Namespace) -> None:
+def create_mirror_tester_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
     """Those that the source lacks, with the replicas and the retention that were asked for."""
     admin = Admin(run.source)
     config = {} if arguments.retention is None else {"retention.ms": str(arguments.retention)}
@@ -229,7 +229,7 @@ def verify_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_of(arguments: argparse.Namespace) -> Run:
+def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
     """The run that the flags describe; raises ``InvalidSpec``."""
     if arguments.test is None:
         return mirror_tester_run(arguments)
@@ -240,7 +240,7 @@ def run_of(arguments: argparse.Namespace) -> Run:
             f"{arguments.test} has {len(tests)} MirrorTests{asked}: say which with --name"
         )
     try:
-        run = Run(name=arguments.run, test=tests[0], secrets=arguments.secrets)
+        run = MirrorTestRun(name=arguments.run, test=tests[0], secrets=arguments.secrets)
     except ValidationError:
         raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
     _ = run.source  # a test that is not resolved is bad input for every job
@@ -252,7 +252,7 @@ def run_of(arguments: argparse.Namespace) -> Run:
     return run
 
 
-def create_topics(run: Run, arguments: argparse.Namespace) -> None:
+def create_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
     """Those that the source lacks, where flags say how; else the job itself makes them."""
     if arguments.test is None:
         create_mirror_tester_topics(run, arguments)

@@ -13,35 +13,35 @@ from headrace.errors import GaveUp, HeadraceError
 from headrace.k8s import CONFIG_MAP, connect, retried
 from headrace.kafka import journal
 from headrace.mirror_test import (
-    Acknowledged,
     Document,
     Fault,
     Faults,
     LoadManifest,
-    Measured,
+    MirrorTestRun,
+    ProbeMeasurements,
+    ProducerReports,
     Rehearsed,
-    Run,
     documents,
 )
 from headrace_spark.session import say
 
 
-def write_manifest(run: Run, folder: Path, manifest: LoadManifest) -> None:
+def write_manifest(run: MirrorTestRun, folder: Path, manifest: LoadManifest) -> None:
     """The producer's."""
     _write(run, folder / documents.MANIFEST, documents.MANIFEST_KEY, manifest)
 
 
-def write_measured(run: Run, folder: Path, measured: Measured) -> None:
+def write_measured(run: MirrorTestRun, folder: Path, measured: ProbeMeasurements) -> None:
     """The probe's."""
     _write(run, folder / documents.MEASURED, documents.MEASURED_KEY, measured)
 
 
-def measured(run: Run, folder: Path) -> Measured | None:
+def measured(run: MirrorTestRun, folder: Path) -> ProbeMeasurements | None:
     """What the probe measured, if it did; raises ``GaveUp`` as ``manifest``."""
-    return _found(run, Measured, folder / documents.MEASURED, documents.MEASURED_KEY)
+    return _found(run, ProbeMeasurements, folder / documents.MEASURED, documents.MEASURED_KEY)
 
 
-def manifest(run: Run, folder: Path) -> LoadManifest:
+def manifest(run: MirrorTestRun, folder: Path) -> LoadManifest:
     """The manifest of this run; raises ``GaveUp`` without one."""
     path = folder / documents.MANIFEST
     found = _found(run, LoadManifest, path, documents.MANIFEST_KEY)
@@ -54,19 +54,19 @@ def manifest(run: Run, folder: Path) -> LoadManifest:
     return found
 
 
-def how_far(run: Run) -> str:
+def how_far(run: MirrorTestRun) -> str:
     """How far the load came, as the end of a sentence; its producers write that to the journal."""
     try:
         reports = journal.read_all(run.source, run.name)
     except HeadraceError:
         return ""
-    acknowledged = Acknowledged()
+    acknowledged = ProducerReports()
     for key, value in reports.items():
         acknowledged.receive(key, value)
     return f" (the load came to {acknowledged.total:,} acknowledged messages)"
 
 
-def faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
+def faults(run: MirrorTestRun, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
     """The outcome of each step of chaos; of one that nobody reported, what the plan has."""
     if plan is None:
         return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
@@ -76,7 +76,7 @@ def faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
     return (Faults.model_validate(reported) if reported else planned).faults
 
 
-def rehearsed(run: Run, folder: Path, plan: Path | None) -> Rehearsed | None:
+def rehearsed(run: MirrorTestRun, folder: Path, plan: Path | None) -> Rehearsed | None:
     """The outcome of a rehearsal, if there was one; of one that nobody reported, the plan's."""
     if plan is None:
         return documents.read(folder / documents.REHEARSAL, Rehearsed)
@@ -86,12 +86,12 @@ def rehearsed(run: Run, folder: Path, plan: Path | None) -> Rehearsed | None:
     return found.model_copy(update={"groups": ()}) if found.error else found
 
 
-def _write(run: Run, path: Path, key: str, document: BaseModel) -> None:
+def _write(run: MirrorTestRun, path: Path, key: str, document: BaseModel) -> None:
     documents.write(path, document)
     journal.write(run.source, run.name, key, document.model_dump_json(by_alias=True))
 
 
-def _found(run: Run, kind: type[Document], path: Path, key: str) -> Document | None:
+def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Document | None:
     """The document of another job of this run: the file's, else the journal's. Raises ``GaveUp``
     for one that is damaged in all places where it is."""
     try:
@@ -105,7 +105,7 @@ def _found(run: Run, kind: type[Document], path: Path, key: str) -> Document | N
     return _reported(run, kind, key)
 
 
-def _reported(run: Run, kind: type[Document], key: str) -> Document | None:
+def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | None:
     """The journal's; raises ``GaveUp`` for one that is damaged."""
     if (value := journal.read(run.source, run.name, key)) is None:
         return None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from headrace.api import MIN_MESSAGE_BYTES, ClusterAccess, MessageFormat, TopicPartition
 from headrace.kafka import Admin, Position, journal
 from headrace.kafka import Message as Record
-from headrace.mirror_test import FORMAT, Run
+from headrace.mirror_test import FORMAT, MirrorTestRun
 
 HEADER_ID = "id"
 HEADER_SEQ = "seq"
@@ -70,7 +70,7 @@ class Message:
     checksum: int
 
 
-class Writer:
+class MessageFactory:
     """Makes one producer's messages; cheap, and no two values of 64 bytes or more are equal."""
 
     def __init__(
@@ -212,7 +212,7 @@ class LoadTopic:
     keys: int
 
 
-def prepare(run: Run) -> None:
+def prepare(run: MirrorTestRun) -> None:
     """Make the journal and the topics that the source lacks; the jobs of a run begin with this."""
     journal.create(run.source)
     admin = Admin(run.source)
@@ -221,7 +221,7 @@ def prepare(run: Run) -> None:
     journal.wait_for_topics(admin, run.first_topics.keys())
 
 
-def describe(run: Run) -> tuple[LoadTopic, ...]:
+def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
     """The topics that the load begins with. As many keys as the larger side has partitions, in the
     end: a mirror that spreads by key can then reach all of the target's."""
     source, target = Admin(run.source).topics(), on_target(run)
@@ -233,7 +233,7 @@ def describe(run: Run) -> tuple[LoadTopic, ...]:
 
 
 def changed(
-    run: Run, load_topics: tuple[LoadTopic, ...], changes: dict[str, int]
+    run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], changes: dict[str, int]
 ) -> tuple[LoadTopic, ...]:
     """All topics of the load, as steps of chaos have left them: ``changes`` has the partitions of
     those that were added, or have more than before."""
@@ -244,12 +244,12 @@ def changed(
     )
 
 
-def added(run: Run, name: str, partitions: int) -> LoadTopic:
+def added(run: MirrorTestRun, name: str, partitions: int) -> LoadTopic:
     """A topic that a step of chaos adds."""
     return LoadTopic(name, run.added_topics[name], partitions, keys=partitions)
 
 
-def on_target(run: Run) -> dict[str, int]:
+def on_target(run: MirrorTestRun) -> dict[str, int]:
     """The target's topics of this run that are there, with their partitions."""
     there = Admin(run.target).topics()
     return {name: there[name] for name in run.topics.values() if name in there}

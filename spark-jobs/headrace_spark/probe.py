@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, journal
-from headrace.mirror_test import Measured, Run, documents
+from headrace.mirror_test import MirrorTestRun, ProbeMeasurements, documents
 from headrace_spark import messages
 from headrace_spark.live_metrics import ArrivalFigures, Sink, nowhere
 from headrace_spark.probe_consumer import (
@@ -32,11 +32,11 @@ OnReady = Callable[[tuple[str, ...]], None]
 
 def probe(
     spark: SparkSession,
-    run: Run,
+    run: MirrorTestRun,
     wait_s: float,
     on_ready: OnReady,
     sink: Sink | None = None,
-) -> Measured:
+) -> ProbeMeasurements:
     """Measure until the end of the run.
 
     Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
@@ -48,7 +48,7 @@ def probe(
     missing = tuple(name for name in run.first_topics.values() if name not in there)
     if not there:
         on_ready(missing)
-        return Measured(unmeasured_topics=missing)
+        return ProbeMeasurements(unmeasured_topics=missing)
     sources = {target: source for source, target in run.first_topics.items() if target in there}
     counts = Admin(run.source).topics()
     starts = _ends(run.target, there)
@@ -57,7 +57,7 @@ def probe(
         origins.clear()
     sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
     count = consumers(run, len(starts))
-    tail = journal.Tail(run.source, run.name)
+    tail = journal.JournalTail(run.source, run.name)
     done = Event()
     figures = ArrivalFigures()
     keys = {t.target: t.keys for t in messages.describe(run)} if sink else {}
@@ -81,7 +81,7 @@ def probe(
     # A partition that the target has by now and did not have then was watched by nobody.
     grown = {name for name, now in messages.on_target(run).items() if now != there.get(name)}
     late = set.intersection(*(watch.late for watch in watches))
-    return Measured(
+    return ProbeMeasurements(
         histogram=merged(arrivals.histogram for arrivals in seen),
         seconds=seconds(seen),
         own_histogram=merged(arrivals.histogram for arrivals in own),
@@ -105,7 +105,7 @@ def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPart
     ]
 
 
-def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
+def _wait_for_topics(run: MirrorTestRun, wait_s: float) -> dict[str, int]:
     """The target's topics that are there, with their partitions, as soon as all of them are."""
     deadline = time.monotonic() + wait_s
     wanted = set(run.first_topics.values())
@@ -115,7 +115,7 @@ def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
 
 
 def _follow(
-    tail: journal.Tail,
+    tail: journal.JournalTail,
     count: int,
     on_ready: Callable[[], None],
     figures: ArrivalFigures | None,

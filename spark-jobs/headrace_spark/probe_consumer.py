@@ -25,7 +25,7 @@ from headrace.kafka import (
     make_producer,
 )
 from headrace.logs import get_logger
-from headrace.mirror_test import Run, Second, documents, quantile, two_digits
+from headrace.mirror_test import MirrorTestRun, Second, documents, quantile, two_digits
 from headrace_spark import messages
 from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.session import now_ms, steady_ms
@@ -38,29 +38,29 @@ Starts = dict[TopicPartition, int]
 """Partitions, and where to begin."""
 
 
-class Share(NamedTuple):
+class WatchAssignment(NamedTuple):
     """What one consumer of each side reads."""
 
     target: Starts
     source: Starts
 
 
-def share(run: Run, target: Starts, origins: Starts) -> Share:
+def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignment:
     """With the partitions of the source whose messages come to these of the target: where
     partitions are not preserved, any of them may. With none of a load that is too fast for both."""
     if not origins or run.test.spec.partitioning is not Partitioning.PRESERVED:
-        return Share(target, origins)
+        return WatchAssignment(target, origins)
     mirrored = {TopicPartition(run.first_topics[at.topic], at.partition): at for at in origins}
-    return Share(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
+    return WatchAssignment(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
 
 
-def consumers(run: Run, partitions: int) -> int:
+def consumers(run: MirrorTestRun, partitions: int) -> int:
     """How many follow so many partitions of the target: as many as there are producers, as what
     those can send these can read; but no more than one a partition."""
     return min(run.test.spec.load.producers, partitions)
 
 
-def times_both(run: Run, partitions: int) -> bool:
+def times_both(run: MirrorTestRun, partitions: int) -> bool:
     """Whether a consumer can follow the source beside the target without being late for both."""
     load = run.test.spec.load
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
@@ -79,7 +79,7 @@ _AT_ONCE = 500
 """Messages that are there."""
 
 
-class Taken(NamedTuple):
+class PolledRecords(NamedTuple):
     """What a consumer got of one partition in one go."""
 
     at: TopicPartition
@@ -96,7 +96,7 @@ class Following:
         self._consumer, self._cluster, self._clock = consumer, cluster, clock
         self._waited_at_ms = clock()
 
-    def take(self, wait_s: float) -> list[Taken]:
+    def take(self, wait_s: float) -> list[PolledRecords]:
         """What is there; else the next message, if it comes in time. A partition without records
         has nothing more at the moment.
 
@@ -115,13 +115,13 @@ class Following:
         """What was taken last may have waited for this consumer."""
         return self._clock() - self._waited_at_ms >= BEHIND_MS
 
-    def _by_partition(self, found: list[Message]) -> Iterator[Taken]:
+    def _by_partition(self, found: list[Message]) -> Iterator[PolledRecords]:
         for (topic, partition), group in groupby(found, key=lambda m: (m.topic(), m.partition())):
             at = TopicPartition(topic or "", partition or 0)
             messages = list(group)
             records = [m for m in messages if m.error() is None or self._is_record(m, at)]
             behind = [(records[-1].offset() or 0) + 1] if records else []
-            yield Taken(at, records, max([*behind, messages[-1].offset() or 0]))
+            yield PolledRecords(at, records, max([*behind, messages[-1].offset() or 0]))
 
     def _is_record(self, message: Message, at: TopicPartition) -> bool:
         return journal.is_record(message, f"read {at} of {self._cluster}")
@@ -131,7 +131,7 @@ LONGEST_MS = 3_600_000
 """An hour or more counts as an hour: keeps the number of buckets bounded."""
 
 
-class Arrivals:
+class LatencyHistogram:
     """What one consumer saw; memory grows with time and spread, never with messages."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
     )
 
 
-def seconds(consumers: Sequence[Arrivals]) -> tuple[Second, ...]:
+def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
     """All seconds in which one of them saw something, ascending."""
     return tuple(
         second(at, [arrivals.seconds.get(at, {}) for arrivals in consumers])
@@ -203,7 +203,7 @@ class Crossings:
     """Messages seen on one side, until they are on the other."""
 
     def __init__(self, most: int = MOST) -> None:
-        self.measured = Arrivals()
+        self.measured = LatencyHistogram()
         self._most = most
         self._lock = Lock()
         self._source: OrderedDict[Name, int] = OrderedDict()
@@ -315,8 +315,8 @@ Sentinel = tuple[str, int]
 class Watched(NamedTuple):
     """What one consumer found."""
 
-    arrivals: Arrivals
-    own: Arrivals
+    arrivals: LatencyHistogram
+    own: LatencyHistogram
     """The mirror's own share."""
     late: set[Sentinel]
     """As far as it knows."""
@@ -325,7 +325,10 @@ class Watched(NamedTuple):
 
 
 def run_watch(
-    run: Run, sentinels: set[Sentinel], keys: Mapping[str, int], shares: Iterable[Share]
+    run: MirrorTestRun,
+    sentinels: set[Sentinel],
+    keys: Mapping[str, int],
+    shares: Iterable[WatchAssignment],
 ) -> Iterator[Watched]:
     """A Spark task."""
     number = BarrierTaskContext.get().partitionId()
@@ -338,17 +341,17 @@ class Watch:
 
     def __init__(
         self,
-        run: Run,
+        run: MirrorTestRun,
         number: int,
         sentinels: set[Sentinel],
-        share: Share,
+        share: WatchAssignment,
         keys: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """``keys``: of the topics of the target, where messages are to be counted as they come."""
         self._run = run
         self._run_name = run.name.encode()
         self._name = f"probe-{number}"
-        self._tail = journal.Tail(run.source, run.name)
+        self._tail = journal.JournalTail(run.source, run.name)
         self._consumer = make_consumer(run.target)
         assign(self._consumer, share.target.items())
         self._following = Following(self._consumer, run.target.alias)
@@ -365,7 +368,7 @@ class Watch:
         self._settle_s = run.test.spec.settle_seconds
         self._give_up_at = time.monotonic() + self._settle_s + START_S
         self._load_has_ended = False
-        self._arrivals = Arrivals()
+        self._arrivals = LatencyHistogram()
         self._counts = SequenceCounts(keys) if keys else None
         """Only where the probe serves metrics."""
         self._reporter = make_producer(run.source) if keys else None
@@ -419,7 +422,7 @@ class Watch:
             self._see(part, seen_ms, steadily_ms, behind=behind)
         return bool(taken)
 
-    def _see(self, part: Taken, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
+    def _see(self, part: PolledRecords, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
         """It was taken then, by both clocks; ``behind``: it may have waited for that."""
         at = part.at
         self._not_ready.discard(at)  # a record or the end: the consumer is in place there

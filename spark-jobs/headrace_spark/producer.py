@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 from headrace.api import MessageFormat, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, Message, journal, make_producer, translate
-from headrace.mirror_test import Acknowledged, LoadedTopic, LoadManifest, Run, documents
+from headrace.mirror_test import (
+    LoadedTopic,
+    LoadManifest,
+    MirrorTestRun,
+    ProducerReports,
+    documents,
+)
 from headrace_spark import messages
 from headrace_spark.live_metrics import LoadFigures, Sink, nowhere
 from headrace_spark.messages import LoadTopic
@@ -23,7 +29,7 @@ from headrace_spark.sender import PROGRESS_S, STUCK_S, Report, run_sender
 from headrace_spark.session import now_ms
 
 
-def send(run: Run, partitions: dict[str, int]) -> None:
+def send(run: MirrorTestRun, partitions: dict[str, int]) -> None:
     """One to each partition of the topics, given with their number. Raises ``GaveUp`` when brokers
     do not acknowledge all of them."""
     failures: list[KafkaError] = []
@@ -54,13 +60,13 @@ def send(run: Run, partitions: dict[str, int]) -> None:
 
 
 def warnings_of(
-    run: Run, load_topics: tuple[LoadTopic, ...], reports: Sequence[Report]
+    run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], reports: Sequence[Report]
 ) -> tuple[str, ...]:
     """All of them; ``reports``: of all producers."""
     return (*_unlike(run, load_topics), *_nameless(run), *_ended(run, reports))
 
 
-def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
+def _unlike(run: MirrorTestRun, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
     """Topics that were there already, with another number of partitions than asked for."""
     wanted = run.test.spec.load.partitions
     return tuple(
@@ -70,7 +76,7 @@ def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
     )
 
 
-def _nameless(run: Run) -> tuple[str, ...]:
+def _nameless(run: MirrorTestRun) -> tuple[str, ...]:
     """That messages are too small to name their topic."""
     load = run.test.spec.load
     names = [t for t in run.topics if not messages.has_room(t, load.message_size_bytes)]
@@ -83,7 +89,7 @@ def _nameless(run: Run) -> tuple[str, ...]:
     )
 
 
-def _ended(run: Run, reports: Sequence[Report]) -> tuple[str, ...]:
+def _ended(run: MirrorTestRun, reports: Sequence[Report]) -> tuple[str, ...]:
     """That somebody ended the load, where it would have sent more."""
     if run.test.spec.load.is_endless or not any(report.was_ended for report in reports):
         return ()
@@ -100,7 +106,7 @@ OnReport = Callable[[str, Any], None]
 
 def produce(
     spark: SparkSession,
-    run: Run,
+    run: MirrorTestRun,
     on_progress: OnProgress,
     is_to_end: Callable[[], bool],
     sink: Sink = nowhere,
@@ -116,7 +122,7 @@ def produce(
     starts = messages.ends(run.source, {t.name: t.partitions for t in load_topics})
     target_starts = messages.ends(run.target, messages.on_target(run))
     figures = LoadFigures(run.test.spec.load, [t.partitions for t in load_topics])
-    acknowledged = Acknowledged()
+    acknowledged = ProducerReports()
 
     def on_report(key: str, value: Any) -> None:
         figures.receive(key, value)
@@ -156,13 +162,13 @@ def produce(
 
 def _run_stage(
     spark: SparkSession,
-    run: Run,
+    run: MirrorTestRun,
     load_topics: tuple[LoadTopic, ...],
     on_report: OnReport,
     is_to_end: Callable[[], bool],
 ) -> list[Report]:
     count = run.test.spec.load.producers
-    tail = journal.Tail(run.source, run.name)
+    tail = journal.JournalTail(run.source, run.name)
     done = Event()
     follower = Thread(target=_follow, args=(run, tail, on_report, is_to_end, done))
     follower.start()
@@ -184,8 +190,8 @@ def _padded(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
 
 
 def _follow(
-    run: Run,
-    tail: journal.Tail,
+    run: MirrorTestRun,
+    tail: journal.JournalTail,
     on_report: OnReport,
     is_to_end: Callable[[], bool],
     done: Event,

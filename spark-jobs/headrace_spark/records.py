@@ -125,7 +125,7 @@ _OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """What to read of a cluster."""
 
     source_names: dict[str, str]
@@ -135,7 +135,7 @@ class Range:
 
 
 def read(
-    spark: SparkSession, cluster: ClusterAccess, wanted: Range, run: str, since_ms: int
+    spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, run: str, since_ms: int
 ) -> DataFrame:
     """The committed records between two offsets of each partition, as ``recognised`` has them.
 
@@ -144,7 +144,7 @@ def read(
     return recognised(raw(spark, cluster, wanted), wanted.source_names, run, since_ms)
 
 
-def raw(spark: SparkSession, cluster: ClusterAccess, wanted: Range) -> DataFrame:
+def raw(spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange) -> DataFrame:
     """The same, as Spark's Kafka source gives them."""
     return (
         spark.read.format("kafka")

@@ -13,7 +13,7 @@ from pyspark import BarrierTaskContext
 
 from headrace.api import Load, TopicPartition
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.mirror_test import PartitionSummary, Run, Stream, documents
+from headrace.mirror_test import MirrorTestRun, PartitionSummary, Stream, documents
 from headrace_spark import messages
 from headrace_spark.messages import LoadTopic
 from headrace_spark.session import now_ms
@@ -179,7 +179,7 @@ _PRODUCER = {
 
 
 def run_sender(
-    run: Run, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
+    run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
 ) -> Iterator[Report]:
     """A Spark task."""
     context = BarrierTaskContext.get()
@@ -192,15 +192,17 @@ class Sender:
     """One producer's part of the load."""
 
     def __init__(
-        self, run: Run, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
+        self, run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
     ) -> None:
         load = run.test.spec.load
         self._run = run
         self._id = messages.producer_id(run.name, index, attempt)
         self._progress_key = journal.record_key(run.name, documents.progress_key(self._id))
-        self._writer = messages.Writer(self._id, load.message_size_bytes, load.message_format)
+        self._writer = messages.MessageFactory(
+            self._id, load.message_size_bytes, load.message_format
+        )
         self._producer = make_producer(run.source, _PRODUCER)
-        self._tail = journal.Tail(run.source, run.name)
+        self._tail = journal.JournalTail(run.source, run.name)
         self._is_to_end = self._was_ended = False
         self._changes: dict[str, int] = {}
         """Partitions of topics that the load has got, and this producer does not know yet."""

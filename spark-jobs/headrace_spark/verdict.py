@@ -13,11 +13,11 @@ from headrace.mirror_test import (
     Counts,
     Example,
     Fault,
-    Kind,
+    FindingType,
     LoadManifest,
-    Measured,
+    MirrorTestRun,
+    ProbeMeasurements,
     Rehearsed,
-    Run,
     allowed_counts,
 )
 
@@ -26,15 +26,15 @@ from headrace.mirror_test import (
 class Evidence:
     """All that a verdict is made of."""
 
-    run: Run
+    run: MirrorTestRun
     manifest: LoadManifest
     counts: Counts
-    examples: dict[Kind, tuple[Example, ...]]
+    examples: dict[FindingType, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
     """Partitions of the source whose end sentinel is not on the target, as ``topic-partition``."""
     contradictions: tuple[str, ...]
     """Streams of which the source does not hold what was acknowledged, in words."""
-    measured: Measured | None
+    measured: ProbeMeasurements | None
     """``None``: the probe gave no result."""
     faults: tuple[Fault, ...]
     rehearsed: Rehearsed | None = None
@@ -74,13 +74,13 @@ def few(names: tuple[str, ...], most: int = 3) -> str:
 
 
 _WORDS = {  # the heaviest first
-    Kind.MISSING: "missing on the target",
-    Kind.REORDERED: "out of order on the target",
-    Kind.CORRUPTED: "changed on the target",
-    Kind.DUPLICATED: "repeated on the target",
-    Kind.UNEQUAL_OFFSETS: "at another offset than on the source",
-    Kind.ALIEN: "on the target, sent by nobody",
-    Kind.REPLAYED: "of earlier runs, and came to the target while this one ran",
+    FindingType.MISSING: "missing on the target",
+    FindingType.REORDERED: "out of order on the target",
+    FindingType.CORRUPTED: "changed on the target",
+    FindingType.DUPLICATED: "repeated on the target",
+    FindingType.UNEQUAL_OFFSETS: "at another offset than on the source",
+    FindingType.ALIEN: "on the target, sent by nobody",
+    FindingType.REPLAYED: "of earlier runs, and came to the target while this one ran",
 }
 
 
@@ -228,7 +228,7 @@ def load(evidence: Evidence) -> Iterator[Objection]:
             Verdict.INCONCLUSIVE,
             f"{messages(counts.unmanifested)} on the source under this run's name and not in its "
             "manifest, which is therefore not complete"
-            f"{for_example(evidence.examples.get(Kind.UNMANIFESTED, ()))}",
+            f"{for_example(evidence.examples.get(FindingType.UNMANIFESTED, ()))}",
         )
     if counts.unacknowledged:
         yield Objection(
@@ -244,7 +244,7 @@ def source(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"{messages(lost)} acknowledged by the source and no longer on it, no mirror can be "
-            f"blamed{for_example(evidence.examples.get(Kind.SOURCE_LOST, ()))}",
+            f"blamed{for_example(evidence.examples.get(FindingType.SOURCE_LOST, ()))}",
         )
     elif evidence.contradictions:
         yield Objection(

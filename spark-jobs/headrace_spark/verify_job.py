@@ -15,15 +15,15 @@ from headrace.kafka import Admin, Position, assign, journal, make_consumer
 from headrace.mirror_test import (
     LoadManifest,
     MirroredTopic,
+    MirrorTestRun,
     Result,
-    Run,
     documents,
     latency,
     own_latency,
     points,
 )
 from headrace_spark import job_documents, messages
-from headrace_spark.comparison import Comparison, compare
+from headrace_spark.comparison import ClusterComparison, compare
 from headrace_spark.session import Phases, event, now_ms, session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
 
@@ -37,7 +37,9 @@ def wait_for_file(path: Path) -> None:
         time.sleep(_BEGIN_POLL_S)
 
 
-def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int], None]) -> None:
+def wait_for_sentinels(
+    run: MirrorTestRun, manifest: LoadManifest, on_wait: Callable[[int], None]
+) -> None:
     """Return when every end sentinel is on the target, or the time it has is over.
 
     Only a moment to begin: what arrived is decided by reading the whole range afterwards.
@@ -68,7 +70,7 @@ def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int]
         consumer.close()
 
 
-def wait_for_all(run: Run, manifest: LoadManifest) -> None:
+def wait_for_all(run: MirrorTestRun, manifest: LoadManifest) -> None:
     """Return when the target has as many records as were sent, or the time it has is over.
 
     Where partitions are not preserved, a sentinel says nothing of the records of other partitions:
@@ -83,7 +85,7 @@ def wait_for_all(run: Run, manifest: LoadManifest) -> None:
         time.sleep(_POLL_S)
 
 
-def time_left_s(run: Run, manifest: LoadManifest) -> float:
+def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
     """How long records may still arrive that no sentinel answers for; 0 where the partitions are
     preserved: there each has its own."""
     if run.test.spec.partitioning is Partitioning.PRESERVED:
@@ -93,7 +95,7 @@ def time_left_s(run: Run, manifest: LoadManifest) -> float:
 
 
 def _from_the_end_of_the_load(
-    run: Run, manifest: LoadManifest, there: dict[str, int]
+    run: MirrorTestRun, manifest: LoadManifest, there: dict[str, int]
 ) -> list[tuple[TopicPartition, int]]:
     """The first offset of each partition that is not older than the last acknowledgement."""
     partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
@@ -104,7 +106,7 @@ def _from_the_end_of_the_load(
 
 
 def judged(
-    run: Run,
+    run: MirrorTestRun,
     folder: Path,
     plan: Path | None,
     rehearsal: Path | None = None,
@@ -173,8 +175,8 @@ def judged(
 
 
 def _compared(
-    run: Run, manifest: LoadManifest, phases: Phases, early: SparkSession | None
-) -> Comparison:
+    run: MirrorTestRun, manifest: LoadManifest, phases: Phases, early: SparkSession | None
+) -> ClusterComparison:
     phases.add("sending the load", (manifest.finished_ms - manifest.started_ms) / 1000)
     phases.add(
         "from the last message until the comparison began",
@@ -204,7 +206,7 @@ def _compared(
     return comparison
 
 
-def inconclusive(run: Run, reason: str) -> Result:
+def inconclusive(run: MirrorTestRun, reason: str) -> Result:
     """Of a run that could not be compared."""
     return Result(
         verdict=Verdict.INCONCLUSIVE,

@@ -27,7 +27,7 @@ from support.fake_broker import Request, framed, metadata_of, served
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, split_batches
+from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, split_batches
 from headrace.kafka.wire.varints import read_uvarint
 from headrace.movers.batch import Appender, Leaders, Outgoing, judged
 
@@ -89,7 +89,7 @@ def append(
         nonlocal held_bytes
         held_bytes -= size
 
-    with closing(Loop()) as loop, closing(Cluster(loop, ClusterAccess(spec))) as cluster:
+    with closing(EventLoop()) as loop, closing(ClusterClient(loop, ClusterAccess(spec))) as cluster:
         appender = Appender(
             loop,
             Leaders(cluster),

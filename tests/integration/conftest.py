@@ -18,7 +18,7 @@ from support.prometheus import prometheus_binary
 from support.records import unique
 from support.shared_api_server import CRDS, open_api_server
 
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 KEEP_GROUPS = {"offsets.retention.check.interval.ms": "86400000"}
 """Brokers delete groups that have neither members nor offsets every ten minutes: within a test."""
@@ -65,23 +65,25 @@ def clusters(sandbox: Sandbox) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def east(clusters: Sandbox) -> Cluster:
+def east(clusters: Sandbox) -> SandboxCluster:
     """The source."""
     return clusters.cluster("east")
 
 
 @pytest.fixture
-def west(clusters: Sandbox) -> Cluster:
+def west(clusters: Sandbox) -> SandboxCluster:
     """The target."""
     return clusters.cluster("west")
 
 
 @pytest.fixture
-def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
+def start_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., SandboxCluster]]:
     """``start_cluster("three", brokers=3)``: a cluster of this test's own, as a ClusterPlan."""
     with ExitStack() as running:
 
-        def start(name: str, **plan: Any) -> Cluster:
+        def start(name: str, **plan: Any) -> SandboxCluster:
             home = tmp_path_factory.mktemp("sandboxes")
             plans = [ClusterPlan(name, **plan)]
             return running.enter_context(Sandbox.start(name, plans, home=home)).cluster(name)

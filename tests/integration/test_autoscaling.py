@@ -21,7 +21,7 @@ from support.metrics_api import serving_metrics, values
 from support.operators import Resources, give_rights, running_operator
 from support.records import compare, make_topic, numbered, produce, read, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "autoscaling"
@@ -135,8 +135,8 @@ def test_a_backlog_scales_the_drivers_to_the_maximum_and_back(
     *,
     own_api_server: OwnApiServer,
     namespace: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: Wait,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, count, make_topic, numbered, produce, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 LIMIT = 50_000
 """Bytes a second."""
@@ -22,7 +22,7 @@ Wait = Callable[..., Any]
 
 
 def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Wait
 ) -> None:
     """However slow this machine is, no more is copied than the limit allows since the run began.
     Without it all is copied at once, as it is when the limit is taken away."""

@@ -17,12 +17,12 @@ from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     READ_COMMITTED,
     Batch,
-    Cluster,
+    ClusterClient,
+    EventLoop,
+    FetchPosition,
     FetchResponse,
-    Loop,
     ProducerIdentity,
     Transactions,
-    Wanted,
     fetch_call,
     idempotent_producer,
     log_ends,
@@ -31,12 +31,12 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.kafka.wire.stamp import MAX_SEQUENCE
-from headrace.movers import Copied
+from headrace.movers import CopiedCounts
 from headrace.movers.batch import Appender, Leaders, Outgoing, Passage, judged, rebuilt
 from headrace.movers.batch.queue import PartitionQueue
 from headrace.movers.batch.verifying import Verifier
-from headrace.sandbox import Cluster as Brokers
 from headrace.sandbox import ClusterPlan, Sandbox
+from headrace.sandbox import SandboxCluster as Brokers
 
 pytestmark = pytest.mark.in_one_worker
 
@@ -58,16 +58,16 @@ def access(brokers: Brokers) -> ClusterAccess:
 
 
 @pytest.fixture
-def cluster(access: ClusterAccess) -> Iterator[Cluster]:
-    loop = Loop()
-    with closing(loop), closing(Cluster(loop, access)) as cluster:
+def cluster(access: ClusterAccess) -> Iterator[ClusterClient]:
+    loop = EventLoop()
+    with closing(loop), closing(ClusterClient(loop, access)) as cluster:
         yield cluster
 
 
 class Copy:
     """Batches of one topic on their way to another one."""
 
-    def __init__(self, cluster: Cluster, transactions: Transactions | None = None) -> None:
+    def __init__(self, cluster: ClusterClient, transactions: Transactions | None = None) -> None:
         self.cluster, self.loop = cluster, cluster.loop
         self.offsets: dict[int, list[int]] = {}
         self.failed: list[HeadraceError] = []
@@ -102,7 +102,7 @@ class Copy:
         for at, end in ends.items():
             offset = 0
             while offset < end.end_offset:
-                wanted = Wanted(topic_id, at.partition, offset, 1 << 20)
+                wanted = FetchPosition(topic_id, at.partition, offset, 1 << 20)
                 call = fetch_call([wanted], isolation=READ_COMMITTED)
                 response: FetchResponse = self.loop.wait(connection.send(call), WITHIN_S)
                 [partition] = response.partitions
@@ -132,7 +132,7 @@ def source(access: ClusterAccess) -> str:
 
 
 def test_batches_are_appended_in_transactions(
-    cluster: Cluster, access: ClusterAccess, source: str
+    cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
     """What is aborted is on no consumer's target; sequences go on over the transactions."""
     target = make_topic(access, unique("target"), len(CODECS))
@@ -161,7 +161,7 @@ def test_batches_are_appended_in_transactions(
 
 
 def test_batches_are_copied_byte_by_byte_over_a_restart(
-    cluster: Cluster, access: ClusterAccess, brokers: Brokers, source: str
+    cluster: ClusterClient, access: ClusterAccess, brokers: Brokers, source: str
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS))
     copy = Copy(cluster)
@@ -205,7 +205,7 @@ def test_batches_are_copied_byte_by_byte_over_a_restart(
 
 
 def test_sequences_begin_again_behind_the_largest(
-    cluster: Cluster, access: ClusterAccess, source: str
+    cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
     target = make_topic(access, unique("sequences"), len(CODECS))
     copy = Copy(cluster)
@@ -228,7 +228,7 @@ def test_sequences_begin_again_behind_the_largest(
 
 
 def test_rebuilt_batches_are_read_by_others(
-    cluster: Cluster, access: ClusterAccess, source: str
+    cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS))
     copy = Copy(cluster)
@@ -244,7 +244,7 @@ def test_rebuilt_batches_are_read_by_others(
 
 
 def test_batches_that_are_too_large_are_split(
-    cluster: Cluster, access: ClusterAccess, source: str
+    cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS), **{"max.message.bytes": "1000"})
     copy = Copy(cluster)
@@ -258,7 +258,9 @@ def test_batches_that_are_too_large_are_split(
     assert len(copy.offsets[0]) > len(copy.fetched(source)[0])
 
 
-def test_what_a_broker_stamped_keeps_its_time(cluster: Cluster, access: ClusterAccess) -> None:
+def test_what_a_broker_stamped_keeps_its_time(
+    cluster: ClusterClient, access: ClusterAccess
+) -> None:
     stamped = make_topic(
         access, unique("stamped"), len(CODECS), **{"message.timestamp.type": "LogAppendTime"}
     )
@@ -283,7 +285,7 @@ class ReadBack:
     """A verifier of all batches, and what it found."""
 
     def __init__(self, copy: Copy) -> None:
-        self.copy, self.copied = copy, Copied()
+        self.copy, self.copied = copy, CopiedCounts()
         self.differs: list[str] = []
         self.verifier = Verifier(
             copy.cluster,
@@ -324,7 +326,7 @@ def append_all(copy: Copy, target: str, batches: dict[int, list[Batch]]) -> int:
     ids=["as it is", "compressed again", "stamped"],
 )
 def test_what_was_appended_is_read_back_and_the_same(
-    cluster: Cluster, access: ClusterAccess, source: str, settings: dict[str, str]
+    cluster: ClusterClient, access: ClusterAccess, source: str, settings: dict[str, str]
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS), **settings)
     copy = Copy(cluster)
@@ -334,7 +336,7 @@ def test_what_was_appended_is_read_back_and_the_same(
 
 
 def test_a_byte_that_changes_on_the_target_s_disk_is_found(
-    cluster: Cluster, access: ClusterAccess, brokers: Brokers, source: str
+    cluster: ClusterClient, access: ClusterAccess, brokers: Brokers, source: str
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS))
     copy = Copy(cluster)
@@ -354,7 +356,7 @@ def test_a_byte_that_changes_on_the_target_s_disk_is_found(
 
 
 def test_what_was_deleted_on_the_target_is_not_verified(
-    cluster: Cluster, access: ClusterAccess, source: str
+    cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
     target = make_topic(access, unique("target"), len(CODECS))
     copy = Copy(cluster)

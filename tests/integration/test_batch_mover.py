@@ -30,8 +30,8 @@ from support.records import (
 )
 
 from headrace.api import ClusterAccess
-from headrace.movers import Copied, CopyFrom, Mover
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.movers import CopiedCounts, CopyFrom, Mover
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
@@ -47,13 +47,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 def copy(
     mover: Mover,
-    source: Cluster,
+    source: SandboxCluster,
     topic: str,
     count: int,
     wait_until: WaitUntil,
     *,
     start: int = 0,
-) -> Copied:
+) -> CopiedCounts:
     at = partitions(topic, count)
     with lane_of(mover) as (lane, copied, _):
         lane.open({one: CopyFrom(start, -1) for one in at})
@@ -212,7 +212,7 @@ def test_a_compacted_topic_is_copied_without_its_holes(
 
 
 def test_a_killed_broker_and_moved_leaders_lose_and_reorder_nothing(
-    start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     both = start_cluster("three", brokers=3)
     topic = make_topic(spec(both), unique("moved"), 6)

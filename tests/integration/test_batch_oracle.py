@@ -45,14 +45,14 @@ from headrace.connect.checkpoint.groups import copied_to
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Batch, stored_records
-from headrace.kafka.wire import Cluster as Wire
-from headrace.movers import Before, Copied, CopyFrom, Mover, Resumed
+from headrace.kafka.wire import ClusterClient as Wire
+from headrace.movers import Before, CopiedCounts, CopyFrom, Mover, Resumed
 from headrace.movers.batch import Why, joining, rebuild
 from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.loop_thread import shared_loop
-from headrace.replication.reconcile import Outcome
+from headrace.replication.reconcile import ResumeReason
 from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
@@ -114,7 +114,9 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
     return [mixed, stamped, compacted]
 
 
-def copy(mover: Mover, source: Cluster, topics: list[str], wait_until: WaitUntil) -> Copied:
+def copy(
+    mover: Mover, source: SandboxCluster, topics: list[str], wait_until: WaitUntil
+) -> CopiedCounts:
     """All topics, by one lane."""
     at = [TopicPartition(topic, 0) for topic in topics]
     with lane_of(mover) as (lane, copied, _):
@@ -274,7 +276,7 @@ def test_what_compaction_removed_before_a_take_over_is_copied_again_and_nothing_
     resumed = mover.fencing.resume(own, {at: before})[at]
     assert isinstance(resumed, Resumed)
     resume = resumed.resume
-    assert (resume.outcome, resume.source_offset) == (Outcome.SOURCE_HOLES, 0)
+    assert (resume.outcome, resume.source_offset) == (ResumeReason.SOURCE_HOLES, 0)
     assert resume.doubled_at_most == 200, "which RecordsMayRepeat reports"
     with lane_of(mover) as (lane, _, _):
         lane.open({at: CopyFrom(0, -1, writer=own)})

@@ -27,7 +27,7 @@ from support.token_endpoint import (
 )
 from support.verifying import verify_command
 
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 Wait = Callable[..., Any]
@@ -57,12 +57,12 @@ def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def source(locked: Sandbox) -> Cluster:
+def source(locked: Sandbox) -> SandboxCluster:
     return locked.cluster("east")
 
 
 @pytest.fixture
-def target(locked: Sandbox) -> Cluster:
+def target(locked: Sandbox) -> SandboxCluster:
     return locked.cluster("west")
 
 
@@ -97,7 +97,7 @@ def flow(name: str, source: dict[str, Any], target: dict[str, Any]) -> dict[str,
 
 
 def test_a_flow_and_a_test_that_work_show_no_secret(
-    scene: Scene, source: Cluster, target: Cluster, wait_until: Wait
+    scene: Scene, source: SandboxCluster, target: SandboxCluster, wait_until: Wait
 ) -> None:
     name = make_topic(spec(source), unique("canary"), 2)
     produce(spec(source), name, numbered(500, 2))
@@ -124,7 +124,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
 
 @pytest.mark.parametrize("type", ["ScramSha512", pytest.param("Plain", marks=pytest.mark.long)])
 def test_a_password_that_is_wrong_is_not_shown_either(
-    type: str, scene: Scene, source: Cluster, target: Cluster, wait_until: Wait
+    type: str, scene: Scene, source: SandboxCluster, target: SandboxCluster, wait_until: Wait
 ) -> None:
     name = unique("wrong")
     wrong = f"wrong {CANARY}"
@@ -139,7 +139,7 @@ def test_a_password_that_is_wrong_is_not_shown_either(
 
 
 def test_a_key_that_is_damaged_is_not_shown_either(
-    scene: Scene, source: Cluster, target: Cluster, wait_until: Wait
+    scene: Scene, source: SandboxCluster, target: SandboxCluster, wait_until: Wait
 ) -> None:
     name = unique("damaged")
     damaged = {"tls.crt": f"no chain {CANARY}", "tls.key": f"no key {CANARY}"}
@@ -155,7 +155,12 @@ def test_a_key_that_is_damaged_is_not_shown_either(
 
 
 def test_tokens_and_what_they_are_asked_for_with_are_not_shown(
-    *, scene: Scene, issuer: TokenEndpoint, source: Cluster, target: Cluster, wait_until: Wait
+    *,
+    scene: Scene,
+    issuer: TokenEndpoint,
+    source: SandboxCluster,
+    target: SandboxCluster,
+    wait_until: Wait,
 ) -> None:
     name = make_topic(spec(source), unique("token"), 2)
     produce(spec(source), name, numbered(500, 2))
@@ -192,7 +197,7 @@ def text(content: Mapping[str, bytes]) -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
-    locked: Sandbox, source: Cluster, tmp_path: Path
+    locked: Sandbox, source: SandboxCluster, tmp_path: Path
 ) -> None:
     """A right one: ``test_security.py``."""
     password = f"wrong {CANARY}"

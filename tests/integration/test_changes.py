@@ -21,10 +21,10 @@ from support.records import (
     unique,
 )
 
-from headrace.kafka.wire import Batch, Loop
-from headrace.kafka.wire import Cluster as WireCluster
+from headrace.kafka.wire import Batch, EventLoop
+from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.movers.batch.tail import Tail
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
@@ -64,9 +64,9 @@ def changed(source: dict[int, list[Record]]) -> dict[int, list[Record]]:
     }
 
 
-def batches_on(cluster: Cluster, topic: str, count: int) -> list[Batch]:
+def batches_on(cluster: SandboxCluster, topic: str, count: int) -> list[Batch]:
     """Return the batches of a topic that have records."""
-    loop = Loop()
+    loop = EventLoop()
     wire = WireCluster(loop, spec(cluster))
     try:
         ends = {at: Tail(wire, at, 0, patience_s=30) for at in partitions(topic, count)}
@@ -87,7 +87,7 @@ def batches_on(cluster: Cluster, topic: str, count: int) -> list[Batch]:
 
 @pytest.mark.parametrize("delivery", ["AtLeastOnce", "ExactlyOnce"])
 def test_filter_headers_and_compression_compose(
-    east: Cluster, west: Cluster, tmp_path: Path, delivery: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, delivery: str
 ) -> None:
     topic = make_topic(spec(east), unique("composed"), 2)
     records = marked(numbered(5_000, 2))
@@ -122,7 +122,7 @@ def test_filter_headers_and_compression_compose(
     ids=lambda compression: compression["type"],
 )
 def test_batches_get_the_codec_of_the_target(
-    east: Cluster, west: Cluster, tmp_path: Path, compression: dict[str, Any]
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, compression: dict[str, Any]
 ) -> None:
     topic = make_topic(spec(east), unique("codec"), 1)
     records = numbered(1_000, 1)
@@ -140,7 +140,7 @@ def test_batches_get_the_codec_of_the_target(
 
 
 def test_a_take_over_compares_filtered_records_with_changed_headers(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("changed"), 4)
     copy = f"east.{topic}"

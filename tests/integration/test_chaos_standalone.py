@@ -15,8 +15,8 @@ from headrace.chaos import Injection, LocalInjector
 from headrace.cli.mirror_test.local_faults import BrokerFaults
 from headrace.control import control
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.mirror_test import Run
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.mirror_test import MirrorTestRun
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 
 def step(action: str, **more: Any) -> ChaosStep:
@@ -25,7 +25,7 @@ def step(action: str, **more: Any) -> ChaosStep:
 
 @pytest.mark.long
 def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
         injector = LocalInjector(partial(control.request, scene.run.name))
@@ -93,7 +93,7 @@ def recovered(injection: Injection) -> bool | None:
         return None
 
 
-def run_of(source: ClusterSpec, target: ClusterSpec, topic: str) -> Run:
+def run_of(source: ClusterSpec, target: ClusterSpec, topic: str) -> MirrorTestRun:
     test = MirrorTest.model_validate(
         {
             "metadata": {"name": "t"},
@@ -105,4 +105,4 @@ def run_of(source: ClusterSpec, target: ClusterSpec, topic: str) -> Run:
             },
         }
     )
-    return Run(name="r", test=test)
+    return MirrorTestRun(name="r", test=test)

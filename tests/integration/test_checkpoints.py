@@ -28,7 +28,7 @@ from support.records import Record, arrived, count, make_topic, numbered, produc
 
 from headrace.api import progress_topic
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
@@ -62,21 +62,21 @@ def string(data: bytes) -> tuple[str, bytes]:
     return data[2 : 2 + length].decode(), data[2 + length :]
 
 
-def checkpoints(target: Cluster, group: str, alias: str = "east") -> dict[int, Decoded]:
+def checkpoints(target: SandboxCluster, group: str, alias: str = "east") -> dict[int, Decoded]:
     """The last ones of a group, by partition."""
     found = read(spec(target), f"{alias}.checkpoints.internal")
     mine = [record for record in found.get(0, []) if string(record.key or b"")[0] == group]
     return {one.partition: one for one in map(decode, mine)}
 
 
-def offsets(target: Cluster, group: str) -> dict[int, tuple[int, int]]:
+def offsets(target: SandboxCluster, group: str) -> dict[int, tuple[int, int]]:
     """Source and target offset, by partition."""
     return {
         number: (one.upstream, one.downstream) for number, one in checkpoints(target, group).items()
     }
 
 
-def oracle(source: Cluster, target: Cluster, topic: str) -> Callable[[int], int]:
+def oracle(source: SandboxCluster, target: SandboxCluster, topic: str) -> Callable[[int], int]:
     """The target offset of the first record at or behind a source offset, by reading both."""
     there = positions(source, topic)
     copies = positions(target, f"east.{topic}")
@@ -86,7 +86,9 @@ def oracle(source: Cluster, target: Cluster, topic: str) -> Callable[[int], int]
     return lambda offset: next((copy for at, copy in pairs if at >= offset), behind)
 
 
-def followed(name: str, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Any:
+def followed(
+    name: str, source: SandboxCluster, target: SandboxCluster, *topics: str, **more: Any
+) -> Any:
     """A flow that follows only the groups of one test, as often as it can."""
     return manifest(
         name,
@@ -101,7 +103,7 @@ def followed(name: str, source: Cluster, target: Cluster, *topics: str, **more: 
 
 
 def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("groups")
     topic = make_topic(spec(east), name, 2)
@@ -158,7 +160,7 @@ def groups(*arguments: str) -> dict[str, tuple[Any, ...]]:
 
 
 def test_the_command_shows_where_groups_would_go_on(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("shown")
     topic = make_topic(spec(east), name, 1)
@@ -178,7 +180,7 @@ def test_the_command_shows_where_groups_would_go_on(
 
 
 def test_share_groups_and_streams_groups_are_named(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("kinds")
     topic, other = make_topic(spec(east), name, 1), make_topic(spec(east), unique("other"), 1)
@@ -213,7 +215,7 @@ def test_share_groups_and_streams_groups_are_named(
 
 
 def test_the_very_next_record_of_a_topic_with_transactions(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("tx")
     topic = make_topic(spec(east), name, 1)
@@ -238,7 +240,10 @@ def test_the_very_next_record_of_a_topic_with_transactions(
 
 @pytest.mark.long
 def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster(
         "strict",
@@ -322,7 +327,10 @@ def drop(admin: AdminClient, right: AclBinding) -> None:
 
 
 def test_syncs_are_on_the_source_when_the_flow_says_so(
-    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster],
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     source = start_cluster("north")
     name = unique("located")
@@ -343,7 +351,7 @@ def test_syncs_are_on_the_source_when_the_flow_says_so(
 
 
 def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("java")
     topic = make_topic(spec(east), name, 2)
@@ -372,8 +380,8 @@ def test_groups_of_a_flow_in_a_cluster(
     operator: Operator,
     resources: Resources,
     kubelet: Kubelet,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
 ) -> None:
     name = unique("pods")

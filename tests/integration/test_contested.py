@@ -10,12 +10,12 @@ from support.records import Load, compare, count, make_topic, read, unique
 from support.scenes import WaitUntil
 
 from headrace.replication import Progress, ProgressKey
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 PER_SECOND = 500
 
 
-def owners(target: Cluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
+def owners(target: SandboxCluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
     """By partition, which of these flows had it, one after the other; as progress names them."""
     stored: dict[tuple[str, int], list[str]] = {}
     for records in read(spec(target), "mm2-headrace-progress.east.internal").values():
@@ -30,7 +30,7 @@ def owners(target: Cluster, flows: set[str]) -> dict[tuple[str, int], list[str]]
 
 @pytest.mark.long
 def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("contested"), 4)
     names = [unique("one"), unique("other")]

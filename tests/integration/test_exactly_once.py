@@ -40,14 +40,14 @@ from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, Before, CopyFrom, ProgressLog, Resumed
 from headrace.movers.batch import Why
 from headrace.replication import Progress
-from headrace.replication.reconcile import Outcome
-from headrace.sandbox import Cluster
+from headrace.replication.reconcile import ResumeReason
+from headrace.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
 
 
-def flow_of(name: str, east: Cluster, west: Cluster, topic: str) -> dict[str, Any]:
+def flow_of(name: str, east: SandboxCluster, west: SandboxCluster, topic: str) -> dict[str, Any]:
     return manifest(
         name,
         east,
@@ -79,7 +79,7 @@ def stored(cluster: ClusterAccess, topic: str) -> dict[int, Progress]:
 
 
 def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("once"), 4)
     copy = f"east.{topic}"
@@ -114,7 +114,7 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
 
 
 def test_aborted_transactions_of_the_source_are_not_copied(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("aborted"), 2)
     make_topic(spec(west), f"east.{topic}", 2)
@@ -134,7 +134,7 @@ def test_aborted_transactions_of_the_source_are_not_copied(
 
 
 def test_a_fenced_producer_commits_nothing_more(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     """Its successor, of the other mover, finds all that was committed, and copies the rest."""
     topic = make_topic(spec(east), unique("replaced"), 2)
@@ -178,7 +178,7 @@ def test_a_fenced_producer_commits_nothing_more(
     }
     found = successor.fencing.resume(own, before)
     assert {one.resume.outcome for one in found.values() if isinstance(one, Resumed)} == {
-        Outcome.AGREES
+        ResumeReason.AGREES
     }
     assert {one.resume.source_offset for one in found.values() if isinstance(one, Resumed)} == {0}
     copy_in_transactions(successor, spec(east), both, wait_until)
@@ -186,7 +186,7 @@ def test_a_fenced_producer_commits_nothing_more(
 
 
 def test_batches_that_are_split_or_put_together_are_in_transactions_too(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("sizes"), 2)
     copy = make_topic(spec(west), f"east.{topic}", 2, **{"max.message.bytes": "20000"})
@@ -203,8 +203,8 @@ def test_batches_that_are_split_or_put_together_are_in_transactions_too(
 
 @pytest.mark.long
 def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
@@ -225,7 +225,10 @@ def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
 
 
 def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster("short", properties={"transaction.max.timeout.ms": "30000"})
     topic = make_topic(spec(east), unique("short"), 1)
@@ -240,7 +243,7 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
 
 @pytest.mark.long
 def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("frozen"), 4)
     copy = f"east.{topic}"
@@ -266,7 +269,10 @@ def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
 
 @pytest.mark.long
 def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
-    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster],
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     """Run and driver are frozen in mid-transaction, and the source's broker is killed."""
     gone, name = start_cluster("gone"), unique("gone")
@@ -348,7 +354,7 @@ def checkpointed(run: FlowRun) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """Killed drivers, and one that is frozen past its Lease: the whole of ``headrace verify``."""
     name = unique("judged")

@@ -16,7 +16,7 @@ from support.flows import spec
 from support.operators import Resources, give_rights, running_operator
 from support.records import compare, make_topic, numbered, produce, read
 
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 Wait = Callable[..., Any]
@@ -152,7 +152,7 @@ def there(document: Document, sandbox: Sandbox) -> Document:
     return document
 
 
-def _servers(side: Document, cluster: Cluster) -> str:
+def _servers(side: Document, cluster: SandboxCluster) -> str:
     if "authentication" in side:
         return cluster.sasl_servers
     return cluster.tls_servers if "tls" in side else cluster.bootstrap_servers

@@ -27,12 +27,12 @@ from support.rehearsal import (
 )
 
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
-def commit_everywhere(cluster: Cluster, name: str, topic: str, log: Log) -> dict[str, int]:
+def commit_everywhere(cluster: SandboxCluster, name: str, topic: str, log: Log) -> dict[str, int]:
     """20 groups: at the head, in mid-batch, inside each hole, at the end."""
     offsets = [offset for offset, _ in log]
     holes = [a + 1 for a, b in pairwise(offsets) if b - a > 1]
@@ -49,7 +49,7 @@ def commit_everywhere(cluster: Cluster, name: str, topic: str, log: Log) -> dict
     "delivery", ["AtLeastOnce", pytest.param("ExactlyOnce", marks=pytest.mark.long)]
 )
 def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, delivery: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, delivery: str
 ) -> None:
     name = unique("planned")
     topic = make_topic(spec(east), name, 1)
@@ -91,7 +91,10 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
 
 
 def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_nothing_more(
-    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster],
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     """Its broker is killed while a producer sends, which goes on when it is back."""
     gone, name = start_cluster("gone"), unique("lost")
@@ -163,7 +166,7 @@ def stopped(run: FlowRun) -> bool:
 
 @pytest.mark.long
 def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """And the two flows run beside each other: neither copies what the other has copied."""
     name = unique("prefix")

@@ -24,7 +24,7 @@ from support.rehearsal import (
     reverse,
 )
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 BEHIND = 100_000
@@ -34,7 +34,7 @@ RATE = 300
 
 @pytest.mark.long
 def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """Before the first of three fail-overs the groups stop at the head, at the end, in mid-batch,
     inside each hole, 100,000 records behind, or after reading on under load; before the others
@@ -86,7 +86,7 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
 
 
 def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """As a GitOps tool starts it: no record goes round, though no manifest names both flows."""
     name = unique("beside")
@@ -111,7 +111,7 @@ def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
         assert len(there_and_here[0]) == 80
 
 
-def commit_everywhere(cluster: Cluster, groups: Sequence[str], topic: str, log: Log) -> None:
+def commit_everywhere(cluster: SandboxCluster, groups: Sequence[str], topic: str, log: Log) -> None:
     """At the head, so many records behind, at the end, in mid-batch, in each hole."""
     offsets = [offset for offset, _ in log]
     holes = [hole for a, b in pairwise(offsets) for hole in range(a + 1, b)]

@@ -14,7 +14,7 @@ from support.scenes import PARTITIONS, Scene, WaitUntil, flow_under_load
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
 from headrace.host import write_whole
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 from headrace.sandbox.processes import HOST, held_ports
 
 PLUG_IN = """
@@ -91,7 +91,7 @@ def message_of(scene: Scene, type: str) -> str:
 
 @pytest.mark.long
 def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
 ) -> None:
     more = {"tasks": {"assignor": "moody"}, "drivers": {"leaseSeconds": 20}}
     with flow_under_load(east, west, tmp_path, wait_until, **more) as scene:
@@ -129,8 +129,8 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
 
 @pytest.mark.long
 def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa: PLR0917 - fixtures
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     site: Path,
@@ -160,7 +160,7 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
 
 @pytest.mark.long
 def test_without_drivers_units_wait(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
@@ -180,7 +180,7 @@ def test_without_drivers_units_wait(
 @pytest.mark.long
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_broker_that_stands_still_for_a_while(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, side: str
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until, heartbeats={"enabled": True}) as scene:
         broker = (east if side == "source" else west).broker(1)
@@ -202,8 +202,8 @@ def test_a_broker_that_stands_still_for_a_while(
 
 @pytest.mark.long
 def test_a_target_at_the_end_of_a_slow_line(
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:

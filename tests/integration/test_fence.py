@@ -22,13 +22,13 @@ from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire import Cluster as WireCluster
-from headrace.kafka.wire import Loop, Refused, Transactions, start
+from headrace.kafka.wire import ClusterClient as WireCluster
+from headrace.kafka.wire import EventLoop, RequestRefused, Transactions, start
 from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
 from headrace.movers.progress_log import PARTITIONS
-from headrace.replication import Progress, ProgressKey, Writer
-from headrace.replication.reconcile import Outcome
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.replication import OwnerProducer, Progress, ProgressKey
+from headrace.replication.reconcile import ResumeReason
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 from headrace.sandbox.processes import HOST, held_ports
 
 pytestmark = pytest.mark.in_one_worker
@@ -43,7 +43,9 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def east_and_west(sandbox: Sandbox, records: int, **copies: str) -> tuple[Cluster, Cluster, str]:
+def east_and_west(
+    sandbox: Sandbox, records: int, **copies: str
+) -> tuple[SandboxCluster, SandboxCluster, str]:
     """``copies``: settings of the target topic."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("fenced"), 2)
@@ -82,7 +84,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
         found = next_mover.fencing.resume(own, before)
         resumes = {at: one for at, one in found.items() if isinstance(one, Resumed)}
         print(f"fenced and compared in {1000 * (time.monotonic() - began):.0f} ms")
-        assert [resume.outcome for resume, _ in resumes.values()] == [Outcome.AGREES] * 2
+        assert [resume.outcome for resume, _ in resumes.values()] == [ResumeReason.AGREES] * 2
         assert sum(resume.copied for resume, _ in resumes.values()) == 3_000
 
         produce(spec(east), topic, numbered(1_000, 2))
@@ -128,7 +130,7 @@ def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
     own = mover.fencing.identify(unique("headrace-new"))
     found = mover.fencing.resume(own, before(topic, writer))
     resumes = {at: one for at, one in found.items() if isinstance(one, Resumed)}
-    assert [resume.outcome for resume, _ in resumes.values()] == [Outcome.AGREES] * 2
+    assert [resume.outcome for resume, _ in resumes.values()] == [ResumeReason.AGREES] * 2
     assert sum(resume.copied for resume, _ in resumes.values()) == 400
     with lane_of(mover) as (lane, copied, _):
         lane.open(
@@ -142,7 +144,7 @@ def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
     assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
 
 
-def before(topic: str, *writers: Writer, numbers: Iterable[int] = (0, 1)) -> Befores:
+def before(topic: str, *writers: OwnerProducer, numbers: Iterable[int] = (0, 1)) -> Befores:
     """Nothing of what they have appended is in progress."""
     return {
         TopicPartition(topic, number): Before(
@@ -168,7 +170,7 @@ def test_what_the_target_compressed_or_stamped_again_is_not_copied_again(
         mover.fencing.identify(unique("headrace-new")), before(topic, writer)
     )
     resumes = [one.resume for one in found.values() if isinstance(one, Resumed)]
-    assert [one.outcome for one in resumes] == [Outcome.AGREES] * 2
+    assert [one.outcome for one in resumes] == [ResumeReason.AGREES] * 2
     assert sum(one.copied for one in resumes) == 1_000
 
 
@@ -192,7 +194,7 @@ def test_a_first_batch_that_comes_when_its_owner_has_come_back_is_refused(
         again = mine.fencing.identify(name)
         found = mine.fencing.resume(again, before(topic, other))
         assert all(
-            isinstance(one, Resumed) and one.resume.outcome is Outcome.AGREES
+            isinstance(one, Resumed) and one.resume.outcome is ResumeReason.AGREES
             for one in found.values()
         )
         for error in errors_of(late, wait_until):
@@ -206,7 +208,7 @@ def is_produce(sent: bytes) -> bool:
 
 
 def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_refused(
-    east: Cluster, start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+    east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     """The partition goes from one owner to another and back."""
     with held_ports([None]) as (port,):
@@ -264,7 +266,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
     east, west, topic = east_and_west(sandbox, 1_000)
     both, mover, name = partitions(topic, 2), batch_mover(east, west), unique("headrace-spent")
     first = mover.fencing.identify(name)
-    with closing(Loop()) as loop, closing(WireCluster(loop, spec(west))) as cluster:
+    with closing(EventLoop()) as loop, closing(WireCluster(loop, spec(west))) as cluster:
         transactions = Transactions(cluster, name)
 
         async def raised(epoch: int) -> None:
@@ -275,7 +277,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
             loop.wait(reply, 5 * WITHIN_S)
         loop.wait(start(raised(32_765)), WITHIN_S)
     last = mover.fencing.identify(name)
-    assert last == Writer(name, first.producer_id, 32_766)
+    assert last == OwnerProducer(name, first.producer_id, 32_766)
     with lane_of(mover) as (lane, _, _):
         lane.open({one: CopyFrom(0, -1, writer=last) for one in both})
         run_until_caught_up(lane, spec(east), both, wait_until)
@@ -283,14 +285,14 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
         found = mover.fencing.resume(own, before(topic, last))
         for one in found.values():
             assert isinstance(one, Resumed)
-            assert one.resume.outcome is Outcome.UNFENCED, "it would promise what is not so"
+            assert one.resume.outcome is ResumeReason.UNFENCED, "it would promise what is not so"
             assert one.resume.unfenced == {last.producer_id}
     renewed = mover.fencing.identify(name)
     assert renewed.producer_id != last.producer_id, "which progress has to name"
 
 
 def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
-    east: Cluster, start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+    east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     """A lane renews its id daily; brokers forget one that nobody asks for in a week."""
     expiring = start_cluster(
@@ -307,7 +309,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
     mover = batch_mover(east, expiring)
     names = {kept: unique("headrace-kept"), forgotten: unique("headrace-forgotten")}
     writers = {at: mover.fencing.identify(name) for at, name in names.items()}
-    with lane_of(mover) as (lane, _, _), closing(Loop()) as loop:
+    with lane_of(mover) as (lane, _, _), closing(EventLoop()) as loop:
         lane.open({at: CopyFrom(0, -1, writer=writer) for at, writer in writers.items()})
         run_until_caught_up(lane, spec(east), [kept, forgotten], wait_until)
         with closing(WireCluster(loop, spec(expiring))) as cluster:
@@ -317,7 +319,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
                 mover.fencing.identify(names[kept])
                 try:
                     loop.wait(start(transactions.describe(timeout_s=5)), 10)
-                except Refused:
+                except RequestRefused:
                     return True
                 return False
 
@@ -328,8 +330,10 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
             for at in writers
         }
         outcomes = {at: one.resume for at, one in found.items() if isinstance(one, Resumed)}
-        assert outcomes[kept].outcome is Outcome.AGREES
-        assert outcomes[forgotten].outcome is Outcome.UNFENCED, "it would promise what is not so"
+        assert outcomes[kept].outcome is ResumeReason.AGREES
+        assert outcomes[forgotten].outcome is ResumeReason.UNFENCED, (
+            "it would promise what is not so"
+        )
         assert outcomes[forgotten].unfenced == {writers[forgotten].producer_id}
         produce(spec(east), topic, numbered(100, 2))
         lane.pause({forgotten})

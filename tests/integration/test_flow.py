@@ -33,12 +33,14 @@ from support.records import (
 
 from headrace.kafka import Admin, make_producer
 from headrace.replication.mirror_maker_formats import Heartbeat
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
-def test_everything_of_a_record_is_preserved(east: Cluster, west: Cluster, tmp_path: Path) -> None:
+def test_everything_of_a_record_is_preserved(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
     # Both sides keep everything: brokers delete by the records' own timestamps.
     topic = make_topic(spec(east), unique("odd"), 3, **{"retention.ms": "-1"})
     make_topic(spec(west), f"east.{topic}", 3, **{"retention.ms": "-1"})
@@ -57,7 +59,9 @@ def test_everything_of_a_record_is_preserved(east: Cluster, west: Cluster, tmp_p
     assert target == source
 
 
-def test_only_committed_records_are_copied(east: Cluster, west: Cluster, tmp_path: Path) -> None:
+def test_only_committed_records_are_copied(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
     topic = make_topic(spec(east), unique("tx"), 1)
     producer = make_producer(spec(east), {"transactional.id": topic})
     producer.init_transactions(30)
@@ -76,7 +80,7 @@ def test_only_committed_records_are_copied(east: Cluster, west: Cluster, tmp_pat
 
 
 def test_the_next_run_goes_on_where_the_last_stopped(
-    east: Cluster, west: Cluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(spec(east), unique("resume"), 4)
     flow = manifest("resume", east, west, topic, replicationPolicy={"type": "Identity"})
@@ -89,7 +93,7 @@ def test_the_next_run_goes_on_where_the_last_stopped(
 
 
 def test_a_killed_driver_loses_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("killed"), 8)
     with (
@@ -120,7 +124,10 @@ def test_a_killed_driver_loses_nothing(
 
 @pytest.mark.long
 def test_a_killed_broker_of_the_target_loses_nothing(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster("three", brokers=3)
     topic = make_topic(spec(east), unique("broker"), 6)
@@ -138,7 +145,7 @@ def test_a_killed_broker_of_the_target_loses_nothing(
 
 
 def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("nine"), 4)
     flow = manifest("nine", east, west, topic)
@@ -155,7 +162,7 @@ def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
 
 
 def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     word = unique("found")
     first = make_topic(spec(east), f"{word}-a", 2)
@@ -183,7 +190,7 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
 
 
 def test_a_stop_takes_5_s_at_most_and_the_next_run_repeats_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("stop"), 4)
     flow = manifest("stop", east, west, topic)
@@ -198,7 +205,10 @@ def test_a_stop_takes_5_s_at_most_and_the_next_run_repeats_nothing(
 
 
 def test_a_target_that_is_away_is_waited_for(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster("away")
     topic = make_topic(spec(east), unique("away"), 2)
@@ -216,7 +226,7 @@ def test_a_target_that_is_away_is_waited_for(
 
 
 def test_heartbeats_are_those_of_mirrormaker(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     started_ms = time.time() * 1000
     with FlowRun(tmp_path, [manifest("beats", east, west, unique("none"))]):
@@ -226,7 +236,7 @@ def test_heartbeats_are_those_of_mirrormaker(
             (west, "east.heartbeats", ("west", "east")),
         ):
 
-            def seen(cluster: Cluster = cluster, topic: str = topic) -> Heartbeat | None:
+            def seen(cluster: SandboxCluster = cluster, topic: str = topic) -> Heartbeat | None:
                 records = read(spec(cluster), topic).get(0)
                 if not records:
                     return None
@@ -239,7 +249,7 @@ def test_heartbeats_are_those_of_mirrormaker(
 
 
 def test_a_truncated_source_is_reported_with_the_exact_range(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("cut"), 1)
     flow = manifest("cut", east, west, topic)
@@ -257,7 +267,7 @@ def test_a_truncated_source_is_reported_with_the_exact_range(
 
 
 def test_a_topic_made_again_on_the_source_is_reported(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("again"), 1)
     flow = manifest("again", east, west, topic)
@@ -276,7 +286,7 @@ def test_a_topic_made_again_on_the_source_is_reported(
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_topic_created_again_under_a_running_flow_is_reported(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, side: str
 ) -> None:
     topic = make_topic(spec(east), unique("live"), 1)
     flow = manifest("live", east, west, topic, discovery={"topicsSeconds": 5})
@@ -297,7 +307,7 @@ def test_a_topic_created_again_under_a_running_flow_is_reported(
 
 
 def test_another_writer_on_the_target_is_shown(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("foreign"), 1)
     with FlowRun(tmp_path, [manifest("foreign", east, west, topic)]) as run:
@@ -315,7 +325,7 @@ def test_another_writer_on_the_target_is_shown(
 
 
 def test_status_prints_the_status_as_yaml(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("status"), 2)
     with FlowRun(tmp_path, [manifest("shown", east, west, topic)], drivers=2) as run:
@@ -341,7 +351,9 @@ def test_status_prints_the_status_as_yaml(
     assert document["status"]["readyReplicas"] == 2
 
 
-def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path) -> Comparison:
+def _assert_complete(
+    east: SandboxCluster, west: SandboxCluster, topic: str, folder: Path
+) -> Comparison:
     """Catch up, then compare; returns the comparison."""
     with FlowRun(folder, [manifest("rest", east, west, topic)], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
@@ -353,7 +365,7 @@ def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path) -> 
 
 
 def test_two_flows_of_one_source_share_its_heartbeats(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topics = [make_topic(spec(east), unique(name), 1) for name in ("first", "second")]
     for topic in topics:

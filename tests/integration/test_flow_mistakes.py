@@ -15,14 +15,14 @@ from confluent_kafka.admin import (
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, make_topic, numbered, produce, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 NOBODY = "127.0.0.1:1"  # a port that no broker listens on
 
 
 def test_an_unreachable_source_is_retried_and_shown(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     flow = manifest("lonely", east, west, "orders")
     flow["spec"]["source"]["bootstrapServers"] = NOBODY
@@ -36,7 +36,7 @@ def test_an_unreachable_source_is_retried_and_shown(
 
 
 def test_until_caught_up_gives_up_on_an_unreachable_target(
-    east: Cluster, west: Cluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     flow = manifest("hopeless", east, west, "orders")
     flow["spec"]["target"]["bootstrapServers"] = NOBODY
@@ -46,7 +46,7 @@ def test_until_caught_up_gives_up_on_an_unreachable_target(
     assert f"west ({NOBODY}): {NOBODY} refuses connections" in run.output
 
 
-def test_a_source_that_is_the_target_ends_the_run(east: Cluster, tmp_path: Path) -> None:
+def test_a_source_that_is_the_target_ends_the_run(east: SandboxCluster, tmp_path: Path) -> None:
     flow = manifest("circle", east, east, "orders")
     flow["spec"]["target"]["alias"] = "west"
     flow["spec"]["source"]["bootstrapServers"] = f"localhost:{east.brokers[0].port}"
@@ -57,7 +57,7 @@ def test_a_source_that_is_the_target_ends_the_run(east: Cluster, tmp_path: Path)
 
 
 def test_two_flows_of_a_run_cannot_write_one_topic(
-    east: Cluster, west: Cluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     topic = make_topic(spec(east), unique("both"), 1)
     flows = [
@@ -70,7 +70,7 @@ def test_two_flows_of_a_run_cannot_write_one_topic(
 
 
 def test_two_flows_of_a_run_cannot_copy_a_topic_round_and_round(
-    east: Cluster, west: Cluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     """Their patterns do not show it, and their addresses are not the same."""
     name = unique("round")
@@ -88,7 +88,7 @@ def test_two_flows_of_a_run_cannot_copy_a_topic_round_and_round(
 
 
 def test_a_second_run_of_a_flow_is_refused(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     flow = manifest("single", east, west, unique("none"))
     with FlowRun(tmp_path, [flow]) as run:
@@ -100,7 +100,7 @@ def test_a_second_run_of_a_flow_is_refused(
 
 
 def test_a_pattern_that_matches_nothing_stays_visible(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("here"), 1)
     with FlowRun(tmp_path, [manifest("typo", east, west, topic, "ordres.*")]) as run:
@@ -114,7 +114,10 @@ def test_a_pattern_that_matches_nothing_stays_visible(
 
 
 def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster(
         "strict",
@@ -139,7 +142,7 @@ def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
         wait_until(lambda: arrived(spec(west), f"east.{topic}") == 200)
 
 
-def _forbid_alter(cluster: Cluster, topic: str) -> None:
+def _forbid_alter(cluster: SandboxCluster, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for operation, permission in (
         (AclOperation.ALL, AclPermissionType.ALLOW),
@@ -158,7 +161,9 @@ def _forbid_alter(cluster: Cluster, topic: str) -> None:
             future.result()
 
 
-def test_no_default_is_warned_of(east: Cluster, west: Cluster, tmp_path: Path) -> None:
+def test_no_default_is_warned_of(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
     modest = manifest("modest", east, west, unique("none"))
     with FlowRun(tmp_path, [modest], "--until-caught-up") as run:
         assert run.end(60) == 0

@@ -12,7 +12,7 @@ import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 SMALL, LARGE = "24m", "200m"
@@ -50,8 +50,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 @pytest.mark.long
 def test_a_flow_says_that_its_target_is_down_and_goes_on_when_there_is_room(
     disk: Disk,
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:

@@ -18,12 +18,12 @@ from support.security import grant
 
 from headrace.api import TopicPartition
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
-def offsets(cluster: Cluster, group: str) -> dict[int, int]:
+def offsets(cluster: SandboxCluster, group: str) -> dict[int, int]:
     return {number: offset for number, (offset, _) in committed(cluster, group).items()}
 
 
@@ -40,7 +40,7 @@ def translated(run: FlowRun) -> dict[int, int]:
 
 
 def test_a_group_fails_over_and_reads_each_record_once(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("failover")
     topic = make_topic(spec(east), name, 2)
@@ -62,7 +62,7 @@ def test_a_group_fails_over_and_reads_each_record_once(
 
 
 def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("filtered")
     topic = make_topic(spec(east), name, 1)
@@ -94,7 +94,7 @@ def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
 
 
 def test_what_is_committed_is_read_while_the_coordinator_comes_back(
-    start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     cluster = start_cluster("loading")
     topic = make_topic(spec(cluster), unique("loading"), 1)
@@ -116,7 +116,7 @@ def _is(number: int) -> Callable[[object], bool]:
 
 @pytest.mark.long
 def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoint(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("killed")
     topic = make_topic(spec(east), name, 2)
@@ -156,7 +156,7 @@ def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoin
 
 
 def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("active")
     topic = make_topic(spec(east), name, 1)
@@ -179,7 +179,7 @@ def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
 
 
 def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("foreign")
     topic = make_topic(spec(east), name, 1)
@@ -204,7 +204,7 @@ def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
 
 
 def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("odd")
     kept, gone = make_topic(spec(east), name, 1), make_topic(spec(east), f"{name}-gone", 1)
@@ -239,7 +239,10 @@ def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
 
 
 def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_named(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     west = start_cluster(
         "strict",

@@ -20,7 +20,6 @@ from support.patience import WITHIN_S
 
 from headrace.errors import InvalidSpec
 from headrace.k8s import (
-    Change,
     Client,
     Conflict,
     Forbidden,
@@ -29,9 +28,10 @@ from headrace.k8s import (
     LeaseKeeper,
     LeaseWatch,
     Object,
+    ObjectInvalid,
     Reflector,
-    Refused,
     Unavailable,
+    WatchEvent,
     connect,
     connect_as_kubectl,
     connect_by_file,
@@ -99,7 +99,9 @@ def test_the_verbs(api_server: ApiServer, namespace: str) -> None:
                 await client.delete(CONFIG_MAP, namespace, "a", resource_version="1")
             assert await client.delete(CONFIG_MAP, namespace, "a")
             assert not await client.delete(CONFIG_MAP, namespace, "a")
-            with pytest.raises(Refused, match=r"configmaps A in namespace .* lowercase RFC 1123"):
+            with pytest.raises(
+                ObjectInvalid, match=r"configmaps A in namespace .* lowercase RFC 1123"
+            ):
                 await client.apply(config_map(namespace, "A"), manager="one")
 
     asyncio.run(test())
@@ -209,7 +211,7 @@ def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namesp
     """Stopped, killed and frozen API servers; what changes meanwhile is told afterwards."""
     changes: list[tuple[str, str]] = []
 
-    def note(change: Change) -> None:
+    def note(change: WatchEvent) -> None:
         changes.append((change.type.value, change.object["metadata"]["name"]))
 
     async def test() -> None:

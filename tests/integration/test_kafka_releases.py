@@ -22,7 +22,7 @@ from support.records import (
 )
 
 from headrace.api import ClusterAccess
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 long = pytest.mark.long
@@ -63,14 +63,14 @@ def test_a_flow_copies_each_record_once_and_a_killed_driver_loses_nothing(  # no
     source: str,
     target: str,
     start_kafka: StartKafka,
-    start_cluster: Callable[..., Cluster],
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    def cluster(name: str, version: str) -> Cluster:
+    def cluster(name: str, version: str) -> SandboxCluster:
         """Start a cluster; the sandbox's release needs no jars of its own."""
         other = version != "4.3.1"
-        return cast(Cluster, start_kafka(name, version)) if other else start_cluster(name)
+        return cast(SandboxCluster, start_kafka(name, version)) if other else start_cluster(name)
 
     east, west = cluster("east", source), cluster("west", target)
     mixed = make_topic(spec(east), unique("mixed"), 2)

@@ -24,9 +24,9 @@ from headrace.assign import TaskId
 from headrace.connect import DriverIdentity, Worker
 from headrace.driver.kubernetes_herder import KubernetesHerder, TaskBuilder
 from headrace.errors import Fatal
-from headrace.k8s import Object, Refused, connect_by_file, parse
+from headrace.k8s import Object, ObjectInvalid, connect_by_file, parse
 from headrace.k8s.kinds import FLOW
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 PARTITIONS = 4
@@ -36,8 +36,8 @@ PARTITIONS = 4
 def flow_under_load(
     server: ApiServer,
     namespace: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
     *,
     standbys: int = 0,
@@ -87,7 +87,11 @@ def reported_lost(driver: Driver) -> set[str]:
 
 
 def test_claims_moves_and_lets_go(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(api_server, namespace, east, west, wait_until, standbys=1) as made:
         before, epochs = made.running(), made.epochs()
@@ -140,7 +144,11 @@ def test_claims_moves_and_lets_go(
 
 
 def test_what_is_edited_or_deleted_by_hand_is_put_right(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(api_server, namespace, east, west, wait_until) as made:
 
@@ -158,7 +166,11 @@ def test_what_is_edited_or_deleted_by_hand_is_put_right(
 
 
 def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(api_server, namespace, east, west, wait_until) as made:
         epochs = made.epochs()
@@ -188,7 +200,11 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
 
 @pytest.mark.long
 def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(api_server, namespace, east, west, wait_until) as made:
         made.drivers["a"].process.send_signal(signal.SIGSTOP)
@@ -209,7 +225,11 @@ def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
 
 
 def test_a_driver_without_rights_says_which(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     flow = manifest(unique("powerless"), east, west, "any")
     api_server.kubectl("-n", namespace, "create", "serviceaccount", "powerless")
@@ -234,8 +254,8 @@ def test_a_driver_without_rights_says_which(
 def test_an_api_server_that_is_away_stops_no_data(
     own_api_server: OwnApiServer,
     namespace: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(own_api_server, namespace, east, west, wait_until) as made:
@@ -264,8 +284,8 @@ def test_an_api_server_that_is_away_stops_no_data(
 def test_an_owner_that_is_cut_off_and_given_up_stops(
     api_server: ApiServer,
     namespace: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
 ) -> None:
     url = urlsplit(api_server.url)
@@ -304,7 +324,11 @@ async def apply(server: ApiServer, object: Object) -> None:
 
 
 def test_a_stale_connector_and_two_flows_on_one_topic(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    api_server: ApiServer,
+    namespace: str,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: WaitUntil,
 ) -> None:
     with flow_under_load(api_server, namespace, east, west, wait_until) as made:
         connector = f"{made.name}-source-connector-0"
@@ -324,7 +348,9 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         )
         task = TaskBuilder(flow, TaskType.SOURCE_TASK, epoch).build(0, [])
         task["metadata"] |= {"namespace": namespace, "ownerReferences": []}
-        with pytest.raises(Refused, match=r"connectorEpoch: .* higher epoch wrote this split"):
+        with pytest.raises(
+            ObjectInvalid, match=r"connectorEpoch: .* higher epoch wrote this split"
+        ):
             asyncio.run(apply(api_server, task))
 
         # A user raises the epoch of a task: the next connector says so, and recovers by itself.
@@ -381,8 +407,8 @@ def in_process(made: Scene) -> Iterator[Worker]:
 def test_a_failed_task_is_restarted_while_the_api_server_is_away(
     own_api_server: OwnApiServer,
     namespace: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
 ) -> None:
     name = unique("away")

@@ -9,10 +9,10 @@ from support.records import Record, make_topic, produce, unique
 
 from headrace.api import MirrorTest, TopicPartition
 from headrace.kafka import journal
-from headrace.mirror_test import Run, documents
-from headrace.sandbox import Cluster
+from headrace.mirror_test import MirrorTestRun, documents
+from headrace.sandbox import SandboxCluster
 from headrace_spark import messages
-from headrace_spark.probe_consumer import Share, Watch
+from headrace_spark.probe_consumer import Watch, WatchAssignment
 
 WaitUntil = Callable[..., Any]
 APART_MS = 300_000
@@ -20,7 +20,7 @@ COUNT = 20
 
 
 def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     """Half of the messages are of a producer whose clock is ahead, half of one that is behind."""
     name = unique("clocks")
@@ -30,19 +30,19 @@ def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
         "load": {"names": [name]},
     }
     test = MirrorTest.model_validate({"metadata": {"name": "clocks"}, "spec": spec})
-    run = Run(name=name[:20], test=test)
+    run = MirrorTestRun(name=name[:20], test=test)
     at, copy = TopicPartition(name, 0), TopicPartition(f"{east.name}.{name}", 0)
     for cluster, topic in ((run.source, at.topic), (run.target, copy.topic)):
         make_topic(cluster, topic, 1)
     journal.create(run.source)
-    tail, ready = journal.Tail(run.source, run.name), set[str]()
+    tail, ready = journal.JournalTail(run.source, run.name), set[str]()
 
     def is_ready() -> bool:
         ready.update(key for key, _ in tail.poll(0.1))
         return documents.ready_key("probe-0") in ready
 
     with ThreadPoolExecutor() as pool:
-        watch = Watch(run, 0, {(copy.topic, 0)}, Share({copy: 0}, {at: 0}))
+        watch = Watch(run, 0, {(copy.topic, 0)}, WatchAssignment({copy: 0}, {at: 0}))
         watched = pool.submit(watch.watch)
         wait_until(is_ready)
         produce(run.source, at.topic, sent := records(run.name, at))
@@ -58,7 +58,7 @@ def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
 
 
 def records(run: str, at: TopicPartition) -> list[Record]:
-    writer, now_ms = messages.Writer(f"{run}-0-0", 100), time.time_ns() // 1_000_000
+    writer, now_ms = messages.MessageFactory(f"{run}-0-0", 100), time.time_ns() // 1_000_000
     found = []
     for seq in range(COUNT):
         sent_ms = now_ms + (APART_MS if seq % 2 else -APART_MS)

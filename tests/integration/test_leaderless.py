@@ -19,8 +19,8 @@ from headrace.kafka import Admin, Position
 from headrace.kafka.wire import log_ends, start
 from headrace.movers import Before, Closed, CopyFrom, Lane, Resumed
 from headrace.movers.batch import fencing
-from headrace.replication.reconcile import Outcome
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.replication.reconcile import ResumeReason
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = [pytest.mark.in_one_worker, pytest.mark.long]
 WaitUntil = Callable[..., Any]
@@ -39,7 +39,7 @@ COORDINATORS = NewTopic(
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]:
     home = tmp_path_factory.mktemp("sandboxes")
     plan = ClusterPlan("leaderless", brokers=3, properties=PROPERTIES)
     with Sandbox.start("leaderless", [plan], home=home) as sandbox:
@@ -48,7 +48,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield target
 
 
-def create(cluster: Cluster, topic: NewTopic) -> None:
+def create(cluster: SandboxCluster, topic: NewTopic) -> None:
     """And wait until it can be used."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([topic])[topic.topic].result()
@@ -56,7 +56,7 @@ def create(cluster: Cluster, topic: NewTopic) -> None:
     Admin(spec(cluster)).offsets(all_of_it, Position.LATEST)
 
 
-def topic_on(east: Cluster, target: Cluster) -> str:
+def topic_on(east: SandboxCluster, target: SandboxCluster) -> str:
     """A topic of two partitions; the copies are on brokers 1 and 3, each on that one alone."""
     topic = make_topic(spec(east), unique("orders"), 2)
     copy = f"{east.name}.{topic}"
@@ -65,7 +65,7 @@ def topic_on(east: Cluster, target: Cluster) -> str:
 
 
 def test_it_delays_no_other_of_its_task(
-    target: Cluster, east: Cluster, tmp_path: Path, wait_until: WaitUntil
+    target: SandboxCluster, east: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = topic_on(east, target)
     copy = f"{east.name}.{topic}"
@@ -100,7 +100,7 @@ def test_it_delays_no_other_of_its_task(
 
 
 def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
-    target: Cluster, east: Cluster, wait_until: WaitUntil
+    target: SandboxCluster, east: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     topic = topic_on(east, target)
     produce(spec(east), topic, numbered(200, 2))
@@ -119,7 +119,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         found = mover.fencing.resume(own, wanted)
         first = found[led]
         assert isinstance(first, Resumed)
-        assert first.resume.outcome is Outcome.AGREES
+        assert first.resume.outcome is ResumeReason.AGREES
         assert isinstance(found[leaderless], Retriable)
         assert f"{east.name}.{topic}-1" in str(found[leaderless])
 
@@ -130,7 +130,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         assert "INVALID_PRODUCER_EPOCH" in error, "it writes where it was fenced"
         second = mover.fencing.resume(own, {leaderless: wanted[leaderless]})[leaderless]
         assert isinstance(second, Resumed)
-        assert (second.resume.outcome, second.resume.copied) == (Outcome.AGREES, 200)
+        assert (second.resume.outcome, second.resume.copied) == (ResumeReason.AGREES, 200)
         produce(spec(east), topic, numbered(50, [1], first=400))
         wait_until(lambda: problems_of(old), until=lambda found: len(found) == 2)
         assert all("INVALID_PRODUCER_EPOCH" in one for one in problems_of(old))
@@ -138,7 +138,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
 
 @pytest.mark.parametrize("closing", ["take-over", "fail-over"])
 def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence(
-    target: Cluster, east: Cluster, wait_until: WaitUntil, closing: str
+    target: SandboxCluster, east: SandboxCluster, wait_until: WaitUntil, closing: str
 ) -> None:
     """Brokers lose the marker of a partition without a leader; the next one would drop them."""
     topic, progress = topic_on(east, target), make_topic(spec(target), unique("progress"), 1)
@@ -168,7 +168,7 @@ def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence
     if closing == "take-over":
         found = mover.fencing.resume(own, {leaderless: stored})[leaderless]
         assert isinstance(found, Resumed)
-        assert (found.resume.outcome, found.resume.copied) == (Outcome.AGREES, 0)
+        assert (found.resume.outcome, found.resume.copied) == (ResumeReason.AGREES, 0)
     else:
         closed = mover.fencing.close(own, {leaderless: stored})[leaderless]
         assert closed == Closed(0, frozenset())
@@ -189,7 +189,10 @@ def run_until_caught_up_there(lane: Lane, at: TopicPartition, wait_until: WaitUn
 
 
 def test_a_marker_that_no_follower_has_closes_nothing(
-    target: Cluster, east: Cluster, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+    target: SandboxCluster,
+    east: SandboxCluster,
+    wait_until: WaitUntil,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
     records lie above the high watermark; then the leader is killed, and the follower leads."""
@@ -226,7 +229,7 @@ def test_a_marker_that_no_follower_has_closes_nothing(
             return again if isinstance(again, Resumed) else None
 
         resume = wait_until(resumed).resume
-        assert resume.outcome is Outcome.AGREES
+        assert resume.outcome is ResumeReason.AGREES
         produce(spec(east), topic, numbered(50, 1, first=150))
         with lane_of(next_mover) as (lane, _, _):
             lane.open({at: CopyFrom(resume.source_offset, -1, writer=own)})

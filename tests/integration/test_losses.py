@@ -12,7 +12,7 @@ from support.records import arrived, delete_records, make_topic, numbered, produ
 
 from headrace.kafka import Admin
 from headrace.replication import Progress, ProgressKey
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}, "discovery": {"topicsSeconds": 2}}
@@ -31,14 +31,14 @@ def ready(run: FlowRun) -> tuple[str, str]:
     return condition.get("status", ""), condition.get("reason", "")
 
 
-def recreate(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
+def recreate(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
     """At once: a topic that discovery does not find is no loss, but a topic less."""
     admin = Admin(spec(cluster))
     admin.delete_topic(topic)
     wait_until(lambda: admin.create_topic(topic, 1))
 
 
-def confirmed(west: Cluster, topic: str) -> int:
+def confirmed(west: SandboxCluster, topic: str) -> int:
     """Up to where the stored progress of partition 0 is known to be of this topic."""
     stored = [
         Progress.decode(record.value or b"")
@@ -51,7 +51,7 @@ def confirmed(west: Cluster, topic: str) -> int:
 
 @pytest.mark.parametrize("policy", ["Fail", "Restart", "Continue"])
 def test_retention_that_was_faster_than_the_flow(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, policy: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, policy: str
 ) -> None:
     lost, other = (make_topic(spec(east), unique(word), 1) for word in ("cut", "whole"))
     flow = manifest("retention", east, west, lost, other, onDataLoss=policy, **ONE_TASK)
@@ -86,7 +86,12 @@ def test_retention_that_was_faster_than_the_flow(
 @pytest.mark.parametrize("policy", ["Restart", "Continue"])
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str, policy: str
+    east: SandboxCluster,
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    side: str,
+    policy: str,
 ) -> None:
     topic = make_topic(spec(east), unique("again"), 1)
     copy = f"east.{topic}"
@@ -118,7 +123,7 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
 
 
 def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """One is copied to its end, and is no loss; the other waits for a person meanwhile."""
     lost, whole = (make_topic(spec(east), unique(word), 1) for word in ("lost", "whole"))

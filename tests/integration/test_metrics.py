@@ -15,7 +15,7 @@ from support.flows import manifest, spec
 from support.operators import Resources, give_rights, running_operator
 from support.records import make_topic, numbered, produce, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 RECORDS, PARTITIONS = 1000, 4
@@ -56,8 +56,8 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
     api_server: ApiServer,
     resources: Resources,
     kubelet: Kubelet,
-    start_cluster: Callable[..., Cluster],
-    west: Cluster,
+    start_cluster: Callable[..., SandboxCluster],
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: Wait,
 ) -> None:

@@ -16,7 +16,7 @@ from headrace.api import JOURNAL, earlier_name, progress_topic
 from headrace.cli.main import main
 from headrace.kafka import Admin, journal
 from headrace.replication import Progress
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 CRDS = Path(__file__).parents[2] / "crds"
 NAMES = tuple(
@@ -97,8 +97,8 @@ def test_objects_of_v1alpha1_are_refused_until_they_are_converted(
 
 
 def test_a_converted_flow_resumes_at_the_offsets_of_its_earlier_version(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     wait_until: Callable[..., Any],
@@ -135,11 +135,11 @@ def test_a_converted_flow_resumes_at_the_offsets_of_its_earlier_version(
     assert min(one.epoch for one in after) > max(one.epoch for one in stored)
 
 
-def _records(cluster: Cluster, topic: str) -> list[Any]:
+def _records(cluster: SandboxCluster, topic: str) -> list[Any]:
     return [one for records in read(spec(cluster), topic).values() for one in records]
 
 
-def _renamed(cluster: Cluster, topic: str, wait_until: Callable[..., Any]) -> list[Progress]:
+def _renamed(cluster: SandboxCluster, topic: str, wait_until: Callable[..., Any]) -> list[Progress]:
     """Move the records of a topic to the name that it had before v1beta1."""
     records = _records(cluster, topic)
     admin = Admin(spec(cluster))
@@ -151,7 +151,7 @@ def _renamed(cluster: Cluster, topic: str, wait_until: Callable[..., Any]) -> li
     return [Progress.decode(one.value) for one in records if one.value is not None]
 
 
-def test_results_of_a_run_under_the_earlier_name_stay_readable(east: Cluster) -> None:
+def test_results_of_a_run_under_the_earlier_name_stay_readable(east: SandboxCluster) -> None:
     run, source = unique("run"), spec(east)
     Admin(source).create_topic(earlier_name(JOURNAL), 1)
     journal.wait_for_topics(Admin(source), {earlier_name(JOURNAL)})

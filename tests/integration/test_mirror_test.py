@@ -25,8 +25,8 @@ from support.verifying import result_in, verified, verify_command
 
 from headrace.api import TopicPartition
 from headrace.cli.mirror_test.spark_job import environment
-from headrace.mirror_test import Kind, Stage
-from headrace.sandbox import Cluster
+from headrace.mirror_test import FindingType, Stage
+from headrace.sandbox import SandboxCluster
 from headrace.sandbox.processes import held_ports
 from headrace.toolchain import JarSet, find_java, jars
 from headrace_spark import messages
@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mirror_test(
-    name: str, source: Cluster, target: Cluster, settle_s: int = 5, **load: Any
+    name: str, source: SandboxCluster, target: SandboxCluster, settle_s: int = 5, **load: Any
 ) -> dict[str, Any]:
     return {
         "apiVersion": "headrace.dev/v1beta1",
@@ -189,7 +189,7 @@ class Tampering:
 
     def replay(self, topic: str, partition: int, count: int) -> None:
         """Records that an earlier run sent to this topic."""
-        writer = messages.Writer("earlier-0-0", 100)
+        writer = messages.MessageFactory("earlier-0-0", 100)
         at = TopicPartition(topic, partition)
         sent_ms = self.by_partition[partition][0].timestamp_ms - 60_000
         for seq in range(count):
@@ -205,7 +205,7 @@ class Tampering:
         self.by_partition[partition] = kept
 
 
-def carry(source: Cluster, target: Cluster, topic: str) -> Tampering:
+def carry(source: SandboxCluster, target: SandboxCluster, topic: str) -> Tampering:
     originals = read(spec(source), topic)
     records = {partition: list(log) for partition, log in originals.items()}
     tampering = Tampering(records, {}, originals)
@@ -235,13 +235,13 @@ def at_other_offsets(tamperings: dict[str, Tampering]) -> Counter[tuple[str, int
     return +found
 
 
-def deliver(target: Cluster, topic: str, tampering: Tampering) -> None:
+def deliver(target: SandboxCluster, topic: str, tampering: Tampering) -> None:
     for records in tampering.by_partition.values():
         produce(spec(target), topic, records)
 
 
 def test_what_a_mirror_breaks_is_found_and_named(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
     """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
     partitions than there are producers."""
@@ -293,10 +293,10 @@ def test_what_a_mirror_breaks_is_found_and_named(
         kind: set[int]().union(*(t.done.get(kind, set()) for t in all_topics))
         for kind in set[str]().union(*(t.done for t in all_topics))
     }
-    assert found.pop(Kind.REPLAYED) == set(range(10))
-    assert len(found.pop(Kind.UNEQUAL_OFFSETS)) > 1
+    assert found.pop(FindingType.REPLAYED) == set(range(10))
+    assert len(found.pop(FindingType.UNEQUAL_OFFSETS)) > 1
     assert found == expected
-    corrupted = result.examples[Kind.CORRUPTED]
+    corrupted = result.examples[FindingType.CORRUPTED]
     differs = sorted(example.differs for example in corrupted)
     assert differs == [
         *("headers", "headers", "key", "partition", "partition"),
@@ -309,16 +309,16 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert key.source is not None
     assert (key.source.topic, key.source.partition) == (names[1], 1)
     # The copy in partition 0, not a message that lies elsewhere.
-    (copy,) = (e for e in result.examples[Kind.DUPLICATED] if e.topic == f"east.{names[2]}")
+    (copy,) = (e for e in result.examples[FindingType.DUPLICATED] if e.topic == f"east.{names[2]}")
     assert (copy.partition, copy.offset) == (0, 0)
     moved = at_other_offsets({f"east.{t}": at for t, at in zip(names, all_topics, strict=True)})
     assert len(moved) > 5
     assert moved == {
         (share.topic, share.partition): share.count
         for share in result.shares
-        if (share.kind, share.differs) == (Kind.UNEQUAL_OFFSETS, "offset")
+        if (share.kind, share.differs) == (FindingType.UNEQUAL_OFFSETS, "offset")
     }
-    for example in result.examples[Kind.UNEQUAL_OFFSETS]:
+    for example in result.examples[FindingType.UNEQUAL_OFFSETS]:
         (change,) = example.changes
         assert example.source is not None
         assert (change.what, change.expected) == ("offset", str(example.source.offset))
@@ -363,7 +363,11 @@ def killed_while_it_reads(
 
 @pytest.mark.long
 def test_a_comparison_that_was_killed_is_no_verdict_and_runs_again(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    west: SandboxCluster,
+    tmp_path: Path,
+    installed: Path,
+    wait_until: WaitUntil,
 ) -> None:
     name, out = unique("killed"), tmp_path / "out"
     test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=1))
@@ -387,7 +391,7 @@ def test_a_comparison_that_was_killed_is_no_verdict_and_runs_again(
 
 
 def in_a_transaction(
-    cluster: Cluster, topic: str, records: Iterable[Record], *, commits: bool
+    cluster: SandboxCluster, topic: str, records: Iterable[Record], *, commits: bool
 ) -> None:
     producer = produce_with(spec(cluster), topic, records, **{"transactional.id": unique("tx")})
     (producer.commit_transaction if commits else producer.abort_transaction)(30)
@@ -395,7 +399,7 @@ def in_a_transaction(
 
 @pytest.mark.long
 def test_compacted_topics_and_transactions_are_judged_as_all_others(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
     """Two topics that a mirror copied well, and two in which it did not. On the source other
     transactions lie around the load; on the target all records were copied in vain before: what
@@ -454,7 +458,7 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
 
 @pytest.mark.long
 def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
     """Into one partition more than the source has; one record strays from its key."""
     name, out = unique("by-key"), tmp_path / "out"
@@ -481,7 +485,7 @@ def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     ((kind, examples),) = result.examples.items()
     (example,) = examples
     (change,) = example.changes
-    assert (kind, example.differs, example.partition) == (Kind.CORRUPTED, "partition", 1)
+    assert (kind, example.differs, example.partition) == (FindingType.CORRUPTED, "partition", 1)
     assert example.seq == int(dict(stray.headers)["seq"] or b"")
     assert (change.expected, change.found) == ("that of most records of its key", "1")
 
@@ -495,7 +499,11 @@ def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
 
 @pytest.mark.long
 def test_what_comes_after_its_time_is_late_though_it_is_all_there(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
+    east: SandboxCluster,
+    west: SandboxCluster,
+    tmp_path: Path,
+    installed: Path,
+    wait_until: WaitUntil,
 ) -> None:
     """The load is one that somebody ends early; its messages have no headers."""
     topic = f"{unique('late')}-0"
@@ -532,7 +540,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_killed_driver_is_survived_and_told(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The whole of ``headrace verify`` on a flow of ours."""
     name = unique("told")
@@ -565,7 +573,7 @@ def test_a_killed_driver_is_survived_and_told(
 
 @pytest.mark.long
 def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The steps of the examples, in a shorter load."""
     name = unique("grown")
@@ -598,7 +606,7 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
 
 @pytest.mark.long
 def test_a_killed_load_is_no_verdict(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """Its metrics are served until then."""
     name = unique("crashed")
@@ -624,7 +632,7 @@ def test_a_killed_load_is_no_verdict(
 
 
 def test_nothing_is_left_of_a_killed_verify(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("gone")
     for number in range(2):  # the probe waits for them before its stage
@@ -640,7 +648,7 @@ def test_nothing_is_left_of_a_killed_verify(
 
 
 def test_without_a_manifest_there_is_no_verdict(
-    east: Cluster, west: Cluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
 ) -> None:
     test = write(tmp_path, mirror_test(unique("unknown"), east, west))
     ended = subprocess.run(
@@ -658,7 +666,7 @@ def test_without_a_manifest_there_is_no_verdict(
     assert result.counts is None
 
 
-def test_a_cluster_is_no_mirror_of_itself(east: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_is_no_mirror_of_itself(east: SandboxCluster, tmp_path: Path) -> None:
     test = mirror_test("self", east, east)
     test["spec"]["target"] = {
         "alias": "west",

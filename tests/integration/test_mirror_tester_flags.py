@@ -19,7 +19,7 @@ from support.records import make_topic, produce, read, unique
 
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Result, Stage
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 from headrace.sandbox.processes import held_ports
 
 WaitUntil = Callable[..., Any]
@@ -39,7 +39,7 @@ def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.long
 def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdict(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic, run = unique("tester"), "tester-1"
     make_topic(spec(east), topic, 2)

@@ -24,7 +24,7 @@ from support.prometheus import SCRAPE_S, Prometheus, filled, running_prometheus
 from support.records import Load, Record, make_topic, numbered, produce, unique
 
 from headrace.control import control
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 PARTITIONS = 3
@@ -91,7 +91,7 @@ class Scene:
 
 
 @pytest.fixture
-def west(start_cluster: Callable[..., Cluster]) -> Cluster:
+def west(start_cluster: Callable[..., SandboxCluster]) -> SandboxCluster:
     """A target of the test's own, as its broker is frozen."""
     return start_cluster("west")
 
@@ -99,8 +99,8 @@ def west(start_cluster: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def watched(
     *,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     api_server: ApiServer,
     resources: Resources,
     operator: Operator,
@@ -167,7 +167,7 @@ def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
 
 
 def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Wait
 ) -> None:
     """Those that a Prometheus has of it, and those of the page that it serves itself."""
     name = unique("alone")
@@ -206,7 +206,7 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
 
 
 def test_each_alert_fires_once(
-    watched: Scene, east: Cluster, west: Cluster, wait_until: Wait
+    watched: Scene, east: SandboxCluster, west: SandboxCluster, wait_until: Wait
 ) -> None:
     """A fault after the other; each is one alert, which says what it is about."""
     began_s = time.time()

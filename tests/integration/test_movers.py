@@ -12,16 +12,16 @@ from support.records import arrived, make_topic, numbered, produce, read, unique
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
 from headrace.movers.batch.requirements import NoTransactions, check_clusters
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
-def test_clusters_that_have_what_batch_needs(east: Cluster, west: Cluster) -> None:
+def test_clusters_that_have_what_batch_needs(east: SandboxCluster, west: SandboxCluster) -> None:
     check_clusters(spec(east), spec(west))
 
 
-def test_source_that_is_away_keeps_no_fail_over_from_fencing(west: Cluster) -> None:
+def test_source_that_is_away_keeps_no_fail_over_from_fencing(west: SandboxCluster) -> None:
     away = ClusterAccess(ClusterSpec(alias="away", bootstrap_servers="127.0.0.1:1"), "spec.source")
     check_clusters(away, spec(west))
     with pytest.raises(Unreachable, match="no broker of away"):
@@ -29,8 +29,8 @@ def test_source_that_is_away_keeps_no_fail_over_from_fencing(west: Cluster) -> N
 
 
 def test_target_without_transactions_is_copied_to_unfenced(
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:

@@ -17,7 +17,7 @@ from support.records import Load, compare, count, make_topic, read, unique
 from support.webhooks import failing_webhook
 
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 Begin = Callable[..., AbstractContextManager["Scene"]]
@@ -84,8 +84,8 @@ class Scene:
 @pytest.fixture
 def under_load(
     *,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     api_server: ApiServer,
     namespace: str,
     kubelet: Kubelet,
@@ -252,7 +252,7 @@ def test_a_roll_out_moves_each_task_once(
 
 @pytest.mark.long
 def test_a_wrong_address_is_reported_and_one_that_is_corrected_is_followed(
-    under_load: Begin, east: Cluster, wait_until: Wait
+    under_load: Begin, east: SandboxCluster, wait_until: Wait
 ) -> None:
     with under_load() as scene:
 
@@ -266,7 +266,7 @@ def test_a_wrong_address_is_reported_and_one_that_is_corrected_is_followed(
 
 
 def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards(
-    under_load: Begin, own_api_server: OwnApiServer, west: Cluster, wait_until: Wait
+    under_load: Begin, own_api_server: OwnApiServer, west: SandboxCluster, wait_until: Wait
 ) -> None:
     with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
@@ -284,8 +284,8 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
     *,
     under_load: Begin,
     api_server: ApiServer,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: Wait,
     while_operator_runs: bool,

@@ -26,12 +26,12 @@ from support.records import delete_records, make_topic, set_topic, unique
 from support.verifying import result_in, verify_command
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.kafka import Admin, Position
-from headrace.kafka.wire import Cluster as Wire
-from headrace.kafka.wire import Refused, Transactions, describe_producers, start
+from headrace.kafka.wire import ClusterClient as Wire
+from headrace.kafka.wire import RequestRefused, Transactions, describe_producers, start
 from headrace.mirror_test import Result
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "1")))
@@ -71,7 +71,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int) -> list[str]:
 
 
 def copying(
-    east: ClusterAccess, west: ClusterAccess, name: str, method: Holes, topics: list[str]
+    east: ClusterAccess, west: ClusterAccess, name: str, method: GapPolicy, topics: list[str]
 ) -> Any:
     servers = [one.spec.bootstrap_servers for one in (east, west)]
     module = ["-m", preserved_copy.__name__]
@@ -81,7 +81,7 @@ def copying(
 
 
 def copied_though_killed(
-    east: ClusterAccess, west: ClusterAccess, method: Holes, topics: list[str], seed: int
+    east: ClusterAccess, west: ClusterAccess, method: GapPolicy, topics: list[str], seed: int
 ) -> None:
     """Of copiers that are killed while they write, the last one is not."""
     for topic in topics:
@@ -125,27 +125,27 @@ def assert_equal(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", Holes)
+@pytest.mark.parametrize("method", GapPolicy)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_offset_is_equal_though_copiers_are_killed(
-    replicated: Sandbox, seed: int, method: Holes
+    replicated: Sandbox, seed: int, method: GapPolicy
 ) -> None:
     east, west = spec(replicated.cluster("east")), spec(replicated.cluster("west"))
     with wire_client(east) as client:
         topics = fill(east, client, seed)
     copied_though_killed(east, west, method, topics, seed)
     for topic in topics:
-        copies = method is Holes.COPIES and topic == topics[-1]
+        copies = method is GapPolicy.COPIES and topic == topics[-1]
         assert_equal(east, west, topic, copies=copies)
 
 
 @pytest.mark.long
 def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
-    start_cluster: Callable[..., Cluster], west: Cluster
+    start_cluster: Callable[..., SandboxCluster], west: SandboxCluster
 ) -> None:
     """Though copiers are killed in the middle of its holes."""
     here = spec(start_cluster("thinned", properties=CLEANER))
-    topics = [make_topic(here, unique(method.lower()), 1, **COMPACTED) for method in Holes]
+    topics = [make_topic(here, unique(method.lower()), 1, **COMPACTED) for method in GapPolicy]
     with wire_client(here) as client:
         logs = [RandomLog(client, topic, topic) for topic in topics]
         for log in logs:
@@ -157,10 +157,10 @@ def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
             assert time.monotonic() < deadline
             for log in logs:
                 log.append([b""])
-    for topic, method in zip(topics, Holes, strict=True):
+    for topic, method in zip(topics, GapPolicy, strict=True):
         set_topic(here, topic, "cleanup.policy", "delete")
         copied_though_killed(here, spec(west), method, [topic], THINNED)
-        assert_equal(here, spec(west), topic, copies=method is Holes.COPIES)
+        assert_equal(here, spec(west), topic, copies=method is GapPolicy.COPIES)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
 )
 def test_a_flow_preserves_offsets_though_its_driver_is_killed(
     *,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: Callable[..., Any],
     tmp_path: Path,
     group_count: int,
@@ -279,7 +279,7 @@ def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Res
     return result_in(report)
 
 
-def next_offset(cluster: Cluster, group: str, topic: str) -> int | None:
+def next_offset(cluster: SandboxCluster, group: str, topic: str) -> int | None:
     """Of the record with which a consumer of this group goes on; None at the end."""
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -304,7 +304,7 @@ async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any
     states = (await describe_producers(target, [at])).all()[at]
     try:
         known = await Transactions(target, data_id).describe(timeout_s=5)
-    except Refused as error:
+    except RequestRefused as error:
         if error.code.name != "transactional_id_not_found":
             raise
         return [one.producer_id for one in states]
@@ -313,8 +313,8 @@ async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any
 
 @pytest.mark.long
 def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     wait_until: Callable[..., Any],
     tmp_path: Path,
 ) -> None:

@@ -12,13 +12,13 @@ from support.records import arrived, numbered, produce, unique
 from support.tcp_bytes import received
 
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 RACKS = ("a", "b", "c")
 PARTITIONS, RECORDS, VALUE_BYTES = 12, 6_000, 2_000
 
 
-def bytes_of_other_racks(run: FlowRun, cluster: Cluster) -> tuple[int, int]:
+def bytes_of_other_racks(run: FlowRun, cluster: SandboxCluster) -> tuple[int, int]:
     """What the drivers received of brokers in other racks, and of all brokers."""
     ports = [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
     drivers = {process.pid: rack_of(process) for process in run.drivers()}
@@ -38,8 +38,8 @@ def rack_of(process: Process) -> str:
 
 @pytest.mark.long
 def test_drivers_read_in_their_own_rack(
-    start_cluster: Callable[..., Cluster],
-    west: Cluster,
+    start_cluster: Callable[..., SandboxCluster],
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: Callable[..., Any],
 ) -> None:
@@ -70,7 +70,7 @@ def test_drivers_read_in_their_own_rack(
     assert other < 0.1 * total
 
 
-def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> str:
+def topic_of_two_replicas(cluster: SandboxCluster, wait_until: Callable[..., Any]) -> str:
     topic = unique("racks")
     admin = Admin(spec(cluster))
     admin.create_topic(topic, PARTITIONS, 2)
@@ -78,7 +78,7 @@ def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> s
     return topic
 
 
-def produce_what_does_not_compress(cluster: Cluster, topic: str) -> None:
+def produce_what_does_not_compress(cluster: SandboxCluster, topic: str) -> None:
     records = [
         record._replace(value=os.urandom(VALUE_BYTES)) for record in numbered(RECORDS, PARTITIONS)
     ]

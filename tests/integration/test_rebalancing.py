@@ -10,13 +10,13 @@ from support.watch import Watch
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.long
 
 
 def test_a_planned_move_touches_one_task_only(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
@@ -36,7 +36,7 @@ def test_a_planned_move_touches_one_task_only(
 
 
 def test_a_restart_and_a_pause(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
         epochs = scene.epochs()
@@ -52,7 +52,7 @@ def test_a_restart_and_a_pause(
 
 
 def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
@@ -91,7 +91,7 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
 
 
 def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     drivers = {"replicas": 2, "leaseSeconds": 3}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
@@ -107,7 +107,7 @@ def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
 
 
 def test_scaling_moves_what_must_move(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     drivers = {"leaseSeconds": 20}
     with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
@@ -122,7 +122,7 @@ def test_scaling_moves_what_must_move(
 
 
 def test_the_silence_of_a_move(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """Twenty moves: how long nothing arrived, of what moved and of what did not."""
     with flow_under_load(east, west, tmp_path, wait_until) as scene:

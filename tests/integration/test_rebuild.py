@@ -16,7 +16,7 @@ from support.records import delete_records, make_topic, numbered, produce, uniqu
 
 from headrace.cli.main import main
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Say = Callable[..., str]
 
@@ -33,7 +33,11 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 @pytest.mark.long
 def test_partitions_that_cannot_go_on_are_rebuilt(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Callable[..., Any], say: Say
+    east: SandboxCluster,
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    say: Say,
 ) -> None:
     """One that another client has written to, with its topic; one that retention has overtaken, by
     itself."""
@@ -116,8 +120,8 @@ def test_a_flow_of_a_cluster_has_its_copy_made_again(
     operator: Operator,
     resources: Resources,
     kubelet: Kubelet,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: Callable[..., Any],
     say: Say,

@@ -25,7 +25,7 @@ from support.records import (
 )
 
 from headrace.cli.main import main
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
@@ -33,7 +33,7 @@ KEPT = {"topicConfigs": {"enabled": False}}
 """The target's limits stay below the source's."""
 
 
-def make_topic_on(cluster: Cluster, name: str, broker: int) -> None:
+def make_topic_on(cluster: SandboxCluster, name: str, broker: int) -> None:
     """A topic of one partition, which only this broker holds."""
     topic = NewTopic(name, 1, replica_assignment=[[broker]])
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -41,7 +41,7 @@ def make_topic_on(cluster: Cluster, name: str, broker: int) -> None:
 
 
 def test_nothing_is_appended_behind_a_record_that_is_refused(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("refused"), 1)
     copy, hour = f"east.{topic}", str(3_600_000)
@@ -94,8 +94,8 @@ def with_refused_records() -> list[Record]:
     ids=["Skip", "DeadLetter", "ExactlyOnce"],
 )
 def test_refused_records_and_no_others_are_left_out(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     policy: dict[str, Any],
@@ -152,7 +152,7 @@ def test_refused_records_and_no_others_are_left_out(
 
 
 def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The run is killed as soon as something behind it arrives: the next one compares the target
     with the source, which has that record."""
@@ -177,7 +177,7 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
 
 
 def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_loses_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("both"), 1, **{"max.message.bytes": "10000000"})
     copy, dead = f"east.{topic}", unique("small-dead")
@@ -208,8 +208,8 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
 
 @pytest.mark.long
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
-    east: Cluster,
-    start_cluster: Callable[..., Cluster],
+    east: SandboxCluster,
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:

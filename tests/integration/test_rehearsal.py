@@ -14,14 +14,14 @@ from support.verifying import verified
 from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli.mirror_test.rehearsal import FailOver
-from headrace.mirror_test import Rehearsed, Run
-from headrace.sandbox import Cluster
+from headrace.mirror_test import MirrorTestRun, Rehearsed
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 GROUPS = [f"headrace-rehearsal-{unique('g')}-{number}" for number in range(5)]
 
 
-def of_flow(name: str, source: Cluster, target: Cluster, topic: str) -> Run:
+def of_flow(name: str, source: SandboxCluster, target: SandboxCluster, topic: str) -> MirrorTestRun:
     """As ``headrace verify`` resolves it."""
     document = {
         "metadata": {"name": name, "annotations": {FLOW_LABEL: name}},
@@ -32,11 +32,11 @@ def of_flow(name: str, source: Cluster, target: Cluster, topic: str) -> Run:
             "load": {"names": [topic]},
         },
     }
-    return Run(name=unique("r")[:20], test=MirrorTest.model_validate(document))
+    return MirrorTestRun(name=unique("r")[:20], test=MirrorTest.model_validate(document))
 
 
 def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("rehearsed")
     topic = make_topic(spec(east), name, 2)
@@ -63,7 +63,7 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
 
 @pytest.mark.long
 def test_a_fail_over_that_is_refused_is_no_rehearsal(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("unfollowed")
     topic = make_topic(spec(east), name, 1)
@@ -80,7 +80,7 @@ def test_a_fail_over_that_is_refused_is_no_rehearsal(
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_mirror_test_rehearses_a_fail_over(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """The whole of ``headrace verify``."""
     name = unique("rehearsal")

@@ -22,7 +22,7 @@ from headrace.controller.mirror_tests import FixedRole, Images, TestRun, build_r
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.kafka import journal
 from headrace.mirror_test import Rehearsed, Stage, documents, resolve
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 GROUPS, QUARTER = 3, 200
@@ -32,7 +32,7 @@ MESSAGES = 4 * QUARTER
 class Rehearsing:
     """A run of a mirror test whose other stages are this test."""
 
-    def __init__(self, resources: Resources, name: str, source: Cluster, topic: str) -> None:
+    def __init__(self, resources: Resources, name: str, source: SandboxCluster, topic: str) -> None:
         self.resources, self.name, self._source, self._topic = resources, name, source, topic
         test = mirror_test(
             f"{name}-test",
@@ -94,8 +94,8 @@ def rehearsing(
     namespace: str,
     kubelet: Kubelet,
     tmp_path: Path,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: Wait,
 ) -> Iterator[Rehearsing]:
     """Ready, with a flow that runs. The operator leaves mirror tests alone."""

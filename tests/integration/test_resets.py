@@ -12,7 +12,7 @@ from support.flows import FlowRun, manifest, spec
 from support.records import arrived, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.cli.main import main
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
@@ -27,8 +27,8 @@ def remedy(flow: str, topic: str) -> list[list[str]]:
 
 
 def test_the_runbook_s_remedy_for_a_loss(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     capsys: pytest.CaptureFixture[str],

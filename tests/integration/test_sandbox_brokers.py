@@ -11,24 +11,24 @@ from support.flows import spec
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 from headrace.toolchain import ClassArchive, JarSet, jars
 
-StartCluster = Callable[..., Cluster]
+StartCluster = Callable[..., SandboxCluster]
 WaitUntil = Callable[..., object]
 
 
-def _admin(cluster: Cluster) -> Admin:
+def _admin(cluster: SandboxCluster) -> Admin:
     return Admin(spec(cluster))
 
 
-def _brokers(cluster: Cluster) -> int:
+def _brokers(cluster: SandboxCluster) -> int:
     """How many brokers the cluster's metadata names."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return len(client.list_topics(timeout=10).brokers)
 
 
-def test_clusters_are_real_and_two(east: Cluster, west: Cluster) -> None:
+def test_clusters_are_real_and_two(east: SandboxCluster, west: SandboxCluster) -> None:
     assert _admin(east).cluster_id() == east.cluster_id
     assert _admin(west).cluster_id() == west.cluster_id
     assert east.cluster_id != west.cluster_id

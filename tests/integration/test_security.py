@@ -37,7 +37,7 @@ from support.security import (
 from support.verifying import result_in, verify_command
 
 from headrace.kafka import Admin
-from headrace.sandbox import Authority, Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import Authority, ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
@@ -60,12 +60,12 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-def source(locked: Sandbox) -> Cluster:
+def source(locked: Sandbox) -> SandboxCluster:
     return locked.cluster("east")
 
 
 @pytest.fixture(scope="module")
-def target(locked: Sandbox) -> Cluster:
+def target(locked: Sandbox) -> SandboxCluster:
     return locked.cluster("west")
 
 
@@ -98,7 +98,11 @@ def assert_unseen(values: list[str], *places: str) -> None:
 
 
 def test_a_flow_with_password_and_certificate_copies_everything_and_shows_no_secret(
-    source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
+    source: SandboxCluster,
+    target: SandboxCluster,
+    mounted: Mounted,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     topic = make_topic(spec(source), unique("locked"), 4)
     produce(spec(source), topic, numbered(2_000, 4))
@@ -143,7 +147,11 @@ def test_the_other_mechanisms_with_secret_documents(
 
 
 def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
-    source: Cluster, target: Cluster, tmp_path: Path, runtime_folder: Path, wait_until: WaitUntil
+    source: SandboxCluster,
+    target: SandboxCluster,
+    tmp_path: Path,
+    runtime_folder: Path,
+    wait_until: WaitUntil,
 ) -> None:
     document = flow("private", by_password(source), by_certificate(target), unique("none"))
     password = {
@@ -175,7 +183,7 @@ def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
 
 
 def test_secret_documents_and_a_folder_are_too_much(
-    source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path
+    source: SandboxCluster, target: SandboxCluster, mounted: Mounted, tmp_path: Path
 ) -> None:
     document = flow("twice", by_password(source), by_password(target), "orders")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-user"}}
@@ -185,7 +193,11 @@ def test_secret_documents_and_a_folder_are_too_much(
 
 
 def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_corrected(
-    source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
+    source: SandboxCluster,
+    target: SandboxCluster,
+    mounted: Mounted,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     topic = make_topic(spec(source), unique("shut"), 2)
     produce(spec(source), topic, numbered(500, 2))
@@ -226,7 +238,7 @@ def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_co
 
 
 @pytest.fixture
-def awkward_password(source: Cluster, mounted: Mounted) -> Iterator[None]:
+def awkward_password(source: SandboxCluster, mounted: Mounted) -> Iterator[None]:
     """The source's, while the test lasts."""
     before = mounted.password(source)
     change_password(source, CANARY)
@@ -239,7 +251,11 @@ def awkward_password(source: Cluster, mounted: Mounted) -> Iterator[None]:
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("awkward_password")
 def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
-    source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
+    source: SandboxCluster,
+    target: SandboxCluster,
+    mounted: Mounted,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("judged")
     grant(source, f"{name}-*", "Create", "Write")
@@ -282,9 +298,9 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
 
 @pytest.mark.long
 def test_password_and_certificate_are_changed_under_load(
-    source: Cluster,
+    source: SandboxCluster,
     locked: Sandbox,
-    start_cluster: Callable[..., Cluster],
+    start_cluster: Callable[..., SandboxCluster],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
@@ -337,12 +353,12 @@ def test_password_and_certificate_are_changed_under_load(
     assert_unseen(["rotated-1", before], run.output, command_lines())
 
 
-def _untrusted(cluster: Cluster) -> dict[str, Any]:
+def _untrusted(cluster: SandboxCluster) -> dict[str, Any]:
     certificate = {"secretName": "other-ca", "key": "ca.crt"}
     return by_password(cluster) | {"tls": {"trustedCertificates": [certificate]}}
 
 
-def _other_host(cluster: Cluster) -> dict[str, Any]:
+def _other_host(cluster: SandboxCluster) -> dict[str, Any]:
     servers = cluster.sasl_servers.replace("127.0.0.1", "localhost")
     return by_password(cluster) | {"bootstrapServers": servers}
 
@@ -431,10 +447,10 @@ def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
     ],
 )
 def test_what_keeps_a_client_out_is_said(
-    fields: Callable[[Cluster], dict[str, Any]],
+    fields: Callable[[SandboxCluster], dict[str, Any]],
     error: str,
     sentences: list[str],
-    source: Cluster,
+    source: SandboxCluster,
     mounted: Mounted,
 ) -> None:
     other = Authority("other")

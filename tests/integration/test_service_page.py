@@ -22,7 +22,7 @@ from support.patience import WITHIN_S
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.host import spawn
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "examples" / "systemd" / "headrace@.service"
@@ -142,7 +142,7 @@ def machine() -> Iterator[Machine]:
 
 @pytest.mark.long
 def test_the_commands_of_the_pages_do_what_they_say(
-    east: Cluster, west: Cluster, machine: Machine, wait_until: Callable[..., Any]
+    east: SandboxCluster, west: SandboxCluster, machine: Machine, wait_until: Callable[..., Any]
 ) -> None:
     topic = make_topic(spec(east), unique("served"), 1)
     produce(spec(east), topic, numbered(100, 1))

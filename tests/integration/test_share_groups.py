@@ -14,13 +14,13 @@ from support.security import grant
 
 from headrace.api import TopicPartition
 from headrace.kafka import Admin, GroupActive
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
 @pytest.fixture
-def flow(east: Cluster, west: Cluster) -> dict[str, Any]:
+def flow(east: SandboxCluster, west: SandboxCluster) -> dict[str, Any]:
     """A flow that sets the groups of one test, as often as it can. Its topic has holes."""
     name = unique("share")
     topic = make_topic(spec(east), name, 1)
@@ -28,11 +28,11 @@ def flow(east: Cluster, west: Cluster) -> dict[str, Any]:
     return applied(name, east, west, topic)
 
 
-def admin(cluster: Cluster) -> Admin:
+def admin(cluster: SandboxCluster) -> Admin:
     return Admin(spec(cluster))
 
 
-def start(cluster: Cluster, group: str, topic: str) -> int | None:
+def start(cluster: SandboxCluster, group: str, topic: str) -> int | None:
     """Of the only partition."""
     found, refused = admin(cluster).share_starts([group])
     if refused:
@@ -40,12 +40,14 @@ def start(cluster: Cluster, group: str, topic: str) -> int | None:
     return found[group].get(TopicPartition(topic, 0))
 
 
-def set_start(cluster: Cluster, group: str, topic: str, offset: int) -> bool:
+def set_start(cluster: SandboxCluster, group: str, topic: str, offset: int) -> bool:
     """As ``kafka-share-groups --reset-offsets`` does; whether the brokers took it."""
     return admin(cluster).set_share_starts({group: {TopicPartition(topic, 0): offset}}) == {}
 
 
-def very_next(source: Cluster, target: Cluster, topic: str, offset: int | None) -> tuple[int, Any]:
+def very_next(
+    source: SandboxCluster, target: SandboxCluster, topic: str, offset: int | None
+) -> tuple[int, Any]:
     """The first copy of a record at or behind a source offset: its offset and value."""
     assert offset is not None
     value = next(value for at, value in positions(source, topic) if at >= offset)
@@ -54,7 +56,11 @@ def very_next(source: Cluster, target: Cluster, topic: str, offset: int | None) 
 
 @pytest.mark.long
 def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
-    flow: dict[str, Any], east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    flow: dict[str, Any],
+    east: SandboxCluster,
+    west: SandboxCluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     name = flow["metadata"]["name"]
     topic = flow["spec"]["topics"]["include"][0]
@@ -99,7 +105,7 @@ def test_share_groups_begin_at_the_very_next_record_until_they_are_used(
     assert finish_records(west, packing, copy, 1)[0] == value
 
 
-def test_a_share_group_with_members_is_not_set(east: Cluster, wait_until: WaitUntil) -> None:
+def test_a_share_group_with_members_is_not_set(east: SandboxCluster, wait_until: WaitUntil) -> None:
     topic, group = make_topic(spec(east), unique("share"), 1), unique("members")
     with share_consumer(east, group, topic):
         failed = admin(east).set_share_starts({group: {TopicPartition(topic, 0): 0}})
@@ -113,7 +119,7 @@ def test_a_share_group_with_members_is_not_set(east: Cluster, wait_until: WaitUn
 
 
 def test_the_right_that_is_needed_is_named(
-    start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+    start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     west = start_cluster(
         "strict",

@@ -18,7 +18,7 @@ from headrace.cli.main import main
 from headrace.control import control
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 Partitions = frozenset[TopicPartition]
@@ -62,7 +62,7 @@ def settled(run: FlowRun, partitions: int) -> dict[str, ReplicationTask]:
 
 
 def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("uneven")
     make_topic(spec(east), name, PARTITIONS)
@@ -141,7 +141,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
 
 
 def test_a_new_topic_touches_one_task_only(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("new")
     make_topic(spec(east), name, PARTITIONS)
@@ -175,7 +175,7 @@ def test_a_new_topic_touches_one_task_only(
         }
 
 
-def test_the_end_of_a_partition_that_is_not_there_is_left_out(east: Cluster) -> None:
+def test_the_end_of_a_partition_that_is_not_there_is_left_out(east: SandboxCluster) -> None:
     topic = make_topic(spec(east), unique("ends"), 2)
     produce(spec(east), topic, numbered(6, [1]))
     there = [TopicPartition(topic, 0), TopicPartition(topic, 1)]

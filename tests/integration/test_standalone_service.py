@@ -18,7 +18,7 @@ from support.groups import commit
 from support.helm import CHART
 from support.records import Comparison, Load, compare, make_topic, numbered, produce, read, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 NOT_HERE = {"headrace_api_requests_total"}
@@ -62,7 +62,7 @@ def shown_by_the_dashboard(run: FlowRun, title: str) -> list[str]:
 
 
 def test_metrics_and_three_edits_under_load(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     orders, late = (make_topic(spec(east), unique(word), 4) for word in ("orders", "late"))
     produce(spec(east), late, numbered(100, 4))

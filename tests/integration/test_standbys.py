@@ -9,7 +9,7 @@ from support.scenes import PARTITIONS, WaitUntil, distribution, flow_under_load
 from support.watch import Watch
 
 from headrace.cli.main import main
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 
 def observed(watch: Watch, since: float) -> set[int]:
@@ -20,8 +20,8 @@ def observed(watch: Watch, since: float) -> set[int]:
 
 @pytest.mark.parametrize("standbys", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     capsys: pytest.CaptureFixture[str],
@@ -65,8 +65,8 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
 
 
 def test_standbys_are_shown(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     capsys: pytest.CaptureFixture[str],

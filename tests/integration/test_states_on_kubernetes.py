@@ -15,7 +15,7 @@ from support.flows import manifest, spec
 from support.operators import Resources, give_rights, running_operator
 from support.records import arrived, compare, make_topic, numbered, produce, read, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Wait = Callable[..., Any]
 
@@ -34,7 +34,12 @@ def ready(resources: Resources, name: str) -> tuple[str, str]:
 
 
 def test_running_paused_stopped_and_on(
-    *, resources: Resources, kubelet: Kubelet, east: Cluster, west: Cluster, wait_until: Wait
+    *,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: SandboxCluster,
+    west: SandboxCluster,
+    wait_until: Wait,
 ) -> None:
     name = unique("states")
     topic = make_topic(spec(east), name, 2)

@@ -17,14 +17,14 @@ from support.records import delete_records, make_topic, unique
 
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Stage
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 Record = tuple[int, bytes | None]
 
 
 @contextmanager
-def streaming(topic: str, folder: Path) -> Iterator[Callable[[Cluster], list[Record]]]:
+def streaming(topic: str, folder: Path) -> Iterator[Callable[[SandboxCluster], list[Record]]]:
     """A running job; called with a cluster, it gives what it read of it."""
     known: set[Path] = set()
     with (folder / "spark.log").open("wb") as log:
@@ -39,7 +39,7 @@ def streaming(topic: str, folder: Path) -> Iterator[Callable[[Cluster], list[Rec
     assert asked is not None
     assert answers is not None
 
-    def read(cluster: Cluster) -> list[Record]:
+    def read(cluster: SandboxCluster) -> list[Record]:
         asked.write(f"{cluster.bootstrap_servers}\n".encode())
         asked.flush()
         assert answers.readline() == b"read\n", (folder / "spark.log").read_text()
@@ -59,7 +59,7 @@ def streaming(topic: str, folder: Path) -> Iterator[Callable[[Cluster], list[Rec
 
 @pytest.mark.long
 def test_a_job_with_its_own_checkpoint_goes_on_at_the_target(
-    east: Cluster, west: Cluster, wait_until: WaitUntil, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     """The source is stopped. Its log has transactions, and begins behind 0."""
     topic = make_topic(spec(east), unique("orders"), 1, **{"retention.ms": "-1"})

@@ -22,8 +22,8 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.stuck_positions import StuckPositions
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Admin
-from headrace.movers import Copied, CopyFrom, Lane
-from headrace.sandbox import Cluster
+from headrace.movers import CopiedCounts, CopyFrom, Lane
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
@@ -62,19 +62,19 @@ class Scene:
 
 
 @contextmanager
-def copying(topic: str, east: Cluster, west: Cluster) -> Iterator[Scene]:
+def copying(topic: str, east: SandboxCluster, west: SandboxCluster) -> Iterator[Scene]:
     make_topic(spec(west), f"east.{topic}", 1)
     clock, at = ShiftedClock(), TopicPartition(topic, 0)
     flow = ReplicationFlow.model_validate(manifest("stuck", east, west, topic))
     context = FlowContext(flow, DriverIdentity("d", "d-1"), clock=clock)
-    lane = context.mover.lane(TaskId("stuck", TaskType.SOURCE_TASK, 0), print, Copied())
+    lane = context.mover.lane(TaskId("stuck", TaskType.SOURCE_TASK, 0), print, CopiedCounts())
     with closing(lane), ThreadPoolExecutor(1) as pool:
         lane.open({at: CopyFrom(0, -1)})
         yield Scene(lane, at, clock, StuckPositions(context, pool))
 
 
 def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_is_aborted(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("open"), 1)
     producer = confluent_kafka.Producer(
@@ -98,7 +98,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
     assert arrived(spec(west), f"east.{topic}") == 8
 
 
-def damage(cluster: Cluster, topic: str, change: Callable[[bytearray], None]) -> None:
+def damage(cluster: SandboxCluster, topic: str, change: Callable[[bytearray], None]) -> None:
     """Change the batch at offset 2 where the broker keeps it: nobody checks what is there."""
     (log,) = cluster.brokers[0].folder.rglob(f"{topic}-0/00000000000000000000.log")
     with log.open("r+b") as file:
@@ -131,7 +131,7 @@ def claim_a_record_longer_than_its_batch(batch: bytearray) -> None:
 
 
 @pytest.fixture
-def topic(east: Cluster) -> Iterator[str]:
+def topic(east: SandboxCluster) -> Iterator[str]:
     """Five batches of one record each; no broker starts again with what is damaged."""
     topic = make_topic(spec(east), unique("damaged"), 1)
     for record in numbered(5, 1):
@@ -143,8 +143,8 @@ def topic(east: Cluster) -> Iterator[str]:
 @pytest.mark.parametrize("change", [flip_a_bit, claim_a_format_of_the_future])
 def test_a_damaged_batch_is_a_problem_of_its_partition_and_nothing_behind_it_is_copied(
     topic: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     wait_until: WaitUntil,
     change: Callable[[bytearray], None],
 ) -> None:
@@ -175,8 +175,8 @@ def test_a_damaged_batch_is_a_problem_of_its_partition_and_nothing_behind_it_is_
 def test_the_batch_mover_stops_before_a_damaged_batch(
     *,
     topic: str,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     change: Callable[[bytearray], None],
@@ -192,7 +192,7 @@ def test_the_batch_mover_stops_before_a_damaged_batch(
 
 
 def test_a_batch_that_the_client_leaves_without_a_word_is_found(
-    topic: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    topic: str, east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
     damage(east, topic, claim_a_record_longer_than_its_batch)
     with copying(topic, east, west) as scene:

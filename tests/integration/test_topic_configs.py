@@ -10,14 +10,14 @@ from support.flows import FlowRun, manifest, spec
 from support.records import arrived, make_topic, numbered, produce, set_topic, unique
 
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 FAST = {"topicsSeconds": 1}
 
 
 def test_settings_follow_the_source_and_those_of_the_target_stay(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     wanted = {"cleanup.policy": "compact", "max.message.bytes": "2000000"}
     topic = make_topic(spec(east), unique("set"), 1, **wanted, **{"min.insync.replicas": "1"})
@@ -51,7 +51,7 @@ def test_settings_follow_the_source_and_those_of_the_target_stay(
 
 
 def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     made, there, stays = (make_topic(spec(east), unique("deleted"), 1) for _ in range(3))
     make_topic(spec(west), f"east.{there}", 1)

@@ -11,13 +11,13 @@ from support.groups import commit, committed
 from support.policy_plug_in import install
 from support.records import make_topic, numbered, produce, read, unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 
 
 def test_topics_are_copied_under_the_names_of_the_map(
-    *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    *, east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     name = unique("renamed")
     topics = [make_topic(spec(east), f"{name}-{end}", 2) for end in ("a", "b", "kept")]
@@ -53,8 +53,8 @@ def test_topics_are_copied_under_the_names_of_the_map(
 
 def test_a_plug_in_names_topics(
     *,
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     tmp_path: Path,
     wait_until: WaitUntil,
     monkeypatch: pytest.MonkeyPatch,

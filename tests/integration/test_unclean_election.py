@@ -13,30 +13,30 @@ from support.records import arrived, make_topic, numbered, produce, unique
 
 from headrace.api import TopicPartition
 from headrace.kafka import Admin
-from headrace.kafka.wire import Cluster as WireCluster
+from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.kafka.wire import Transactions, start
 from headrace.movers import KAFKA, ProgressLog
-from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = [pytest.mark.in_one_worker, pytest.mark.long]
 WaitUntil = Callable[..., object]
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]:
     home = tmp_path_factory.mktemp("sandboxes")
     with Sandbox.start("unclean", [ClusterPlan("unclean", brokers=3)], home=home) as sandbox:
         yield sandbox.cluster("unclean")
 
 
 @pytest.fixture
-def unclean(brokers: Cluster) -> Cluster:
+def unclean(brokers: SandboxCluster) -> SandboxCluster:
     """All of it runs; a test leaves some dead."""
     brokers.start()
     return brokers
 
 
-def make_unclean(cluster: Cluster, topic: str) -> str:
+def make_unclean(cluster: SandboxCluster, topic: str) -> str:
     """A topic of one partition, on brokers 1 and 2: either may lead, whatever it lacks."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -45,7 +45,7 @@ def make_unclean(cluster: Cluster, topic: str) -> str:
     return topic
 
 
-def let_the_other_lead(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
+def let_the_other_lead(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
     """Broker 2, which lacks what came while it was dead."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
@@ -58,7 +58,7 @@ def let_the_other_lead(cluster: Cluster, topic: str, wait_until: WaitUntil) -> N
 
 
 def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is_data_loss(
-    unclean: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    unclean: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     source, topic = unclean, make_unclean(unclean, unique("elected"))
     produce(spec(source), topic, numbered(100, 1))
@@ -93,7 +93,7 @@ def write_markers(client: WireCluster, at: TopicPartition, count: int) -> None:
 
 
 def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss(
-    unclean: Cluster, east: Cluster, tmp_path: Path, wait_until: WaitUntil
+    unclean: SandboxCluster, east: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("elected"), 1)
     copy = TopicPartition(make_unclean(unclean, f"east.{topic}"), 0)

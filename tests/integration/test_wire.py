@@ -21,14 +21,14 @@ from headrace.kafka.wire import (
     READ_UNCOMMITTED,
     Answer,
     Batch,
-    Cluster,
+    ClusterClient,
+    EventLoop,
     Fetched,
-    Loop,
+    FetchPosition,
     ProducerIdentity,
-    Refused,
+    RequestRefused,
     Session,
     Transactions,
-    Wanted,
     describe_producers,
     epoch_ends,
     fetch_call,
@@ -39,7 +39,7 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.sandbox import Authority, ClusterPlan, Sandbox
-from headrace.sandbox import Cluster as Brokers
+from headrace.sandbox import SandboxCluster as Brokers
 
 pytestmark = pytest.mark.in_one_worker
 LOGIN_LASTS_S = 4.0
@@ -61,9 +61,9 @@ def brokers(sandbox: Sandbox) -> Brokers:
 
 
 @contextmanager
-def client(access: ClusterAccess) -> Iterator[Cluster]:
-    loop = Loop()
-    cluster = Cluster(loop, access)
+def client(access: ClusterAccess) -> Iterator[ClusterClient]:
+    loop = EventLoop()
+    cluster = ClusterClient(loop, access)
     yield cluster
     cluster.close()
     loop.close()
@@ -74,17 +74,17 @@ def access_to(brokers: Brokers) -> ClusterAccess:
 
 
 @pytest.fixture
-def cluster(brokers: Brokers) -> Iterator[Cluster]:
+def cluster(brokers: Brokers) -> Iterator[ClusterClient]:
     with client(access_to(brokers)) as cluster:
         yield cluster
 
 
-def run(cluster: Cluster, coroutine: Any) -> Any:
+def run(cluster: ClusterClient, coroutine: Any) -> Any:
     return cluster.loop.wait(start(coroutine), WITHIN_S)
 
 
 @pytest.fixture
-def at(brokers: Brokers, cluster: Cluster) -> TopicPartition:
+def at(brokers: Brokers, cluster: ClusterClient) -> TopicPartition:
     """A partition of a topic of this test's own, which the client knows."""
     at = TopicPartition(unique("wire"), 0)
     make_topic(access_to(brokers), at.topic, 1)
@@ -93,7 +93,10 @@ def at(brokers: Brokers, cluster: Cluster) -> TopicPartition:
 
 
 async def produce(
-    cluster: Cluster, at: TopicPartition, batch: bytearray, transactional_id: str | None = None
+    cluster: ClusterClient,
+    at: TopicPartition,
+    batch: bytearray,
+    transactional_id: str | None = None,
 ) -> Answer:
     led = cluster.view.leadership(at)
     assert led
@@ -104,19 +107,21 @@ async def produce(
 
 
 async def fetch(
-    cluster: Cluster, at: TopicPartition, offset: int = 0, isolation: int = READ_UNCOMMITTED
+    cluster: ClusterClient, at: TopicPartition, offset: int = 0, isolation: int = READ_UNCOMMITTED
 ) -> tuple[Fetched, list[Batch]]:
     topic, led = cluster.view.topics[at.topic], cluster.view.leadership(at)
     assert topic.id
     assert led
-    wanted = Wanted(topic.id, at.partition, offset, 1 << 20, leader_epoch=led.epoch)
+    wanted = FetchPosition(topic.id, at.partition, offset, 1 << 20, leader_epoch=led.epoch)
     connection = await cluster.connection(led.leader, "fetch")
     response = await connection.send(fetch_call([wanted], isolation=isolation, max_wait_ms=100))
     (fetched,) = response.partitions
     return fetched, split_batches(fetched.records).batches
 
 
-def test_the_view_has_topics_with_ids_and_leaders(cluster: Cluster, at: TopicPartition) -> None:
+def test_the_view_has_topics_with_ids_and_leaders(
+    cluster: ClusterClient, at: TopicPartition
+) -> None:
     topic = cluster.view.topics[at.topic]
 
     assert cluster.view.cluster_id
@@ -127,7 +132,7 @@ def test_the_view_has_topics_with_ids_and_leaders(cluster: Cluster, at: TopicPar
     assert nothing.error is ErrorCode.unknown_topic_or_partition
 
 
-def test_a_batch_comes_back_byte_by_byte(cluster: Cluster, at: TopicPartition) -> None:
+def test_a_batch_comes_back_byte_by_byte(cluster: ClusterClient, at: TopicPartition) -> None:
     batches = [record_batch([b"a", b"b"]), record_batch([b"c" * 1000])]
 
     answers = [run(cluster, produce(cluster, at, batch)) for batch in batches]
@@ -146,19 +151,19 @@ def test_a_batch_comes_back_byte_by_byte(cluster: Cluster, at: TopicPartition) -
     assert (fetched.error, fetched.high_watermark) == (ErrorCode.none, 3)
 
 
-def test_a_session_tells_only_news(cluster: Cluster, at: TopicPartition) -> None:
+def test_a_session_tells_only_news(cluster: ClusterClient, at: TopicPartition) -> None:
     run(cluster, produce(cluster, at, record_batch([b"a"])))
     topic = cluster.view.topics[at.topic]
     assert topic.id
-    wanted = Wanted(topic.id, 0, 0, 1 << 20)
+    wanted = FetchPosition(topic.id, 0, 0, 1 << 20)
     connection = run(cluster, cluster.connection(topic.partitions[0].leader))
 
-    def ask(session: Session, *wanted: Wanted) -> Any:
+    def ask(session: Session, *wanted: FetchPosition) -> Any:
         asked = fetch_call(wanted, session=session, max_wait_ms=10)
         return cluster.loop.wait(connection.send(asked), WITHIN_S)
 
     opened = ask(Session(0, 0), wanted)
-    advanced = Wanted(topic.id, 0, 1, 1 << 20)
+    advanced = FetchPosition(topic.id, 0, 1, 1 << 20)
     second = ask(Session(opened.session_id, 1), advanced)
     third = ask(Session(opened.session_id, 2))
 
@@ -168,7 +173,7 @@ def test_a_session_tells_only_news(cluster: Cluster, at: TopicPartition) -> None
     assert third.partitions == []
 
 
-def test_ends_of_a_log_are_the_leaders(cluster: Cluster, at: TopicPartition) -> None:
+def test_ends_of_a_log_are_the_leaders(cluster: ClusterClient, at: TopicPartition) -> None:
     run(cluster, produce(cluster, at, record_batch([b"a", b"b", b"c"])))
 
     end = run(cluster, log_ends(cluster, [at])).all()[at]
@@ -183,7 +188,7 @@ def test_ends_of_a_log_are_the_leaders(cluster: Cluster, at: TopicPartition) -> 
 
 
 def test_a_marker_fences_the_old_epoch(
-    cluster: Cluster, at: TopicPartition, wait_until: Callable[..., Any]
+    cluster: ClusterClient, at: TopicPartition, wait_until: Callable[..., Any]
 ) -> None:
     transactions = Transactions(cluster, unique("task"))
     old = run(cluster, transactions.init_producer_id())
@@ -210,7 +215,7 @@ def test_a_marker_fences_the_old_epoch(
     assert marker.base_offset == 2
     assert send(old, 2) is ErrorCode.invalid_producer_epoch
     assert send(new, 0) is ErrorCode.none
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         run(cluster, transactions.add_partitions(old, [at]))
     assert refused.value.code in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
     (state,) = run(cluster, describe_producers(cluster, [at])).all()[at]
@@ -223,7 +228,7 @@ def test_a_marker_fences_the_old_epoch(
     )
 
 
-def seen_marker(cluster: Cluster, at: TopicPartition, identity: ProducerIdentity) -> Batch:
+def seen_marker(cluster: ClusterClient, at: TopicPartition, identity: ProducerIdentity) -> Batch:
     """It is written after the coordinator's answer: read on until it is there."""
     deadline, offset = time.monotonic() + WITHIN_S, 0
     while time.monotonic() < deadline:
@@ -235,7 +240,7 @@ def seen_marker(cluster: Cluster, at: TopicPartition, identity: ProducerIdentity
     pytest.fail(f"no marker of {identity} within {WITHIN_S} s, up to offset {offset}")
 
 
-def test_aborted_transactions_are_told(cluster: Cluster, at: TopicPartition) -> None:
+def test_aborted_transactions_are_told(cluster: ClusterClient, at: TopicPartition) -> None:
     name = unique("task")
     transactions = Transactions(cluster, name)
     owner = run(cluster, transactions.init_producer_id())

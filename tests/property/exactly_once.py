@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from headrace.replication.reconcile import Ended, Written, decided
+from headrace.replication.reconcile import Ended, TransactionalBatch, decided
 
 DATA, PROGRESS = 0, 1
 BOTH = frozenset({DATA, PROGRESS})
@@ -89,7 +89,7 @@ def committed(log: Log) -> Mapping[int, bool]:
     entries = [
         Ended(offset, ID, one.content == "commit")
         if one.marker
-        else Written(range(offset, offset + 1), ID)
+        else TransactionalBatch(range(offset, offset + 1), ID)
         for offset, one in enumerate(log)
     ]
     return {one.offsets.start: one.committed for one in decided(entries)}

@@ -9,7 +9,7 @@ from support.examples import one_in
 from support.fake_broker import serving
 from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
 
-from headrace.kafka.wire import Batch, Loop
+from headrace.kafka.wire import Batch, EventLoop
 
 DAMAGED = Refusal(ErrorCode.corrupt_message)
 FAULTS: list[Fault] = [
@@ -44,7 +44,7 @@ def test_each_record_is_appended_once_and_in_order(
         alone = isinstance(found, Refusal) and batch.record_count == 1
         return None if alone and found == Refusal(ErrorCode.message_too_large) else found
 
-    with serving() as serve, closing(Loop()) as loop:
+    with serving() as serve, closing(EventLoop()) as loop:
         target = FakeTarget(serve, partitions=2)
         target.fault = fault
         with closing(Appending(loop, target)) as appending:

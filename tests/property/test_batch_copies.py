@@ -27,7 +27,7 @@ from headrace.kafka.wire import (
     CorruptBatch,
     Decoded,
     ProducerIdentity,
-    Stored,
+    StoredRecord,
     UnreadableBatch,
     decoded,
     split_batches,
@@ -53,7 +53,7 @@ def compacted(draw: st.DrawFn, *, gaps: int = 5) -> bytearray:
     offset += draw(st.integers(0, gaps))
     records = []
     for record in draw(st.lists(contents, min_size=1, max_size=12)):
-        records.append(Stored(offset, draw(timestamps), record))
+        records.append(StoredRecord(offset, draw(timestamps), record))
         offset += 1 + draw(st.integers(0, gaps))
     return log_batch(
         records,
@@ -156,7 +156,7 @@ def test_a_rebuilt_batch_has_the_records_of_its_source(
 
 @given(st.lists(contents, min_size=2, max_size=9), codecs, st.booleans())
 def test_halves_are_the_whole(contents: list[bytes], codec: str, rebuild: bool) -> None:
-    records = [Stored(100 + 2 * place, place, one) for place, one in enumerate(contents)]
+    records = [StoredRecord(100 + 2 * place, place, one) for place, one in enumerate(contents)]
     if not rebuild:
         records = [record._replace(offset=100 + place) for place, record in enumerate(records)]
     [batch] = batches_of(log_batch(records, codec=codec))
@@ -174,7 +174,7 @@ def test_halves_are_the_whole(contents: list[bytes], codec: str, rebuild: bool) 
 
 @given(st.lists(contents, min_size=1, max_size=9))
 def test_kio_reads_the_same(contents: list[bytes]) -> None:
-    [batch] = batches_of(log_batch([Stored(5 + n, n, one) for n, one in enumerate(contents)]))
+    [batch] = batches_of(log_batch([StoredRecord(5 + n, n, one) for n, one in enumerate(contents)]))
     [new] = rebuilt([batch], start=0, release=nothing).outgoing
     theirs, _ = read_batch(bytes(new.batch.data), 0)
 
@@ -322,7 +322,7 @@ def transactions(draw: st.DrawFn) -> tuple[bytearray, list[tuple[int, int]], lis
             continue
         count = draw(st.integers(1, 3))
         offsets = list(range(offset, offset + count))
-        records = [Stored(one, 0, content(None, b"v")) for one in offsets]
+        records = [StoredRecord(one, 0, content(None, b"v")) for one in offsets]
         in_transaction = producer > 0
         log += log_batch(records, producer_id=producer, attributes=0x10 * in_transaction)
         if in_transaction:

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import pytest
 from support.explicit_state import explore
 
-from headrace.replication.progress import Progress, Writer, Writers, writers_after
+from headrace.replication.progress import OwnerProducer, Progress, Writers, writers_after
 
 
 class Owner(NamedTuple):
-    writer: Writer
+    writer: OwnerProducer
     epoch: int
     stage: str = "claiming"
     """claiming, checking, fencing, comparing, checking again, opening, open."""
-    fencing: tuple[Writer, ...] = ()
+    fencing: tuple[OwnerProducer, ...] = ()
     source_offset: int = 0
     target_offset: int = 0
     stored: int = 0
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class Append(NamedTuple):
-    writer: Writer
+    writer: OwnerProducer
     record: int
 
 
@@ -49,7 +49,7 @@ class State(NamedTuple):
     crashes: int
     log: tuple[Progress, ...] = ()
     data: tuple[Append, ...] = ()
-    fenced: frozenset[Writer] = frozenset()
+    fenced: frozenset[OwnerProducer] = frozenset()
     requests: frozenset[Append | Progress] = frozenset()
 
     def having(self, place: int, owner: Owner | None) -> "State":
@@ -120,7 +120,9 @@ class Model:
     def _started(self, state: State, place: int) -> State:
         stored, writers = self.read(state)
         number = self.starts - state.starts
-        owner = Owner(Writer(f"owner-{number}", number, 0), stored.epoch + 1 if stored else 1)
+        owner = Owner(
+            OwnerProducer(f"owner-{number}", number, 0), stored.epoch + 1 if stored else 1
+        )
         fencing = tuple(writer for _, writer in sorted(writers.items()))
         if stored is not None:
             source, target = stored.source_offset, stored.target_offset

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from support.connect_rebalance import ConnectorsAndTasks, CooperativeSimulation, Round
+from support.connect_rebalance import CooperativeSimulation, Round, SortedUnits
 
 WORKERS = [f"worker{n}" for n in range(6)]
 CONNECTORS = [f"connector{n}" for n in range(5)]
@@ -16,7 +16,7 @@ Unit = tuple[str, int | None]
 """A connector (None) or a task."""
 
 
-def units(held: ConnectorsAndTasks) -> set[Unit]:
+def units(held: SortedUnits) -> set[Unit]:
     connectors, tasks = held
     return {(connector, None) for connector in connectors} | set(tasks)
 

@@ -12,7 +12,7 @@ from property.fencing.state import Running, State, violation
 from support.explicit_state import explore
 from support.take_over_model import Stage, TakeOver
 
-from headrace.replication.reconcile import Outcome
+from headrace.replication.reconcile import ResumeReason
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def owners(state: State) -> list[TakeOver]:
     return [owner for owner in state.owners if isinstance(owner, TakeOver)]
 
 
-def read_back(state: State, outcome: Outcome, copied: int) -> bool:
+def read_back(state: State, outcome: ResumeReason, copied: int) -> bool:
     resumes = [owner.resume for owner in owners(state) if owner.resume]
     return any(resume.outcome is outcome and resume.copied == copied for resume in resumes)
 
 
 SMALL, MORE_STARTS = Model(2, 1, 1), Model(1, 2, 1)
 REACHED: dict[str, tuple[Model, Callable[[State], bool]]] = {
-    "an empty tail": (SMALL, lambda state: read_back(state, Outcome.AGREES, 0)),
-    "a tail": (SMALL, lambda state: read_back(state, Outcome.AGREES, 2)),
-    "another producer id": (SMALL, lambda state: read_back(state, Outcome.UNFENCED, 0)),
+    "an empty tail": (SMALL, lambda state: read_back(state, ResumeReason.AGREES, 0)),
+    "a tail": (SMALL, lambda state: read_back(state, ResumeReason.AGREES, 2)),
+    "another producer id": (SMALL, lambda state: read_back(state, ResumeReason.UNFENCED, 0)),
     "a marker that is lost": (
         SMALL,
         lambda state: any(o.stage is Stage.IDENTIFY and o.identities for o in owners(state)),

@@ -32,7 +32,7 @@ from headrace.kafka.wire import (
     CorruptBatch,
     Decoded,
     Garbled,
-    Stored,
+    StoredRecord,
     UnreadableBatch,
     aborts,
     decoded,
@@ -51,8 +51,10 @@ HOSTILE = [b"\xff" * 5, b"\x80" * 9, b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0" *
 HOSTILE.append(b"\xff\xff\xff\x0f")  # a varint
 
 
-def records(count: int) -> list[Stored]:
-    return [Stored(n, 1_790_000_000_000 + n, content(b"k%d" % n, b"v" * n)) for n in range(count)]
+def records(count: int) -> list[StoredRecord]:
+    return [
+        StoredRecord(n, 1_790_000_000_000 + n, content(b"k%d" % n, b"v" * n)) for n in range(count)
+    ]
 
 
 def response(log: bytes) -> bytes:
@@ -82,7 +84,9 @@ def seeds() -> list[bytes]:
     logs += [bytes(message(3, b"k", b"v", magic=magic)) for magic in (0, 1)]
     old = [(n, 5, b"k", b"v") for n in range(3)]
     logs += [bytes(message_set(old, codec, magic=1)) for codec in ("gzip", "snappy", "lz4")]
-    logs.append(bytes(log_batch(records(3))) + bytes(log_batch([Stored(3, 5, content(b"", None))])))
+    logs.append(
+        bytes(log_batch(records(3))) + bytes(log_batch([StoredRecord(3, 5, content(b"", None))]))
+    )
     return [response(log) for log in logs]
 
 

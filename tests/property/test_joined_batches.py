@@ -16,7 +16,7 @@ from headrace.kafka.wire import (
     CorruptBatch,
     Decoded,
     Joined,
-    Stored,
+    StoredRecord,
     decoded,
     joined,
     joined_bytes,
@@ -45,7 +45,9 @@ def logs(draw: st.DrawFn, least: int = 2) -> list[bytearray]:
     some = st.lists(contents, min_size=1, max_size=4) | st.lists(SHORT, min_size=1, max_size=90)
     for records in draw(st.lists(some, min_size=least, max_size=4)):
         base, timestamp_ms = draw(timestamps), draw(timestamps)
-        stored = [Stored(offset + n, timestamp_ms - n % 3, one) for n, one in enumerate(records)]
+        stored = [
+            StoredRecord(offset + n, timestamp_ms - n % 3, one) for n, one in enumerate(records)
+        ]
         log.append(log_batch(stored, base_timestamp=base))
         offset += len(records)
     return log
@@ -106,13 +108,13 @@ def test_it_is_made_of_the_first_ones_that_fit(
         )
 
 
-SMALL = [Stored(2, 5, content(b"k", b"v"))]
+SMALL = [StoredRecord(2, 5, content(b"k", b"v"))]
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        log_batch([Stored(2, 5, content(b"k", b"v" * 70_000))]),
+        log_batch([StoredRecord(2, 5, content(b"k", b"v" * 70_000))]),
         log_batch(SMALL, codec="gzip"),
         log_batch(SMALL, codec="zstd"),
         log_batch(SMALL, attributes=0x10, producer_id=7),
@@ -122,8 +124,8 @@ SMALL = [Stored(2, 5, content(b"k", b"v"))]
         log_batch(SMALL, last_offset=3),
         log_batch(SMALL, leader_epoch=8),
         log_batch([], base_offset=2, last_offset=2),
-        log_batch([Stored(3, 5, content(b"k", b"v"))]),  # a gap before it
-        log_batch([Stored(1, 5, content(b"k", b"v"))]),  # the same offset again
+        log_batch([StoredRecord(3, 5, content(b"k", b"v"))]),  # a gap before it
+        log_batch([StoredRecord(1, 5, content(b"k", b"v"))]),  # the same offset again
         marker(2, 7, commit=True),
         log_batch(SMALL)[:-2],  # truncated
         log_batch(SMALL)[:30],
@@ -132,8 +134,8 @@ SMALL = [Stored(2, 5, content(b"k", b"v"))]
 )
 @pytest.mark.parametrize("before", [1, 2])
 def test_any_other_ends_a_run(other: bytearray, before: int) -> None:
-    log = [log_batch([Stored(n, 5, content(b"k", b"v"))]) for n in range(2 - before, 2)]
-    behind = log_batch([Stored(4, 5, content(b"k", b"v"))])
+    log = [log_batch([StoredRecord(n, 5, content(b"k", b"v"))]) for n in range(2 - before, 2)]
+    behind = log_batch([StoredRecord(4, 5, content(b"k", b"v"))])
 
     one = together(b"".join([*log, other, behind]))
 
@@ -212,7 +214,7 @@ def guarded(size: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("missing", [0, 1, 40, 200])
 def test_a_buffer_that_is_too_small_takes_fewer(missing: int) -> None:
-    log = [log_batch([Stored(n, 5, content(b"k", b"v" * 40))]) for n in range(9)]
+    log = [log_batch([StoredRecord(n, 5, content(b"k", b"v" * 40))]) for n in range(9)]
     whole = memoryview(bytearray(b"".join(log)))
     into = bytearray(b"\xaa" * 1000)
     all_ = joined(compiled(), whole, 0, MOST_BYTES, into)
@@ -227,7 +229,7 @@ def test_a_buffer_that_is_too_small_takes_fewer(missing: int) -> None:
 
 def test_python_refuses_what_the_other_tests_rely_on() -> None:
     """``stored_records`` is the one that both are compared with."""
-    damaged = sealed(log_batch([Stored(0, 5, content(b"k", b"v"))])[:-1])
+    damaged = sealed(log_batch([StoredRecord(0, 5, content(b"k", b"v"))])[:-1])
 
     with pytest.raises(CorruptBatch):
         list(stored_records(*batches_of(damaged)))

@@ -13,7 +13,7 @@ from headrace.api import (
     TaskType,
 )
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
-from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
+from headrace.controller.drivers import DriverLease, DriverPod, FlowDrivers, drivers_of
 from headrace.controller.resources.deployment import PINNED_TO
 from headrace.placement import Assigner
 
@@ -23,7 +23,7 @@ LIVES = st.sampled_from(["", "1", "2"])
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> Drivers:
+def fleets(draw: st.DrawFn) -> FlowDrivers:
     pods = [
         DriverPod(
             name,
@@ -87,7 +87,7 @@ def written(tasks: list[ReplicationTask], made: AssignmentChanges) -> list[Repli
 
 @given(fleets(), units())
 def test_what_is_decided_is_safe_and_then_rests(
-    drivers: Drivers, tasks: list[ReplicationTask]
+    drivers: FlowDrivers, tasks: list[ReplicationTask]
 ) -> None:
     assigner = Assigner()
     made = assignment_changes(FLOW, tasks, drivers, assigner, 0)

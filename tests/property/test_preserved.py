@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from support.join_helper import compiled
 from support.stored import CODECS, batches_of, content, log_batch, marker
 
-from headrace.kafka.wire import Batch, Buffers, Decoded, Scanner, Stored, decoded, stored_records
+from headrace.kafka.wire import (
+    Batch,
+    Buffers,
+    Decoded,
+    Scanner,
+    StoredRecord,
+    decoded,
+    stored_records,
+)
 from headrace.kafka.wire.joining import Helper
 from headrace.movers.batch.gate import Judged
 from headrace.movers.batch.joining import Joiner, Run
@@ -71,7 +79,9 @@ def logs(draw: st.DrawFn) -> Log:
             kept = [one for one in range(size) if draw(st.integers(0, 3))]
             stamped = draw(st.integers(0, 3)) == 0
             records = [
-                Stored(offset + one, draw(st.integers(0, 99)), content(b"%d" % one, b"v" * one))
+                StoredRecord(
+                    offset + one, draw(st.integers(0, 99)), content(b"%d" % one, b"v" * one)
+                )
                 for one in kept
             ]
             data = log_batch(
@@ -207,7 +217,7 @@ def test_of_a_long_gap_each_offset_has_the_next_record(
     gap: int, whole: bool, value_bytes: int
 ) -> None:
     value = b"v" * value_bytes
-    kept = [Stored(gap + one, 5, content(b"key", value)) for one in (0, 1 + (not whole))]
+    kept = [StoredRecord(gap + one, 5, content(b"key", value)) for one in (0, 1 + (not whole))]
     log = batches_of(log_batch(kept, base_offset=kept[0].offset if whole else 0))
     plan = planned(found(log, 0, [], 0), start=0, release=lambda: None, copies=True)
     position = 0
@@ -231,7 +241,7 @@ def test_small_batches_that_follow_each_other_become_one(steps: list[str]) -> No
             parts.append(marker(offset - 1, 1, commit=True))
         else:
             size = 70_000 if step == "large" else 10
-            record = Stored(offset, 1, content(None, b"v" * size))
+            record = StoredRecord(offset, 1, content(None, b"v" * size))
             parts.append(log_batch([record], base_offset=offset))
             if step == before == "small":
                 expected[-1] += 1

@@ -15,7 +15,7 @@ from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import BatchWriter, Cluster, Loop, encoded, start
+from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
 from headrace.movers.batch import Leaders
 from headrace.movers.batch.marking import new_epoch
 from headrace.movers.batch.outgoing import Outgoing
@@ -53,8 +53,8 @@ class Copier:
         self, target: PreservingTarget, plans: Mapping[TopicPartition, Plan], number: int, seed: int
     ) -> None:
         self._plans, self._chance = plans, random.Random(seed + number)
-        self._loop = Loop()
-        self._cluster = Cluster(self._loop, target.access)
+        self._loop = EventLoop()
+        self._cluster = ClusterClient(self._loop, target.access)
         self._leaders = Leaders(self._cluster)
         for earlier in range(number):  # partitions come from other tasks, as progress says
             self._wait(identified(self._cluster, f"headrace-task-{earlier % 2}"))

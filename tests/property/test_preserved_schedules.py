@@ -14,7 +14,7 @@ from support.preserving_target import GONE
 from support.source_tasks import TOPIC
 
 from headrace.api import TaskPhase
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.movers.preserved import filler, holes, padding, pipeline
 
 STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
@@ -116,10 +116,10 @@ class Schedule:
 MORE = [pytest.param(seeds, marks=pytest.mark.long) for seeds in (range(1, 15), range(15, 30))]
 
 
-@pytest.mark.parametrize("method", [Holes.MARKERS, Holes.ABORTED_FILLERS])
+@pytest.mark.parametrize("method", [GapPolicy.MARKERS, GapPolicy.ABORTED_FILLERS])
 @pytest.mark.parametrize("seeds", [range(1), *MORE])
 def test_each_offset_holds_what_the_source_holds_there(
-    monkeypatch: pytest.MonkeyPatch, seeds: range, method: Holes
+    monkeypatch: pytest.MonkeyPatch, seeds: range, method: GapPolicy
 ) -> None:
     for module in (filler, holes, pipeline):
         monkeypatch.setattr(module, "BATCH_RECORDS", 5)

@@ -5,7 +5,14 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
+from headrace.replication.reconcile import (
+    Dropped,
+    Marker,
+    Record,
+    ResumeReason,
+    StoredProgress,
+    reconcile,
+)
 
 OLD, OTHER, FOREIGN = 7, 8, 66
 FENCES = {OLD: 3, OTHER: 1}
@@ -104,20 +111,20 @@ def oracle(scene: Scene) -> int | None:
 
 @given(scenes())
 def test_it_decides_as_the_oracle(scene: Scene) -> None:
-    stored = Stored(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
+    stored = StoredProgress(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
     resume = reconcile(stored, iter(scene.target), iter(scene.source), FENCES)
     wanted = oracle(scene)
-    assert (resume.outcome is Outcome.AGREES) == (wanted is not None)
+    assert (resume.outcome is ResumeReason.AGREES) == (wanted is not None)
     assert resume.source_offset == (FIRST if wanted is None else wanted)
 
 
 @given(scenes())
 def test_nothing_is_left_out_and_nothing_doubled(scene: Scene) -> None:
-    stored = Stored(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
+    stored = StoredProgress(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
     resume = reconcile(stored, iter(scene.target), iter(scene.source), FENCES)
     rest = [record for record in records(scene.source) if record.offset >= resume.source_offset]
     after = [*records(scene.target), *rest]
-    if resume.outcome is Outcome.AGREES:
+    if resume.outcome is ResumeReason.AGREES:
         assert [*map(content, after)] == [*map(content, records(scene.source))]
     else:
         assert rest == records(scene.source), "all of it once more"
@@ -125,12 +132,12 @@ def test_nothing_is_left_out_and_nothing_doubled(scene: Scene) -> None:
 
 @given(scenes())
 def test_every_offset_is_accounted_for(scene: Scene) -> None:
-    stored = Stored(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
+    stored = StoredProgress(FIRST, FIRST_COPY, frozenset({OLD, OTHER}))
     resume = reconcile(stored, iter(scene.target), iter(scene.source), FENCES)
-    if resume.outcome is not Outcome.UNFENCED:
+    if resume.outcome is not ResumeReason.UNFENCED:
         assert sum(resume.target) == resume.target_offset - FIRST_COPY
         assert resume.copied + resume.doubled_at_most == len(records(scene.target))
-    if resume.outcome is Outcome.AGREES:
+    if resume.outcome is ResumeReason.AGREES:
         assert sum(resume.source) == resume.source_offset - FIRST
         assert resume.copied == resume.source.records == resume.target.records
         assert resume.target.holes == 0

@@ -20,7 +20,7 @@ from headrace.kafka.wire import (
     Scanned,
     Scanner,
     Stop,
-    Stored,
+    StoredRecord,
     batch_at,
     refuse_corrupt,
     stamp,
@@ -69,7 +69,8 @@ def logs(draw: st.DrawFn) -> list[bytes]:
         else:
             count, step = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 1, 2]))
             records = [
-                Stored(offset + step * n, 5 + n, content(None, b"v" * n)) for n in range(count)
+                StoredRecord(offset + step * n, 5 + n, content(None, b"v" * n))
+                for n in range(count)
             ]
             log.append(
                 bytes(
@@ -211,7 +212,7 @@ def test_bytes_that_are_no_batches_are_described_alike(
 @pytest.mark.parametrize("count", [255, 256, 257, 5000])
 def test_any_number_of_batches_fits(count: int) -> None:
     log = b"".join(
-        bytes(log_batch([Stored(offset, 5, content(None, b"v"))])) for offset in range(count)
+        bytes(log_batch([StoredRecord(offset, 5, content(None, b"v"))])) for offset in range(count)
     )
     scanned = both(log, 0, [])
 
@@ -219,13 +220,13 @@ def test_any_number_of_batches_fits(count: int) -> None:
 
 
 def test_memory_that_cannot_be_written_to_is_scanned_in_python() -> None:
-    log = bytes(log_batch([Stored(0, 5, content(None, b"v"))]))
+    log = bytes(log_batch([StoredRecord(0, 5, content(None, b"v"))]))
 
     assert Scanner(compiled_native()).scan(memoryview(log), 0, []).row_count == 1
 
 
 def test_an_offset_after_the_largest_is_corrupt() -> None:
-    batch = log_batch([Stored(0, 5, content(None, b"v"))])
+    batch = log_batch([StoredRecord(0, 5, content(None, b"v"))])
     struct.pack_into(">q", batch, 0, 2**63 - 1)
     scanned = both(bytes(batch), 0, [])
 
@@ -237,8 +238,8 @@ def test_an_offset_after_the_largest_is_corrupt() -> None:
 @pytest.mark.parametrize("code", [5, 6, 7])
 @pytest.mark.parametrize("flags", [0, 0x08, 0x10])
 def test_a_codec_that_does_not_exist_is_corrupt(code: int, flags: int) -> None:
-    whole = log_batch([Stored(0, 5, content(None, b"v"))])
-    damaged = log_batch([Stored(1, 5, content(None, b"v"))], attributes=flags | code)
+    whole = log_batch([StoredRecord(0, 5, content(None, b"v"))])
+    damaged = log_batch([StoredRecord(1, 5, content(None, b"v"))], attributes=flags | code)
     memory = whole + damaged
     scanned = both(bytes(memory), 0, [])
 
@@ -278,7 +279,7 @@ def test_c_and_python_stamp_the_same(
 
 @pytest.mark.parametrize(("column", "value"), [(PLACE, -1), (PLACE, 2**40), (SIZE, 60), (SIZE, 99)])
 def test_a_row_outside_of_the_chunk_is_not_stamped(column: int, value: int) -> None:
-    memory = memoryview(log_batch([Stored(0, 5, content(None, b"v"))]))
+    memory = memoryview(log_batch([StoredRecord(0, 5, content(None, b"v"))]))
     rows = Scanner(compiled_native()).scan(memory, 0, []).rows[:COLUMNS]
     rows[column] = value
 
@@ -314,8 +315,8 @@ def corpus(folder: Path, changed: int) -> list[Path]:
     return files
 
 
-def records(count: int, first: int = 0) -> list[Stored]:
-    return [Stored(first + n, 5 + n, content(b"k", b"v" * n)) for n in range(count)]
+def records(count: int, first: int = 0) -> list[StoredRecord]:
+    return [StoredRecord(first + n, 5 + n, content(b"k", b"v" * n)) for n in range(count)]
 
 
 def test_the_code_in_c_touches_no_other_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from headrace.api.records import (
     RecordFilter,
     RecordHeader,
 )
-from headrace.kafka.wire import Decoded, Stored, decoded, stored_records
+from headrace.kafka.wire import Decoded, StoredRecord, decoded, stored_records
 from headrace.movers.batch import rebuilt
 from headrace.movers.batch.rebuild import halves
 from headrace.movers.batch.topic_changes import TopicChanges
@@ -86,7 +86,7 @@ def test_copies_have_the_records_headers_and_codec_that_the_flow_asks_for(
     most_records: int | None,
 ) -> None:
     wanted, headers = asked
-    stored = [Stored(50 + n, 1_000 + n, content(*one)) for n, one in enumerate(contents)]
+    stored = [StoredRecord(50 + n, 1_000 + n, content(*one)) for n, one in enumerate(contents)]
     [batch] = batches_of(log_batch(stored, codec=codec))
     originals = [decoded(one) for one in stored_records(batch)]
     copies = [expected(one, wanted, headers) for one in originals]

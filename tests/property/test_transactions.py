@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stored import content, log_batch, marker
 
-from headrace.kafka.wire import Batch, Stored, split_batches
+from headrace.kafka.wire import Batch, StoredRecord, split_batches
 from headrace.movers.batch.held_batches import HeldBatches
-from headrace.replication.reconcile import Ended, Written, decided
+from headrace.replication.reconcile import Ended, TransactionalBatch, decided
 
 STEPS = st.lists(
     st.tuples(st.integers(1, 3), st.sampled_from(["write", "commit", "abort"]), st.integers(1, 3)),
@@ -20,14 +20,14 @@ STEPS = st.lists(
 def test_each_batch_ends_with_the_first_marker_of_its_producer(
     steps: list[tuple[int, str, int]],
 ) -> None:
-    log: list[Written | Ended] = []
+    log: list[TransactionalBatch | Ended] = []
     open_: dict[int, list[range]] = {}
     outcome: dict[range, bool] = {}
     end = 0
     for producer, step, records in steps:
         if step == "write":
             offsets = range(end, end + records)
-            log.append(Written(offsets, producer))
+            log.append(TransactionalBatch(offsets, producer))
             open_.setdefault(producer, []).append(offsets)
             end += records
         else:
@@ -37,7 +37,7 @@ def test_each_batch_ends_with_the_first_marker_of_its_producer(
     assert dict(decided(log)) == outcome
     # Read from any batch on, the outcome of what is read is the same.
     for index, entry in enumerate(log):
-        if isinstance(entry, Written):
+        if isinstance(entry, TransactionalBatch):
             later = {one: ended for one, ended in outcome.items() if one.start >= entry.offsets[0]}
             assert dict(decided(log[index:])) == later
 
@@ -51,7 +51,7 @@ def in_log(steps: list[tuple[int, str, int]]) -> Iterator[Batch]:
         if step in {"commit", "abort"}:
             data = marker(offset, producer, commit=step == "commit")
         else:
-            record = Stored(offset, 0, content(None, b"x"))
+            record = StoredRecord(offset, 0, content(None, b"x"))
             attributes = 0 if step == "plain" else 0x10
             data = log_batch([record], attributes=attributes, producer_id=producer)
         yield split_batches(memoryview(data)).batches[0]

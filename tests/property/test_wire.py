@@ -22,7 +22,7 @@ from support.batches import encoded, record_batch
 
 from headrace.kafka.wire.batches import split_batches
 from headrace.kafka.wire.errors import CorruptBatch, Garbled
-from headrace.kafka.wire.fetch import FetchResponse, Forgotten, Session, Wanted, fetch_call
+from headrace.kafka.wire.fetch import FetchPosition, FetchResponse, Forgotten, Session, fetch_call
 from headrace.kafka.wire.frames import Buffers, Frame
 from headrace.kafka.wire.outcomes import Produced, all_appended, produced
 from headrace.kafka.wire.produce import produce_call
@@ -159,7 +159,7 @@ def test_a_fetch_response_is_read_as_kio_reads_it(
         assert (fetched.leader or (-1, -1)) == (leader.leader_id, leader.leader_epoch)
 
 
-wanted = st.builds(Wanted, st.uuids(), i32s, i64s, i32s, i32s, i32s, topics)
+wanted = st.builds(FetchPosition, st.uuids(), i32s, i64s, i32s, i32s, i32s, topics)
 forgotten = st.builds(Forgotten, st.uuids(), topics, st.lists(i32s, max_size=3))
 
 
@@ -171,14 +171,14 @@ forgotten = st.builds(Forgotten, st.uuids(), topics, st.lists(i32s, max_size=3))
     st.text(max_size=5),
 )
 def test_a_fetch_request_is_read_by_kio(
-    version: int, wanted: list[Wanted], session: Session, isolation: int, rack: str
+    version: int, wanted: list[FetchPosition], session: Session, isolation: int, rack: str
 ) -> None:
     fetch_request: Any = import_module(f"kio.schema.fetch.v{version}.request")
     call = fetch_call(
         wanted, max_wait_ms=7, min_bytes=8, max_bytes=9, isolation=isolation, session=session,
         rack=rack,
     )  # fmt: skip
-    grouped: dict[Any, list[Wanted]] = {}
+    grouped: dict[Any, list[FetchPosition]] = {}
     for one in wanted:
         grouped.setdefault(one.topic_id if version == 13 else one.topic, []).append(one)
     topic_field = "topic_id" if version == 13 else "topic"
@@ -225,7 +225,7 @@ def test_a_fetch_request_is_read_by_kio(
 
 
 def test_topics_without_ids_are_named() -> None:
-    by_id = Wanted(uuid.UUID(int=7), 0, 0, 1, topic="orders")
+    by_id = FetchPosition(uuid.UUID(int=7), 0, 0, 1, topic="orders")
 
     assert fetch_call([by_id]).newest == 13
     assert fetch_call([by_id, by_id._replace(topic_id=None)]).newest == 12

@@ -12,7 +12,7 @@ from soak.hazards import Inflict
 from soak.stage import BROKERS
 
 from headrace.errors import GaveUp
-from headrace.sandbox import Broker, Cluster
+from headrace.sandbox import BrokerProcess, SandboxCluster
 
 KILLED_S, FROZEN_S, LEADERLESS_S, TWO_KILLED_S = (2, 10), (4, 20), (12, 25), (2, 8)
 _ASK_S = 10
@@ -23,7 +23,7 @@ _STARTS = 3
 class BrokerFaults:
     """Of one cluster."""
 
-    def __init__(self, cluster: Cluster, journal: FaultJournal, progress: str = "") -> None:
+    def __init__(self, cluster: SandboxCluster, journal: FaultJournal, progress: str = "") -> None:
         """``progress``: the progress topic that the cluster holds."""
         self._cluster, self._journal, self._progress = cluster, journal, progress
 
@@ -52,7 +52,7 @@ class BrokerFaults:
 
     def _kill(self, chance: random.Random, stop: threading.Event) -> None:
         broker = chance.choice(self._cluster.brokers)
-        with self._away(FaultKind.BROKER_KILLED, [broker], Broker.kill):
+        with self._away(FaultKind.BROKER_KILLED, [broker], BrokerProcess.kill):
             stop.wait(chance.uniform(*KILLED_S))
 
     def _freeze(self, chance: random.Random, stop: threading.Event) -> None:
@@ -75,13 +75,13 @@ class BrokerFaults:
     def _stop_for_long(self, chance: random.Random, stop: threading.Event) -> None:
         """What only this broker holds has no leader for longer than any time-out of a task's."""
         broker = chance.choice(self._cluster.brokers)
-        with self._away(FaultKind.LEADERLESS, [broker], Broker.stop):
+        with self._away(FaultKind.LEADERLESS, [broker], BrokerProcess.stop):
             stop.wait(chance.uniform(*LEADERLESS_S))
 
     def _kill_two(self, chance: random.Random, stop: threading.Event) -> None:
         """No controller, two partitions without a leader, the others without enough replicas."""
         brokers = chance.sample(self._cluster.brokers, 2)
-        with self._away(FaultKind.TWO_BROKERS_KILLED, brokers, Broker.kill):
+        with self._away(FaultKind.TWO_BROKERS_KILLED, brokers, BrokerProcess.kill):
             stop.wait(chance.uniform(*TWO_KILLED_S))
 
     def _kill_progress_leader(self, chance: random.Random, stop: threading.Event) -> None:
@@ -89,12 +89,15 @@ class BrokerFaults:
         partitions = client.list_topics(self._progress, timeout=20).topics[self._progress]
         leaders = [partitions.partitions[n].leader for n in sorted(partitions.partitions)]
         broker = self._cluster.broker(max(1, chance.choice(leaders)))
-        with self._away(FaultKind.PROGRESS_LEADER_KILLED, [broker], Broker.kill):
+        with self._away(FaultKind.PROGRESS_LEADER_KILLED, [broker], BrokerProcess.kill):
             stop.wait(chance.uniform(*KILLED_S))
 
     @contextmanager
     def _away(
-        self, kind: FaultKind, brokers: Sequence[Broker], end: Callable[[Broker], None]
+        self,
+        kind: FaultKind,
+        brokers: Sequence[BrokerProcess],
+        end: Callable[[BrokerProcess], None],
     ) -> Iterator[None]:
         """They are there again when the fault is over."""
         with self._journal.fault(kind, " and ".join(map(str, brokers))):
@@ -106,7 +109,7 @@ class BrokerFaults:
                 _start(brokers)
 
 
-def _start(brokers: Sequence[Broker]) -> None:
+def _start(brokers: Sequence[BrokerProcess]) -> None:
     for broker in brokers:
         broker.launch()
     for attempt in range(1, _STARTS + 1):

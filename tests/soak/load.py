@@ -13,7 +13,7 @@ from support.flows import spec
 from support.records import LINGER
 
 from headrace.kafka import KafkaError, Message, make_producer
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 _VALUE_BYTES = 200
 _FLUSH_S = 90
@@ -27,7 +27,7 @@ class NumberedLoad:
     """
 
     def __init__(
-        self, cluster: Cluster, topics: Mapping[str, int], per_second: int, log: Path
+        self, cluster: SandboxCluster, topics: Mapping[str, int], per_second: int, log: Path
     ) -> None:
         """``log`` takes what the client says of its connections and of its sequence numbers."""
         self._log = logging.getLogger("soak.load")

@@ -30,7 +30,7 @@ from headrace.errors import Retriable
 from headrace.kafka import Admin, KafkaError, KafkaException, Position, assign, make_consumer
 from headrace.kafka.wire import Batch, split_batches
 from headrace.replication import Progress, ProgressKey
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 _SILENCE_S = 30
 
@@ -101,7 +101,7 @@ def close_books(
     return Books(accounts, problems, disputed)
 
 
-def written(target: Cluster, partition: str) -> list[Written]:
+def written(target: SandboxCluster, partition: str) -> list[Written]:
     """The batches of ``<topic>-<partition>``, by the files of the replica that has most of them."""
     replicas = [_batches(broker.data / partition) for broker in target.brokers]
     return [
@@ -131,7 +131,7 @@ def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) ->
         yield Arrival(entry.offset, offsets[which], entry.at_s)
 
 
-def read_entries(cluster: Cluster, topic: str) -> Iterator[Entry]:
+def read_entries(cluster: SandboxCluster, topic: str) -> Iterator[Entry]:
     """All that a topic holds; each partition in its order."""
     admin = Admin(spec(cluster))
     partitions = [TopicPartition(topic, n) for n in range(admin.topics()[topic])]
@@ -191,7 +191,7 @@ JOINED = "driver joined"
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 
 
-def _progress(target: Cluster) -> dict[tuple[str, int], list[Stored]]:
+def _progress(target: SandboxCluster) -> dict[tuple[str, int], list[Stored]]:
     """Its history, as far as nothing was compacted: the active segment never is."""
     history: dict[tuple[str, int], list[Stored]] = defaultdict(list)
     for entry in read_entries(target, PROGRESS):

@@ -14,7 +14,7 @@ from support.security import Mounted, by_certificate, by_password
 
 from headrace.api import progress_topic
 from headrace.kafka import Admin
-from headrace.sandbox import USERNAME, Authority, Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import USERNAME, Authority, ClusterPlan, Sandbox, SandboxCluster
 
 BROKERS, DRIVERS, LEASE_S = 3, 3, 6
 FLOW = "soak"
@@ -32,8 +32,8 @@ _ASK_S = 20.0
 class Stage:
     """What a soak acts on."""
 
-    source: Cluster
-    target: Cluster
+    source: SandboxCluster
+    target: SandboxCluster
     run: FlowRun
     mounted: Mounted
     """The Secrets that the drivers read."""
@@ -41,7 +41,7 @@ class Stage:
     """Signs the certificates that the target trusts."""
 
 
-def certify(mounted: Mounted, target: Cluster, authority: Authority) -> None:
+def certify(mounted: Mounted, target: SandboxCluster, authority: Authority) -> None:
     """Give the drivers another certificate for the target."""
     certificate, key = authority.issue(USERNAME)
     mounted.write(f"{target.name}-client", {"tls.crt": certificate, "tls.key": key})
@@ -76,7 +76,7 @@ def staged(folder: Path, say: Callable[[str], None]) -> Iterator[Stage]:
                 shutil.copy(broker.log, folder / f"{broker.cluster}-{broker.node_id}.log")
 
 
-def _manifest(source: Cluster, target: Cluster) -> dict[str, Any]:
+def _manifest(source: SandboxCluster, target: SandboxCluster) -> dict[str, Any]:
     return {
         "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",
@@ -91,7 +91,7 @@ def _manifest(source: Cluster, target: Cluster) -> dict[str, Any]:
     }
 
 
-def _make_topics(source: Cluster, target: Cluster) -> None:
+def _make_topics(source: SandboxCluster, target: SandboxCluster) -> None:
     """The copies, too: their brokers stamp them, so that one can tell when a record arrived."""
     arrived = {"message.timestamp.type": "LogAppendTime"}
     for cluster, prefix, config in ((source, "", {}), (target, f"{source.name}.", arrived)):

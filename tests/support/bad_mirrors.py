@@ -98,7 +98,7 @@ class _Shape(NamedTuple):
 def _sent(dice: random.Random, shape: _Shape, sent: dict[str, int], format: MessageFormat) -> Logs:
     """Every number of every producer, each in its order, then the sentinels."""
     logs: Logs = {TopicPartition(shape.topic, p): [] for p in range(shape.partitions)}
-    writers = {who: messages.Writer(who, _MESSAGE_BYTES, format) for who in sent}
+    writers = {who: messages.MessageFactory(who, _MESSAGE_BYTES, format) for who in sent}
     turns = [who for who, number in sent.items() for _ in range(number)]
     dice.shuffle(turns)
     next_seq = dict.fromkeys(sent, 0)
@@ -293,13 +293,17 @@ def _header_lost(dice: random.Random, record: Raw) -> Raw:
 def _alien(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
     """A message that nobody sent, of a known or an unknown producer."""
     who = f"{RUN}-{dice.choice([0, 9])}-0"
-    message = messages.Writer(who, _MESSAGE_BYTES).message(at, 50 + dice.randrange(2), NOW_MS)
+    message = messages.MessageFactory(who, _MESSAGE_BYTES).message(
+        at, 50 + dice.randrange(2), NOW_MS
+    )
     logs[at].insert(dice.randint(0, len(logs[at])), raw(at, 0, message, NOW_MS, 0))
 
 
 def _of_another_run(run: str, sent_ms: int) -> Mutation:
     def mutate(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-        writer = messages.Writer(f"{run}-0-0", _MESSAGE_BYTES, dice.choice(list(MessageFormat)))
+        writer = messages.MessageFactory(
+            f"{run}-0-0", _MESSAGE_BYTES, dice.choice(list(MessageFormat))
+        )
         first = dice.randrange(20)
         for seq in range(first, first + dice.randint(1, 4)):
             logs[at].append(raw(at, 0, writer.message(at, seq, sent_ms), sent_ms, 0))

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.assign.assignor import TaskId
-from headrace.assign.connect_assignors import IncrementalCooperative, Load
+from headrace.assign.connect_assignors import ConnectorsAndTasks, IncrementalCooperative
 
 Task = tuple[str, int]
 """Its connector and its index."""
-ConnectorsAndTasks = tuple[tuple[str, ...], tuple[Task, ...]]
+SortedUnits = tuple[tuple[str, ...], tuple[Task, ...]]
 """Connectors and tasks, each sorted."""
 
 
@@ -18,9 +18,9 @@ class Round:
 
     delay_ms: int
     """Time until the workers join again by themselves, or 0 for never."""
-    assigned: Mapping[str, ConnectorsAndTasks]
+    assigned: Mapping[str, SortedUnits]
     """All that each worker runs once the round is done."""
-    revoked: Mapping[str, ConnectorsAndTasks]
+    revoked: Mapping[str, SortedUnits]
     """Units that each worker has to stop."""
 
 
@@ -32,8 +32,8 @@ class CooperativeSimulation:
 
     def __init__(self, max_delay_ms: int = 300_000) -> None:
         self._leader = IncrementalCooperative(max_delay_ms)
-        self._configured = Load()
-        self._workers: dict[str, Load] = {}
+        self._configured = ConnectorsAndTasks()
+        self._workers: dict[str, ConnectorsAndTasks] = {}
         self._now_ms = 0
 
     def set_units(self, units: Mapping[str, int]) -> None:
@@ -82,14 +82,14 @@ class CooperativeSimulation:
         return Round(outcome.delay_ms, _shown(outcome.next), _shown(outcome.revoked))
 
 
-def _load(connectors: Iterable[str], tasks: Iterable[Task]) -> Load:
-    return Load(
+def _load(connectors: Iterable[str], tasks: Iterable[Task]) -> ConnectorsAndTasks:
+    return ConnectorsAndTasks(
         dict.fromkeys(TaskId(connector, "Connector", 0) for connector in connectors),
         dict.fromkeys(TaskId(connector, "Task", index) for connector, index in tasks),
     )
 
 
-def _shown(loads: Mapping[str, Load]) -> dict[str, ConnectorsAndTasks]:
+def _shown(loads: Mapping[str, ConnectorsAndTasks]) -> dict[str, SortedUnits]:
     return {
         name: (_connectors(load.connectors), _tasks(load.tasks)) for name, load in loads.items()
     }

@@ -27,11 +27,11 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import Loop
-from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import PRODUCE, SPOKEN, Call, call, converted
 from headrace.kafka.wire.replies import start
-from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.security import ClientSecurity
 
 NOT_THROTTLED = i32Timedelta.parse(timedelta())
 
@@ -293,10 +293,10 @@ def serving() -> Iterator[Serve]:
 
 
 def connect(
-    loop: Loop, broker: FakeBroker, access: ClusterAccess | None = None, **settings: Any
+    loop: EventLoop, broker: FakeBroker, access: ClusterAccess | None = None, **settings: Any
 ) -> Connection:
     """A connection to it, open and logged in."""
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    security = Security(access or ClusterAccess(spec))
-    opener = Opener(loop, security, Buffers(), Settings(**settings))
+    security = ClientSecurity(access or ClusterAccess(spec))
+    opener = Opener(loop, security, Buffers(), ConnectionSettings(**settings))
     return loop.wait(start(opener.open(Server("127.0.0.1", broker.port))), WITHIN_S)

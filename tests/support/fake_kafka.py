@@ -35,7 +35,7 @@ from headrace.kafka import (
     TopicConfig,
     TopicRights,
 )
-from headrace.movers import Bandwidth, Clients
+from headrace.movers import Clients, TokenBucket
 from headrace.replication import RecordChanges
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
@@ -819,7 +819,7 @@ class FakeKafka:
         source: ClusterAccess,
         target: ClusterAccess,
         target_topic: Callable[[str], str],
-        bandwidth: Bandwidth,
+        bandwidth: TokenBucket,
     ) -> RecordMover:
         """Return a mover that needs no wire protocol."""
         for access in (source, target):

@@ -28,9 +28,9 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Cluster, Loop, Settings, split_batches
+from headrace.kafka.wire import ClusterClient, ConnectionSettings, EventLoop, split_batches
 from headrace.kafka.wire.protocol import converted
-from headrace.movers import Bandwidth
+from headrace.movers import TokenBucket
 from headrace.movers.batch.memory import HeldResponse, Memory
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
@@ -111,9 +111,9 @@ class FakeSource:
             )
             self.live[node] = self.brokers[node].port
 
-    def cluster(self, loop: Loop, settings: Settings | None = None) -> Cluster:
+    def cluster(self, loop: EventLoop, settings: ConnectionSettings | None = None) -> ClusterClient:
         """Return a client of it."""
-        return Cluster(loop, self.access, settings)
+        return ClusterClient(loop, self.access, settings)
 
     @property
     def access(self) -> ClusterAccess:
@@ -273,7 +273,11 @@ class Reading:
     """A reader of it, and what it brought."""
 
     def __init__(
-        self, loop: Loop, source: FakeSource, rack: str = "", settings: Settings | None = None
+        self,
+        loop: EventLoop,
+        source: FakeSource,
+        rack: str = "",
+        settings: ConnectionSettings | None = None,
     ) -> None:
         self.loop, self.source = loop, source
         self.batches: dict[int, list[tuple[int, int]]] = {}
@@ -288,7 +292,7 @@ class Reading:
         self.held: list[HeldResponse] | None = None
         """Responses that are not let go of, if they are to be kept."""
         self.cluster = source.cluster(loop, settings)
-        self.reader = Reader(self.cluster, self.memory, self, Bandwidth(), rack)
+        self.reader = Reader(self.cluster, self.memory, self, TokenBucket(), rack)
 
     def open(self, partition: int = 0, offset: int = 0, leader_epoch: int = -1) -> None:
         """Read from there on."""

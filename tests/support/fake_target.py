@@ -30,8 +30,8 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Batch,
-    Cluster,
-    Loop,
+    ClusterClient,
+    EventLoop,
     ProducerIdentity,
     decoded,
     split_batches,
@@ -135,13 +135,13 @@ class FakeTarget:
             )
             self.live[node] = self.brokers[node].port
 
-    def cluster(self, loop: Loop) -> Cluster:
+    def cluster(self, loop: EventLoop) -> ClusterClient:
         """A client of it."""
         spec = ClusterSpec(
             alias="west",
             bootstrap_servers=",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values()),
         )
-        return Cluster(loop, ClusterAccess(spec))
+        return ClusterClient(loop, ClusterAccess(spec))
 
     def _produce(self, node: int, request: Request) -> Answer:
         with self._lock:
@@ -225,7 +225,7 @@ class Appending:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         target: FakeTarget,
         leaders: Leaders | None = None,
         wanted: Callable[[TopicPartition], None] | None = None,

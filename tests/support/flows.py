@@ -15,10 +15,10 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.control import control
 from headrace.host import spawn
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 
-def spec(cluster: Cluster) -> ClusterAccess:
+def spec(cluster: SandboxCluster) -> ClusterAccess:
     """A sandbox cluster, in plain text."""
     return ClusterAccess(
         ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
@@ -26,7 +26,7 @@ def spec(cluster: Cluster) -> ClusterAccess:
 
 
 def manifest(
-    name: str, source: Cluster, target: Cluster, *topics: str, **more: Any
+    name: str, source: SandboxCluster, target: SandboxCluster, *topics: str, **more: Any
 ) -> dict[str, Any]:
     """A ReplicationFlow; ``more`` are further fields of the spec."""
     cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers}

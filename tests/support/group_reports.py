@@ -9,13 +9,15 @@ from support.flows import FlowRun, manifest
 from support.patience import WITHIN_S
 
 from headrace.errors import Retriable
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 INTERVAL_S = 2
 """Between two checkpoints of a group."""
 
 
-def applied(name: str, source: Cluster, target: Cluster, topic: str) -> dict[str, Any]:
+def applied(
+    name: str, source: SandboxCluster, target: SandboxCluster, topic: str
+) -> dict[str, Any]:
     """A flow that sets the groups of one test, as often as it can."""
     return manifest(
         name,

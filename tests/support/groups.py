@@ -14,10 +14,10 @@ from confluent_kafka import (
 )
 from support.records import unique
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 
-def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     """As a consumer of that group does: again while a new cluster loads its coordinator."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
     wanted = [TopicPartition(topic, number, at) for number, at in offsets.items()]
@@ -32,7 +32,9 @@ def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int])
             time.sleep(0.5)
 
 
-def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
+def in_transactions(
+    cluster: SandboxCluster, topic: str, batches: Iterable[tuple[int, bool]]
+) -> None:
     """So many records in each transaction, committed or aborted: each leaves a marker. No value
     comes twice."""
     name, numbers = unique("tx"), itertools.count()
@@ -53,7 +55,9 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
     ).init_transactions(60)
 
 
-def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+def positions(
+    cluster: SandboxCluster, topic: str, partition: int = 0
+) -> list[tuple[int, bytes | None]]:
     """Offset and value of each committed record of a partition, as a consumer sees them."""
     found: list[tuple[int, bytes | None]] = []
     settings = {
@@ -70,7 +74,7 @@ def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[in
     return found
 
 
-def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
+def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
     """Offset and metadata, by partition (of a group of one topic)."""
     # As a consumer: librdkafka's admin client ends the process where a coordinator loads (its issue
     # 3663). Quiet: without a line for each client that is closed.
@@ -86,7 +90,7 @@ def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
     return {at.partition: (at.offset, at.metadata or "") for at in found if at.offset >= 0}
 
 
-def member(cluster: Cluster, group: str) -> Consumer:
+def member(cluster: SandboxCluster, group: str) -> Consumer:
     """A consumer that commits only when it is told to, and begins without an offset at the end: so
     a group without an offset misses what there is."""
     settings = {
@@ -99,7 +103,7 @@ def member(cluster: Cluster, group: str) -> Consumer:
     return Consumer(settings)
 
 
-def read_on(cluster: Cluster, group: str, topic: str, records: int) -> list[bytes | None]:
+def read_on(cluster: SandboxCluster, group: str, topic: str, records: int) -> list[bytes | None]:
     """Read so many records in the group, and commit each; their values. It ends earlier when there
     is none for five seconds."""
     values: list[bytes | None] = []

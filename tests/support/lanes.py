@@ -15,9 +15,9 @@ from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover
+from headrace.movers import KAFKA, BatchMover, CopiedCounts, CopyFrom, Lane, Mover
 from headrace.replication import RecordChanges
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 TASK = TaskId("orders", "SourceTask", 0)
 
@@ -28,9 +28,9 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 
 
 @contextmanager
-def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
+def lane_of(mover: Mover) -> Iterator[tuple[Lane, CopiedCounts, list[str]]]:
     """A lane, what it has copied, and what it has reported."""
-    copied, reported = Copied(), list[str]()
+    copied, reported = CopiedCounts(), list[str]()
     lane = mover.lane(TASK, reported.append, copied)
     try:
         yield lane, copied, reported
@@ -39,8 +39,8 @@ def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
 
 
 def batch_mover(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     prefix: str = "east",
     verification: BatchVerification = BatchVerification.FULL,
     *,
@@ -57,8 +57,8 @@ def batch_mover(
 
 
 def record_mover(
-    east: Cluster,
-    west: Cluster,
+    east: SandboxCluster,
+    west: SandboxCluster,
     prefix: str = "record",
     *,
     changes: RecordChanges | None = None,
@@ -99,7 +99,7 @@ def copy_in_transactions(
     source: ClusterAccess,
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
-) -> Copied:
+) -> CopiedCounts:
     """All that the source holds now, by one lane; without progress."""
     assert mover.fencing is not None
     writer = mover.fencing.identify(unique("headrace-once"))

@@ -12,7 +12,7 @@ from py4j.java_gateway import (  # type: ignore[import-untyped]
     launch_gateway,
 )
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 from headrace.toolchain import JarSet, find_java, jars
 
 _TIMEOUT_S = 20
@@ -21,7 +21,7 @@ _TIMEOUT_S = 20
 class MirrorClient:
     """``org.apache.kafka.connect.mirror.MirrorClient`` and ``RemoteClusterUtils``, on a target."""
 
-    def __init__(self, jvm: Any, target: Cluster) -> None:
+    def __init__(self, jvm: Any, target: SandboxCluster) -> None:
         self._jvm, self._kafka = jvm, jvm.org.apache.kafka.connect.mirror
         self._settings = {"bootstrap.servers": target.bootstrap_servers}
         self._client = self._kafka.MirrorClient(self._settings)
@@ -83,7 +83,7 @@ def java_gateway() -> Iterator[Any]:
 
 
 @contextmanager
-def mirror_client(target: Cluster) -> Iterator[MirrorClient]:
+def mirror_client(target: SandboxCluster) -> Iterator[MirrorClient]:
     """In a JVM of its own."""
     with java_gateway() as jvm:
         client = MirrorClient(jvm, target)

@@ -10,20 +10,25 @@ from support.bad_mirrors import NOW_MS, RUN, Case
 from support.raw_records import Raw
 
 from headrace.api import Partitioning, Verdict
-from headrace.mirror_test import Kind
+from headrace.mirror_test import FindingType
 
 Identity = tuple[str, str, int | None]
 """Topic that it was sent to, producer, number."""
 Place = tuple[str | None, int | None, int | None]
 NOWHERE: Place = (None, None, None)
-EXACT = {Kind.CORRUPTED, Kind.REORDERED, Kind.REPLAYED, Kind.UNEQUAL_OFFSETS}
+EXACT = {
+    FindingType.CORRUPTED,
+    FindingType.REORDERED,
+    FindingType.REPLAYED,
+    FindingType.UNEQUAL_OFFSETS,
+}
 """Classes of single copies; the others are about all copies of a message."""
 
 
 class Finding(NamedTuple):
     """Several places: any of them will do."""
 
-    kind: Kind
+    kind: FindingType
     number: int
     identity: Identity
     differs: str
@@ -60,10 +65,14 @@ def findings(case: Case) -> list[Finding]:
 def verdict(case: Case, found: list[Finding]) -> Verdict:
     """Of a test that allows nothing."""
     kinds = {finding.kind for finding in found}
-    not_the_mirrors = {Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+    not_the_mirrors = {
+        FindingType.UNACKNOWLEDGED,
+        FindingType.UNMANIFESTED,
+        FindingType.SOURCE_LOST,
+    }
     if kinds - not_the_mirrors or open_ends(case):
         return Verdict.FAILED
-    if kinds & {Kind.UNMANIFESTED, Kind.SOURCE_LOST} or not _acknowledged(case):
+    if kinds & {FindingType.UNMANIFESTED, FindingType.SOURCE_LOST} or not _acknowledged(case):
         return Verdict.INCONCLUSIVE
     return Verdict.PASSED
 
@@ -106,24 +115,24 @@ def _entries(case: Case, source: list[_Seen], target: list[_Seen]) -> list[Findi
         copies[one.identity].append(one)
     found = []
 
-    def add(kind: Kind, identity: Identity, places: list[_Seen], count: int = 1) -> None:
+    def add(kind: FindingType, identity: Identity, places: list[_Seen], count: int = 1) -> None:
         where = frozenset(one.place for one in places) or frozenset({NOWHERE})
         found.append(Finding(kind, count, identity, "", where))
 
     for identity in sent | refused | originals.keys() | copies.keys():
         here, there = originals.get(identity, []), copies.get(identity, [])
         if identity in sent and here and not there and identity[1] != RUN:
-            add(Kind.MISSING, identity, here)
+            add(FindingType.MISSING, identity, here)
         if len(there) > 1:
-            add(Kind.DUPLICATED, identity, _extra(here, there), len(there) - 1)
+            add(FindingType.DUPLICATED, identity, _extra(here, there), len(there) - 1)
         if there and not here and identity not in sent | refused:
-            add(Kind.ALIEN, identity, there)
+            add(FindingType.ALIEN, identity, there)
         if here and identity in refused:
-            add(Kind.UNACKNOWLEDGED, identity, here)
+            add(FindingType.UNACKNOWLEDGED, identity, here)
         if here and identity not in sent | refused:
-            add(Kind.UNMANIFESTED, identity, here)
+            add(FindingType.UNMANIFESTED, identity, here)
         if identity in sent and not here:
-            add(Kind.SOURCE_LOST, identity, [])
+            add(FindingType.SOURCE_LOST, identity, [])
     return found
 
 
@@ -161,7 +170,7 @@ def _changed(case: Case, source: list[_Seen], target: list[_Seen]) -> list[Findi
         }
         if differs := ", ".join(name for name, is_wrong in wrong.items() if is_wrong):
             places = frozenset({copy.place})
-            found.append(Finding(Kind.CORRUPTED, 1, copy.identity, differs, places))
+            found.append(Finding(FindingType.CORRUPTED, 1, copy.identity, differs, places))
     return found
 
 
@@ -191,14 +200,14 @@ def _out_of_order(case: Case, target: list[_Seen]) -> list[Finding]:
                 behind = behind or any(end % case.keys == seq % case.keys for end in ends)
             if behind:
                 places = frozenset({one.place})
-                found.append(Finding(Kind.REORDERED, 1, one.identity, "", places))
+                found.append(Finding(FindingType.REORDERED, 1, one.identity, "", places))
     return found
 
 
 def _replayed(source: list[_Seen], target: list[_Seen]) -> list[Finding]:
     known = {one.identity for one in source if not one.is_own}
     return [
-        Finding(Kind.REPLAYED, 1, one.identity, "", frozenset({one.place}))
+        Finding(FindingType.REPLAYED, 1, one.identity, "", frozenset({one.place}))
         for one in target
         if not one.is_own and one.identity not in known
     ]
@@ -207,7 +216,7 @@ def _replayed(source: list[_Seen], target: list[_Seen]) -> list[Finding]:
 def _moved(source: list[_Seen], target: list[_Seen]) -> list[Finding]:
     offsets = {one.identity: one.record.offset for one in source}
     return [
-        Finding(Kind.UNEQUAL_OFFSETS, 1, one.identity, "offset", frozenset({one.place}))
+        Finding(FindingType.UNEQUAL_OFFSETS, 1, one.identity, "offset", frozenset({one.place}))
         for one in target
         if offsets.get(one.identity, one.record.offset) != one.record.offset
     ]

@@ -20,24 +20,24 @@ from support.mirror_client import java_gateway
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.kafka.wire import Cluster as WireCluster
-from headrace.kafka.wire import Loop, start
+from headrace.kafka.wire import ClusterClient as WireCluster
+from headrace.kafka.wire import EventLoop, start
 from headrace.kafka.wire.protocol import Call, Encoded, Released
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _JOIN, _LEAVE = 0, -1
 
 
 @contextmanager
-def share_consumer(cluster: Cluster, group: str, topic: str) -> Iterator[Any]:
+def share_consumer(cluster: SandboxCluster, group: str, topic: str) -> Iterator[Any]:
     """``KafkaShareConsumer``, subscribed, as a member: in a JVM of its own."""
     with _share_consumer(cluster, group, topic) as (jvm, consumer):
         consumer.poll(jvm.java.time.Duration.ofSeconds(5))
         yield consumer
 
 
-def finish_records(cluster: Cluster, group: str, topic: str, count: int) -> list[bytes]:
+def finish_records(cluster: SandboxCluster, group: str, topic: str, count: int) -> list[bytes]:
     """A consumer of a share group finishes so many of the first records that it gets, but not all,
     gives the others back, and leaves. What it got."""
     explicit = {"share.acknowledgement.mode": "explicit"}
@@ -65,7 +65,7 @@ def _acknowledge(jvm: Any, consumer: Any, count: int) -> list[bytes]:
 
 @contextmanager
 def _share_consumer(
-    cluster: Cluster, group: str, topic: str, more: dict[str, str] | None = None
+    cluster: SandboxCluster, group: str, topic: str, more: dict[str, str] | None = None
 ) -> Iterator[tuple[Any, Any]]:
     with java_gateway() as jvm:
         settings = {
@@ -83,9 +83,9 @@ def _share_consumer(
             consumer.close()
 
 
-def make_streams_group(cluster: Cluster, group: str, topic: str) -> None:
+def make_streams_group(cluster: SandboxCluster, group: str, topic: str) -> None:
     """A member joins, which makes the group, and leaves."""
-    loop = Loop()
+    loop = EventLoop()
     access = ClusterAccess(ClusterSpec(alias="g", bootstrap_servers=cluster.bootstrap_servers))
     brokers = WireCluster(loop, access)
     try:

@@ -12,13 +12,13 @@ from typing import Any
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
-    Cluster,
-    Loop,
-    Wanted,
+    ClusterClient,
+    EventLoop,
+    FetchPosition,
     fetch_call,
     list_offsets,
     split_batches,
@@ -39,10 +39,17 @@ class Copier:
     """One owner, in one thread."""
 
     def __init__(
-        self, source: ClusterAccess, target: ClusterAccess, name: str, holes: Holes = Holes.MARKERS
+        self,
+        source: ClusterAccess,
+        target: ClusterAccess,
+        name: str,
+        holes: GapPolicy = GapPolicy.MARKERS,
     ) -> None:
-        self.loop, self._name, self._holes = Loop(), name, holes
-        self.source, self.target = Cluster(self.loop, source), Cluster(self.loop, target)
+        self.loop, self._name, self._holes = EventLoop(), name, holes
+        self.source, self.target = (
+            ClusterClient(self.loop, source),
+            ClusterClient(self.loop, target),
+        )
         self.leaders = Leaders(self.target)
         self.read: dict[TopicPartition, int] = {}
         self.next: dict[TopicPartition, int] = {}
@@ -58,7 +65,7 @@ class Copier:
             owner,
             self._written,
             self._failed,
-            with_records=self._holes is Holes.ABORTED_FILLERS,
+            with_records=self._holes is GapPolicy.ABORTED_FILLERS,
         )
         for pair, end in Starts(self.source, self.target, owner).of(pairs).items():
             if isinstance(end, End):
@@ -86,7 +93,7 @@ class Copier:
         assert led
         assert topic.id
         position = self.read[pair.target]
-        wanted = Wanted(topic.id, pair.source.partition, position, 1 << 16, led.epoch)
+        wanted = FetchPosition(topic.id, pair.source.partition, position, 1 << 16, led.epoch)
         connection = await self.source.connection(led.leader, "fetch")
         response = await connection.send(fetch_call([wanted], max_wait_ms=50))
         (one,) = response.partitions
@@ -96,7 +103,7 @@ class Copier:
         response.release()
         found = judged(batches, start=position, aborted=aborted)
         operations = list(
-            planned(found, start=position, release=_nothing, copies=self._holes is Holes.COPIES)
+            planned(found, start=position, release=_nothing, copies=self._holes is GapPolicy.COPIES)
         )
         if not batches and (hole := trailing(position, stable)) is not None:
             operations.append(hole)
@@ -147,7 +154,7 @@ def main(source: str, target: str, name: str, holes: str, *topics: str) -> int:
         at = TopicPartition(word, 0)
         pairs.append(Pair(at, at, -1, source_compacts=bool(compacts)))
     while True:
-        copier = Copier(access[0], access[1], name, Holes(holes))
+        copier = Copier(access[0], access[1], name, GapPolicy(holes))
         try:
             copy(copier, pairs)
         finally:

@@ -14,7 +14,7 @@ from support.preserving_target import GONE, PreservingTarget
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
 from headrace.api import ReplicationFlow, TaskPhase
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.api.partitions import TopicPartition
 from headrace.movers import PreservedMover
 
@@ -34,7 +34,7 @@ class PreservedScenes:
     """One after the other, on the same clusters."""
 
     def __init__(
-        self, serve: Serve, *partitions: TopicPartition, holes: Holes = Holes.MARKERS
+        self, serve: Serve, *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
     ) -> None:
         self._partitions, self._holes = partitions, holes
         self.scene = Scene(*partitions, flow=PRESERVED)
@@ -133,7 +133,7 @@ def _content(one: FakeRecord | None) -> object:
 
 @contextmanager
 def preserved_scenes(
-    *partitions: TopicPartition, holes: Holes = Holes.MARKERS
+    *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
 ) -> Iterator[PreservedScenes]:
     """Of these partitions of the task."""
     with serving() as serve:

@@ -28,7 +28,7 @@ from support.stored import content, log_batch, marker
 from support.wire_kafka import EPOCH_ENDS, WireCluster, _Producer, epoch_ends
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire import Batch, Stored, split_batches
+from headrace.kafka.wire import Batch, StoredRecord, split_batches
 
 LIST_OFFSETS, ADD_PARTITIONS, END_TXN = 2, 24, 26
 DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
@@ -283,7 +283,7 @@ class PreservingTarget(WireCluster):
             if (one := log.at(place)) is GONE:
                 continue
             if one is not MARKER:
-                record = Stored(place, one.timestamp_ms, content(one.key, one.value))
+                record = StoredRecord(place, one.timestamp_ms, content(one.key, one.value))
                 data += log_batch([record], base_timestamp=one.timestamp_ms)
             else:
                 at = TopicPartition(self.topic, asked.partition)

@@ -19,12 +19,12 @@ from headrace.kafka.wire import (
     READ_UNCOMMITTED,
     Batch,
     BatchWriter,
-    Cluster,
-    Loop,
+    ClusterClient,
+    EventLoop,
+    FetchPosition,
     ProducerIdentity,
-    Stored,
+    StoredRecord,
     Transactions,
-    Wanted,
     aborts,
     fetch_call,
     log_ends,
@@ -58,7 +58,7 @@ class _Transaction:
 class RandomLog:
     """Writes to a topic of one partition what many producers would, chosen by a seed."""
 
-    def __init__(self, cluster: Cluster, topic: str, seed: str) -> None:
+    def __init__(self, cluster: ClusterClient, topic: str, seed: str) -> None:
         self._cluster, self._random = cluster, random.Random(seed)
         self._at = TopicPartition(topic, 0)
         self._open: list[_Transaction] = []
@@ -84,7 +84,7 @@ class RandomLog:
         """One batch, with the current time: it ends a segment that is old enough."""
         writer = BatchWriter()
         for value in values:
-            writer.add(Stored(0, _now_ms(), content(key, value)))
+            writer.add(StoredRecord(0, _now_ms(), content(key, value)))
         self._append(writer.finish())
 
     def _append(self, batch: Batch, inside: _Transaction | None = None) -> None:
@@ -111,7 +111,7 @@ class RandomLog:
             if keys is not None:
                 key = b"key-%d" % self._random.randrange(keys)
             value = choice([None, b"", b"%d-" % self._number + b"v" * size])
-            writer.add(Stored(0, choice(stamps_ms), content(key, value, choice(_HEADERS))))
+            writer.add(StoredRecord(0, choice(stamps_ms), content(key, value, choice(_HEADERS))))
         return writer.finish()
 
     def _produce(self, data: bytearray, name: str | None = None) -> None:
@@ -181,7 +181,7 @@ def expected(batches: Sequence[Batch]) -> Expected:
     return found
 
 
-def stored(cluster: Cluster, topic: str) -> list[Batch]:
+def stored(cluster: ClusterClient, topic: str) -> list[Batch]:
     """All batches of its partition, aborted ones and markers too, in memory of their own."""
     at = TopicPartition(topic, 0)
     batches: list[Batch] = []
@@ -190,7 +190,7 @@ def stored(cluster: Cluster, topic: str) -> list[Batch]:
         id_, led = cluster.view.topics[topic].id, cluster.view.leadership(at)
         assert id_
         assert led
-        wanted = Wanted(id_, at.partition, offset, 8 << 20, leader_epoch=led.epoch)
+        wanted = FetchPosition(id_, at.partition, offset, 8 << 20, leader_epoch=led.epoch)
         connection = await cluster.connection(led.leader, "stored")
         request = fetch_call([wanted], isolation=READ_UNCOMMITTED, max_wait_ms=0, max_bytes=8 << 20)
         response = await connection.send(request)
@@ -209,10 +209,10 @@ def stored(cluster: Cluster, topic: str) -> list[Batch]:
 
 
 @contextmanager
-def wire_client(access: ClusterAccess) -> Iterator[Cluster]:
+def wire_client(access: ClusterAccess) -> Iterator[ClusterClient]:
     """Of a loop of its own."""
-    loop = Loop()
-    cluster = Cluster(loop, access)
+    loop = EventLoop()
+    cluster = ClusterClient(loop, access)
     try:
         yield cluster
     finally:
@@ -220,7 +220,7 @@ def wire_client(access: ClusterAccess) -> Iterator[Cluster]:
         loop.close()
 
 
-def _run(cluster: Cluster, coroutine: Any) -> Any:
+def _run(cluster: ClusterClient, coroutine: Any) -> Any:
     return cluster.loop.wait(start(coroutine), WITHIN_S)
 
 

@@ -14,7 +14,7 @@ from support.flows import FlowRun, manifest
 from support.groups import committed, member
 from support.patience import WITHIN_S
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 Log = Sequence[tuple[int, bytes | None]]
 """Offset and value of each committed record of a partition: ``groups.positions``."""
@@ -24,7 +24,9 @@ _MOST = 2_000
 _WAIT_S = 0.01
 
 
-def flow(name: str, source: Cluster, target: Cluster, topic: str, **more: Any) -> dict[str, Any]:
+def flow(
+    name: str, source: SandboxCluster, target: SandboxCluster, topic: str, **more: Any
+) -> dict[str, Any]:
     """It keeps the names of topics, and follows the groups of one test."""
     return manifest(
         name,
@@ -63,7 +65,7 @@ def reverse(*flow: str) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(done.stdout), done.stderr
 
 
-def places(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
+def places(cluster: SandboxCluster, groups: Iterable[str]) -> dict[str, int]:
     """What each has committed."""
     return {group: committed(cluster, group)[0][0] for group in groups}
 
@@ -87,7 +89,9 @@ def reread_and_skipped(
     return reread, skipped
 
 
-def read_to(cluster: Cluster, topic: str, last: Mapping[str, bytes]) -> dict[str, list[bytes]]:
+def read_to(
+    cluster: SandboxCluster, topic: str, last: Mapping[str, bytes]
+) -> dict[str, list[bytes]]:
     """Consumers of all these groups read side by side, each until it is delivered its ``last``
     value, and commits that. What each was delivered; less where there is none for half a minute."""
     delivered: dict[str, list[bytes]] = {group: [] for group in last}

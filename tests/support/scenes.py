@@ -12,7 +12,7 @@ from support.records import Load, compare, make_topic, read, unique
 
 from headrace.api.partitions import parse_ranges
 from headrace.control import control
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 PARTITIONS = 8
@@ -73,7 +73,7 @@ class Scene:
 
 @contextmanager
 def flow_under_load(
-    east: Cluster, west: Cluster, folder: Path, wait_until: WaitUntil, **more: Any
+    east: SandboxCluster, west: SandboxCluster, folder: Path, wait_until: WaitUntil, **more: Any
 ) -> Iterator[Scene]:
     """Eight tasks of one partition each, on two drivers; afterwards nothing is missing."""
     name = unique("move")

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.sandbox import USERNAME, Cluster
+from headrace.sandbox import USERNAME, SandboxCluster
 
 Fields = dict[str, Any]
 
@@ -36,12 +36,12 @@ PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
 """The user by password, and by certificate."""
 
 
-def trusting(cluster: Cluster) -> Fields:
+def trusting(cluster: SandboxCluster) -> Fields:
     """``tls`` that trusts the cluster's authority."""
     return {"trustedCertificates": [{"secretName": f"{cluster.name}-ca", "key": "ca.crt"}]}
 
 
-def by_password(cluster: Cluster, type: str = "ScramSha512") -> Fields:
+def by_password(cluster: SandboxCluster, type: str = "ScramSha512") -> Fields:
     """The cluster in a manifest: SASL over TLS."""
     return {
         "alias": cluster.name,
@@ -55,7 +55,7 @@ def by_password(cluster: Cluster, type: str = "ScramSha512") -> Fields:
     }
 
 
-def by_certificate(cluster: Cluster) -> Fields:
+def by_certificate(cluster: SandboxCluster) -> Fields:
     """The cluster in a manifest: a client certificate."""
     own = {"clientCertificate": {"secretName": f"{cluster.name}-client"}}
     return {
@@ -98,13 +98,17 @@ class Mounted:
         """Unmount a Secret."""
         shutil.rmtree(self.folder / name)
 
-    def password(self, cluster: Cluster) -> str:
+    def password(self, cluster: SandboxCluster) -> str:
         """What a cluster's password is here."""
         return (self.folder / f"{cluster.name}-user" / "password").read_text()
 
 
 def grant(
-    cluster: Cluster, name: str, *operations: str, on: str = "topic", to: Iterable[str] = PRINCIPALS
+    cluster: SandboxCluster,
+    name: str,
+    *operations: str,
+    on: str = "topic",
+    to: Iterable[str] = PRINCIPALS,
 ) -> None:
     """Allow the user something on a topic (or a group), or on all that begin with ``prefix*``."""
     prefix = name.endswith("*") and name != "*"
@@ -128,7 +132,7 @@ def grant(
         future.result(10)
 
 
-def change_password(cluster: Cluster, password: str) -> None:
+def change_password(cluster: SandboxCluster, password: str) -> None:
     """Give the user of a cluster another SCRAM-SHA-512 password; connections stay."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion(USERNAME, info, password.encode())

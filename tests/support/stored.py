@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from headrace.kafka.wire import Batch, Stored, split_batches
+from headrace.kafka.wire import Batch, StoredRecord, split_batches
 from headrace.kafka.wire.compression import compress
 from headrace.kafka.wire.varints import varint
 
@@ -24,7 +24,7 @@ def content(
 
 
 def log_batch(
-    records: Sequence[Stored],
+    records: Sequence[StoredRecord],
     *,
     codec: str = "none",
     base_offset: int | None = None,
@@ -76,7 +76,7 @@ def sealed(data: bytearray) -> bytearray:
 def marker(offset: int, producer_id: int, *, commit: bool, epoch: int = 0) -> bytearray:
     """A control batch."""
     key = struct.pack(">hh", 0, int(commit))
-    record = Stored(offset, 0, content(key, b"\0" * 6))
+    record = StoredRecord(offset, 0, content(key, b"\0" * 6))
     return log_batch([record], attributes=0x30, producer_id=producer_id, producer_epoch=epoch)
 
 

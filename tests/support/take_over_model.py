@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import ClassVar, NamedTuple, Self
 
 from headrace.replication.progress import Progress
-from headrace.replication.reconcile import Marker, Outcome, Resume, Stored
+from headrace.replication.reconcile import Marker, Resume, ResumeReason, StoredProgress
 
 
 class Stage(StrEnum):
@@ -106,12 +106,12 @@ class TakeOver:
         return dict(self.identities)
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredProgress:
         """The position to reconcile from, once progress is read."""
         assert self.progress is not None
         stored = self.progress
         writers = stored.unfenced | {stored.writer}
-        return Stored(stored.source_offset, stored.target_offset, writers)
+        return StoredProgress(stored.source_offset, stored.target_offset, writers)
 
     @property
     def claim(self) -> Claim:
@@ -129,7 +129,7 @@ class TakeOver:
     @property
     def nothing_doubled(self) -> bool:
         """Whether this take-over promises that no record is on the target twice."""
-        return self.resume is not None and self.resume.outcome is Outcome.AGREES
+        return self.resume is not None and self.resume.outcome is ResumeReason.AGREES
 
     def identified(self, *identities: Identity) -> "TakeOver":
         """Accept InitProducerId's answer. A changed producer id fences nothing."""

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote_plus
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from headrace.sandbox import Authority, Cluster
+from headrace.sandbox import Authority, SandboxCluster
 
 HOST = "127.0.0.1"
 CLIENT, SECRET = "headrace client", 'canary-7351 "secret\\" %2B+; ü'
@@ -143,7 +143,7 @@ def secrets_of(endpoint: TokenEndpoint) -> dict[str, dict[str, bytes]]:
     }
 
 
-def by_token(cluster: Cluster, endpoint: TokenEndpoint, **oauth: Any) -> dict[str, Any]:
+def by_token(cluster: SandboxCluster, endpoint: TokenEndpoint, **oauth: Any) -> dict[str, Any]:
     """The cluster in a manifest: tokens over TLS."""
     ca = {"secretName": f"{cluster.name}-ca", "key": "ca.crt"}
     return {

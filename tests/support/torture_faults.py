@@ -13,7 +13,7 @@ from support.torture_scene import Scene
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import LATEST, Transactions, list_offsets, log_ends, split_batches, start
-from headrace.sandbox import Broker
+from headrace.sandbox import BrokerProcess
 
 OWNER = ("killed", "frozen", "")
 BROKERS = ("leader killed", "leader moved", "follower stopped", "coordinator killed", "unclean")
@@ -90,7 +90,7 @@ class Faults:
             killed = self._scene.target.broker(data._coordinator)
         self._killed(killed, owner)
 
-    def _killed(self, broker: Broker, owner: str) -> None:
+    def _killed(self, broker: BrokerProcess, owner: str) -> None:
         broker.kill()
         with self._broken(owner):
             self._scene.grow(self._scene.topics[0])
@@ -159,7 +159,7 @@ class Faults:
         assert loss["firstOffset"] == kept, (loss, kept, held)
         assert kept <= loss["lastOffset"] < held, (loss, kept, held)
 
-    def _stored(self, broker: Broker, topic: str) -> int:
+    def _stored(self, broker: BrokerProcess, topic: str) -> int:
         """Where the log of a broker that does not run ends."""
         folder = broker.data / f"{self._scene.copy(topic)}-0"
         ends = [
@@ -169,5 +169,5 @@ class Faults:
         ]
         return max(ends, default=0)
 
-    def _led(self, topic: str) -> Broker:
+    def _led(self, topic: str) -> BrokerProcess:
         return self._scene.target.broker(self._scene.partition(topic).leader)

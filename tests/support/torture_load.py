@@ -10,7 +10,7 @@ from typing import Any
 from support.flows import FlowRun, spec
 from support.random_log import RandomLog, wire_client
 
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 _STOPPED = re.compile("`headrace flow rebuild`")
 _COUNTS = (1, 1, 2, 10, 30)
@@ -20,7 +20,9 @@ _COUNTS = (1, 1, 2, 10, 30)
 class Load:
     """Writes to topics of the source while its ``with`` block lasts: transactions, all codecs."""
 
-    def __init__(self, source: Cluster, topics: Sequence[str], seed: str, *, keys: int) -> None:
+    def __init__(
+        self, source: SandboxCluster, topics: Sequence[str], seed: str, *, keys: int
+    ) -> None:
         self._source, self._topics, self._seed, self._keys = source, topics, seed, keys
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)

@@ -9,13 +9,13 @@ from support.preserved_topics import KEPT, bounds
 from support.torture_load import Reports
 
 from headrace.kafka import Admin
-from headrace.sandbox import Cluster
+from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
-def make_copy(cluster: Cluster, topic: str, brokers: Sequence[int], **config: str) -> None:
+def make_copy(cluster: SandboxCluster, topic: str, brokers: Sequence[int], **config: str) -> None:
     """A topic of one partition on these, the first of which leads."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     made = NewTopic(topic, 1, replica_assignment=[list(brokers)], config={**KEPT, **config})
@@ -28,8 +28,8 @@ class Scene:
     def __init__(
         self,
         run: FlowRun,
-        source: Cluster,
-        target: Cluster,
+        source: SandboxCluster,
+        target: SandboxCluster,
         topics: Sequence[str],
         *,
         unclean: str,

@@ -25,8 +25,8 @@ from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka.wire import Batch, decoded, split_batches, stored_records
 from headrace.movers import Before, Resumed
-from headrace.replication import Writer
-from headrace.replication.reconcile import Dropped, Marker, Record, Stored, reconcile
+from headrace.replication import OwnerProducer
+from headrace.replication.reconcile import Dropped, Marker, Record, StoredProgress, reconcile
 
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, EPOCH_ENDS = 0, 1, 3, 22, 23
 _DELETE_HORIZON = 0x40
@@ -232,16 +232,16 @@ class WireFencing:
 
     def __init__(self, source: WireCluster, target: WireCluster) -> None:
         self._source, self._target = source, target
-        self._ids: dict[str, Writer] = {}
+        self._ids: dict[str, OwnerProducer] = {}
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         with self._target.lock:
             if self._target.cluster.away:
                 raise Retriable("no coordinator")
             known = self._ids.get(transactional_id)
             id_ = known.producer_id if known else self._target.next_id()
             epoch = known.producer_epoch + 1 if known else 0
-            made = self._ids[transactional_id] = Writer(transactional_id, id_, epoch)
+            made = self._ids[transactional_id] = OwnerProducer(transactional_id, id_, epoch)
             return made
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -249,12 +249,12 @@ class WireFencing:
             return {at: self._target.cluster.logs[at].end for at in epochs}
 
     def resume(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Resumed | Retriable]:
         with self._target.lock:
             return {at: self._resumed(own, at, before) for at, before in partitions.items()}
 
-    def _resumed(self, own: Writer, at: TopicPartition, before: Before) -> Resumed:
+    def _resumed(self, own: OwnerProducer, at: TopicPartition, before: Before) -> Resumed:
         fences = {}
         for writer in before.writers:
             mine = writer.transactional_id == own.transactional_id
@@ -268,7 +268,7 @@ class WireFencing:
             entries.append(Marker(offset, id_, epoch))
         ids = frozenset(writer.producer_id for writer in before.writers)
         resume = reconcile(
-            Stored(before.source_offset, before.target_offset, ids | before.unfenced),
+            StoredProgress(before.source_offset, before.target_offset, ids | before.unfenced),
             entries,
             self._original(at, before.source_offset),
             fences,

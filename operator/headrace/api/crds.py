@@ -171,7 +171,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
 @dataclass(frozen=True)
-class Resource:
+class CustomResource:
     """A kind, and how Kubernetes is to serve it."""
 
     kind: type[Model]
@@ -194,7 +194,7 @@ class Resource:
         return f"{self.plural}.{API_VERSION.partition('/')[0]}"
 
 
-FLOWS = Resource(
+FLOWS = CustomResource(
     ReplicationFlow,
     "rflow",
     (
@@ -223,7 +223,7 @@ FLOWS = Resource(
     },
     longest_name=LONGEST_NAME,
 )
-TESTS = Resource(
+TESTS = CustomResource(
     MirrorTest,
     "mtest",
     (
@@ -249,7 +249,7 @@ TESTS = Resource(
     selectable=(".spec.flowName", ".status.phase", ".status.verdict"),
     longest_name=LONGEST_NAME,
 )
-TASKS = Resource(
+TASKS = CustomResource(
     ReplicationTask,
     "rtask",
     (
@@ -279,7 +279,7 @@ TASKS = Resource(
 RESOURCES = (FLOWS, TESTS, TASKS)
 
 
-def definition(resource: Resource) -> dict[str, Any]:
+def definition(resource: CustomResource) -> dict[str, Any]:
     """The CustomResourceDefinition of one kind."""
     group, version = API_VERSION.split("/")
     kind = resource.kind.__name__

@@ -33,7 +33,7 @@ class OffsetsMode(StrEnum):
     PRESERVED = "Preserved"
 
 
-class Holes(StrEnum):
+class GapPolicy(StrEnum):
     """What the copies have where the source has no committed record."""
 
     MARKERS = "Markers"
@@ -55,7 +55,7 @@ class Offsets(Model):
     stored elsewhere stay right. A partition where that is not possible stops, and its error names
     the offset. With Translated a record's offset on the target is another one, to which groups'
     offsets are translated."""
-    holes: Holes = Holes.MARKERS
+    holes: GapPolicy = GapPolicy.MARKERS
     """With mode: Preserved: what the target has at offsets where the source has no committed
     record. Markers: those of empty transactions, which no consumer sees, some hundreds a second.
     AbortedFillers: empty records that are aborted, a transaction for each hole, which consumers of
@@ -73,7 +73,7 @@ class Offsets(Model):
     )
 
     def _breaches(self) -> Iterator[Breach]:
-        if self.mode is OffsetsMode.TRANSLATED and self.holes is not Holes.MARKERS:
+        if self.mode is OffsetsMode.TRANSLATED and self.holes is not GapPolicy.MARKERS:
             yield Breach(("holes",), _NO_HOLES)
 
 

@@ -49,14 +49,14 @@ Units = dict[TaskId, None]
 
 
 @dataclass
-class Load:
+class ConnectorsAndTasks:
     """Connectors and tasks, which are always dealt apart: of a worker, or of the whole group."""
 
     connectors: Units = field(default_factory=dict)
     tasks: Units = field(default_factory=dict)
 
     @classmethod
-    def union(cls, loads: Iterable["Load"]) -> "Load":
+    def union(cls, loads: Iterable["ConnectorsAndTasks"]) -> "ConnectorsAndTasks":
         """What any of ``loads`` has."""
         union = cls()
         for load in loads:
@@ -66,32 +66,32 @@ class Load:
     def __bool__(self) -> bool:
         return bool(self.connectors or self.tasks)
 
-    def copy(self) -> "Load":
+    def copy(self) -> "ConnectorsAndTasks":
         """The same, to be changed."""
-        return Load(self.connectors.copy(), self.tasks.copy())
+        return ConnectorsAndTasks(self.connectors.copy(), self.tasks.copy())
 
-    def add(self, other: "Load") -> None:
+    def add(self, other: "ConnectorsAndTasks") -> None:
         """Append what is not there yet."""
         self.connectors |= other.connectors
         self.tasks |= other.tasks
 
-    def remove(self, other: "Load") -> None:
+    def remove(self, other: "ConnectorsAndTasks") -> None:
         """Leave out what ``other`` has."""
         for connector in other.connectors:
             self.connectors.pop(connector, None)
         for task in other.tasks:
             self.tasks.pop(task, None)
 
-    def without(self, *others: "Load") -> "Load":
+    def without(self, *others: "ConnectorsAndTasks") -> "ConnectorsAndTasks":
         """What no other has, sorted (Java: a TreeSet)."""
-        return Load(
+        return ConnectorsAndTasks(
             dict.fromkeys(sorted(self.connectors.keys() - _all(o.connectors for o in others))),
             dict.fromkeys(sorted(self.tasks.keys() - _all(o.tasks for o in others))),
         )
 
-    def shared_with(self, other: "Load") -> "Load":
+    def shared_with(self, other: "ConnectorsAndTasks") -> "ConnectorsAndTasks":
         """What both have."""
-        return Load(
+        return ConnectorsAndTasks(
             {connector: None for connector in self.connectors if connector in other.connectors},
             {task: None for task in self.tasks if task in other.tasks},
         )
@@ -101,17 +101,17 @@ def _all(units: Iterable[Units]) -> set[TaskId]:
     return set[TaskId]().union(*units)
 
 
-_Kind = Callable[[Load], Units]
+_Kind = Callable[[ConnectorsAndTasks], Units]
 _KINDS: tuple[_Kind, _Kind] = (lambda load: load.connectors, lambda load: load.tasks)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RebalanceResult:
     """What a round sends to the workers."""
 
-    next: Mapping[DriverName, Load]
+    next: Mapping[DriverName, ConnectorsAndTasks]
     """All that each worker is to run once the round is done."""
-    revoked: Mapping[DriverName, Load]
+    revoked: Mapping[DriverName, ConnectorsAndTasks]
     """What each worker is to stop; it is dealt in a later round."""
     delay_ms: int
     """When all workers are to join again though nothing happened; 0 for never."""
@@ -124,8 +124,8 @@ class IncrementalCooperative:
         if max_delay_ms < 0:
             raise ValueError(f"the maximal delay must be 0 or more, got {max_delay_ms} ms")
         self.max_delay_ms = max_delay_ms
-        self._previous = Load()
-        self._previous_revocation = Load()
+        self._previous = ConnectorsAndTasks()
+        self._previous_revocation = ConnectorsAndTasks()
         self._previous_members: frozenset[DriverName] = frozenset()
         self._candidates: dict[DriverName, None] = {}
         """Workers seen empty while a delay ran: likely the one that is waited for."""
@@ -137,12 +137,17 @@ class IncrementalCooperative:
 
     def forget_previous(self) -> None:
         """The last round never completed: what it assigned is not known to be running."""
-        self._previous = Load()
+        self._previous = ConnectorsAndTasks()
 
-    def round(self, configured: Load, members: Mapping[DriverName, Load], now_ms: int) -> Outcome:
+    def round(
+        self,
+        configured: ConnectorsAndTasks,
+        members: Mapping[DriverName, ConnectorsAndTasks],
+        now_ms: int,
+    ) -> RebalanceResult:
         """One rebalance: ``members`` are the workers with what they report to run; at least one."""
         members = dict(sorted(members.items()))
-        active = Load.union(members.values())
+        active = ConnectorsAndTasks.union(members.values())
         self._recognise_failed_revocation(active)
 
         # Derived sets.
@@ -177,24 +182,29 @@ class IncrementalCooperative:
         for kind in _KINDS:
             _deal(kind(to_assign), following, kind)
 
-        self._previous_revocation = Load.union(revoked.values())
-        self._previous = Load.union(following.values())
+        self._previous_revocation = ConnectorsAndTasks.union(revoked.values())
+        self._previous = ConnectorsAndTasks.union(following.values())
         self._previous.remove(self._previous_revocation)
         self._previous.add(lost)
         self._previous_members = frozenset(members)
-        return Outcome(following, revoked, self._delay_ms)
+        return RebalanceResult(following, revoked, self._delay_ms)
 
-    def _recognise_failed_revocation(self, active: Load) -> None:
+    def _recognise_failed_revocation(self, active: ConnectorsAndTasks) -> None:
         """What was to stop and still runs: the last round did not reach its worker."""
         if self._previous_revocation.shared_with(active):
             self._previous = active.copy()
-        self._previous_revocation = Load()
+        self._previous_revocation = ConnectorsAndTasks()
 
-    def _handle_lost(self, lost: Load, following: Mapping[DriverName, Load], now_ms: int) -> Load:
+    def _handle_lost(
+        self,
+        lost: ConnectorsAndTasks,
+        following: Mapping[DriverName, ConnectorsAndTasks],
+        now_ms: int,
+    ) -> ConnectorsAndTasks:
         """Which lost units are dealt now; candidates get theirs right here."""
         if not lost and not self._revoked_in_previous:
             self._reset_delay()
-            return Load()
+            return ConnectorsAndTasks()
         nobody_left = self._scheduled_ms <= 0 and self._previous_members <= following.keys()
         if nobody_left or self.max_delay_ms == 0:
             return lost
@@ -207,12 +217,12 @@ class IncrementalCooperative:
             for kind in _KINDS:
                 for unit, worker in zip(kind(lost), cycle(candidates), strict=False):
                     kind(worker)[unit] = None
-            return Load()
+            return ConnectorsAndTasks()
         self._candidates |= {name: None for name, load in following.items() if not load}
         remaining_ms = min(self._scheduled_ms - now_ms, self.max_delay_ms)
         self._delay_ms = remaining_ms if remaining_ms > 0 else self.max_delay_ms
         self._scheduled_ms = now_ms + self._delay_ms
-        return Load()
+        return ConnectorsAndTasks()
 
     def _reset_delay(self) -> None:
         self._candidates = {}
@@ -220,8 +230,8 @@ class IncrementalCooperative:
         self._delay_ms = 0
 
     def _revocations(
-        self, surplus: Mapping[DriverName, Load], now_ms: int
-    ) -> Mapping[DriverName, Load]:
+        self, surplus: Mapping[DriverName, ConnectorsAndTasks], now_ms: int
+    ) -> Mapping[DriverName, ConnectorsAndTasks]:
         """What of ``surplus`` to revoke in this round; successive revocations back off."""
         if not any(surplus.values()):
             if self._revoked_in_previous:
@@ -240,19 +250,21 @@ class IncrementalCooperative:
         return {}
 
 
-def _duplicated(loads: Iterable[Load]) -> Load:
+def _duplicated(loads: Iterable[ConnectorsAndTasks]) -> ConnectorsAndTasks:
     """What more than one worker runs."""
     loads = list(loads)
     counts = [Counter(unit for load in loads for unit in kind(load)) for kind in _KINDS]
     connectors, tasks = ({unit: None for unit, n in c.items() if n > 1} for c in counts)
-    return Load(connectors, tasks)
+    return ConnectorsAndTasks(connectors, tasks)
 
 
-def _surplus(configured: Load, following: Mapping[DriverName, Load]) -> dict[DriverName, Load]:
+def _surplus(
+    configured: ConnectorsAndTasks, following: Mapping[DriverName, ConnectorsAndTasks]
+) -> dict[DriverName, ConnectorsAndTasks]:
     """What workers have beyond their share, first reported first (the cause of KAFKA-17049)."""
     if not configured or not any(following.values()):
         return {}
-    surplus: dict[DriverName, Load] = {}
+    surplus: dict[DriverName, ConnectorsAndTasks] = {}
     for kind in _KINDS:
         least, extras = divmod(len(kind(configured)), len(following))
         sizes = Counter(len(kind(load)) for load in following.values())
@@ -264,11 +276,11 @@ def _surplus(configured: Load, following: Mapping[DriverName, Load]) -> dict[Dri
                 share, extras = least + 1, extras - 1
             if (beyond := len(kind(load)) - share) > 0:
                 chosen = dict.fromkeys(islice(kind(load), beyond))
-                kind(surplus.setdefault(name, Load())).update(chosen)
+                kind(surplus.setdefault(name, ConnectorsAndTasks())).update(chosen)
     return surplus
 
 
-def _deal(units: Units, following: Mapping[DriverName, Load], kind: _Kind) -> None:
+def _deal(units: Units, following: Mapping[DriverName, ConnectorsAndTasks], kind: _Kind) -> None:
     """Hand one each, again and again, to all workers that have no more than the first one."""
     workers: Sequence[Units] = [
         kind(load)
@@ -329,9 +341,9 @@ class CooperativeAssignor(TaskAssignor):
             self._leader.forget_previous()
 
 
-def _load(units: Collection[TaskId]) -> Load:
+def _load(units: Collection[TaskId]) -> ConnectorsAndTasks:
     ordered = sorted(units)
-    return Load(
+    return ConnectorsAndTasks(
         {unit: None for unit in ordered if unit.is_connector},
         {unit: None for unit in ordered if not unit.is_connector},
     )

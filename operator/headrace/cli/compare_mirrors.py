@@ -28,7 +28,13 @@ from headrace.cli.compare_experiments import (
 from headrace.cli.sandbox import cluster_document
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Result, documents
-from headrace.report.pages import Outcome, markdown, mirror_table, recovery, side_by_side_page
+from headrace.report.pages import (
+    ExperimentResult,
+    markdown,
+    mirror_table,
+    recovery,
+    side_by_side_page,
+)
 from headrace.sandbox import ClusterPlan, Sandbox
 
 _NAME = "compared"
@@ -204,15 +210,15 @@ def _write(folder: Path, rate: int, brokers: int) -> None:
     click.echo(f"  page: {folder / 'comparison.html'}")
 
 
-def _whole(folder: Path) -> Outcome:
+def _whole(folder: Path) -> ExperimentResult:
     """Of all in one load, without the recoveries, which are in the rows of their faults."""
     found = _read(folder / _TOGETHER)
     if found.result is None:
         return found
-    return Outcome(found.result.model_copy(update={"faults": ()}))
+    return ExperimentResult(found.result.model_copy(update={"faults": ()}))
 
 
-def _outcome(folder: Path, experiment: Experiment) -> Outcome:
+def _outcome(folder: Path, experiment: Experiment) -> ExperimentResult:
     """By itself; else as one of several in one load, of which the faults are in their order."""
     alone = _read(folder / experiment.name)
     whole = _read(folder / _TOGETHER).result
@@ -221,16 +227,16 @@ def _outcome(folder: Path, experiment: Experiment) -> Outcome:
     at, names = 0, json.loads((folder / _TOGETHER_NAMES).read_text())
     for name, steps in names:
         if name == experiment.name and steps:
-            return Outcome(None, recovery(whole.faults[at]))
+            return ExperimentResult(None, recovery(whole.faults[at]))
         at += steps
     return alone
 
 
-def _read(folder: Path) -> Outcome:
+def _read(folder: Path) -> ExperimentResult:
     if not folder.exists():
-        return Outcome(None)
+        return ExperimentResult(None)
     try:
         text = (folder / documents.REPORT).read_text(encoding="utf-8")
-        return Outcome(Result.model_validate_json(text))
+        return ExperimentResult(Result.model_validate_json(text))
     except (OSError, ValidationError):
-        return Outcome(None, "no report")
+        return ExperimentResult(None, "no report")

@@ -15,9 +15,9 @@ from headrace.controller import (
     OPERATOR_LEASE,
     DriverDefaults,
     FixedRole,
+    FlowSettings,
     Images,
     OperatorOptions,
-    Settings,
     SparkDefaults,
     TestSettings,
     check_operator,
@@ -202,7 +202,7 @@ def command(
         lease=lease,
         ip=ip,
         port=port,
-        flows=Settings(
+        flows=FlowSettings(
             driver_image=driver_image,
             network_policy=network_policy,
             driver_defaults=drivers,

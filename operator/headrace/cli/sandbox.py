@@ -21,7 +21,14 @@ from headrace.cli.sandbox_records import (
 from headrace.cli.screen.options import confirm, own_command, yes_option
 from headrace.cli.screen.output import output_option, unfolded, watch_and_show, watch_option
 from headrace.errors import InvalidSpec
-from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox, start_mirror_maker
+from headrace.sandbox import (
+    USERNAME,
+    BrokerProcess,
+    ClusterPlan,
+    Sandbox,
+    SandboxCluster,
+    start_mirror_maker,
+)
 
 brokers_argument = click.argument("brokers", metavar="CLUSTER[:BROKER]")
 
@@ -65,7 +72,7 @@ def thaw(brokers: str, sandbox: str | None) -> None:
         click.echo(f"{one} continues.")
 
 
-def _chosen_brokers(text: str, sandbox: str | None) -> tuple[Broker, ...]:
+def _chosen_brokers(text: str, sandbox: str | None) -> tuple[BrokerProcess, ...]:
     name, colon, number = text.partition(":")
     cluster = clusters_meant(sandbox, name)[0]
     if not colon:
@@ -118,11 +125,11 @@ def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
     }
 
 
-def _ends(sandbox: Sandbox) -> tuple[Cluster, Cluster]:
+def _ends(sandbox: Sandbox) -> tuple[SandboxCluster, SandboxCluster]:
     return sandbox.clusters[0], sandbox.clusters[-1]
 
 
-def cluster_document(cluster: Cluster) -> _Json:
+def cluster_document(cluster: SandboxCluster) -> _Json:
     """As a manifest names it; with passwords where the sandbox has them."""
     if not cluster.sasl_servers:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
@@ -138,7 +145,7 @@ def cluster_document(cluster: Cluster) -> _Json:
     }
 
 
-def _secrets(cluster: Cluster, folder: Path) -> list[_Json]:
+def _secrets(cluster: SandboxCluster, folder: Path) -> list[_Json]:
     if not cluster.sasl_servers:
         return []
     return [
@@ -316,7 +323,7 @@ def _document(sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _state(one: Broker) -> str:
+def _state(one: BrokerProcess) -> str:
     return "Down" if one.process is None else "Frozen" if one.frozen else "Running"
 
 
@@ -403,7 +410,7 @@ def _secure(sandbox: Sandbox) -> Table:
     return table
 
 
-def _brokers(cluster: Cluster) -> str:
+def _brokers(cluster: SandboxCluster) -> str:
     running = _running(cluster)
     down = [str(broker.node_id) for broker in cluster.brokers if broker not in running]
     frozen = [str(broker.node_id) for broker in running if broker.frozen]
@@ -413,7 +420,7 @@ def _brokers(cluster: Cluster) -> str:
     )
 
 
-def _running(cluster: Cluster) -> list[Broker]:
+def _running(cluster: SandboxCluster) -> list[BrokerProcess]:
     return [broker for broker in cluster.brokers if broker.process]
 
 

@@ -19,7 +19,7 @@ from headrace.kafka import (
     make_producer,
     translate,
 )
-from headrace.sandbox import Cluster, Sandbox
+from headrace.sandbox import Sandbox, SandboxCluster
 
 DELIVERY_TIMEOUT_MS = 30_000
 """A broker that was killed and started again is back in 12 s."""
@@ -167,7 +167,7 @@ def _values(
         consumer.close()
 
 
-def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
+def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[SandboxCluster, ...]:
     """Return all clusters of the sandbox, or the one that is named."""
     meant = sandbox_meant(sandbox)
     return (meant.cluster(cluster),) if cluster is not None else meant.clusters
@@ -186,7 +186,7 @@ def sandbox_meant(sandbox: str | None) -> Sandbox:
     return running[0]
 
 
-def _spec(cluster: Cluster) -> ClusterAccess:
+def _spec(cluster: SandboxCluster) -> ClusterAccess:
     return ClusterAccess(
         ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
     )

@@ -1,6 +1,6 @@
 """The Worker with its connectors, tasks, states; the Herder port that it needs."""
 
-from headrace.connect.runtime.figures import Commits, UnitFigures
+from headrace.connect.runtime.figures import CommitCounts, UnitFigures
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.herder import (
     EpochAltered,
@@ -14,7 +14,7 @@ from headrace.connect.runtime.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
 __all__ = [
-    "Commits",
+    "CommitCounts",
     "DriverIdentity",
     "EpochAltered",
     "Herder",

@@ -10,7 +10,7 @@ conflict. Only ``children`` and ``flow_writer`` write. ``mirror_tests`` contains
 MirrorTests.
 """
 
-from headrace.controller.flow_children import Settings
+from headrace.controller.flow_children import FlowSettings
 from headrace.controller.mirror_tests import FixedRole, Images, SparkDefaults, TestSettings
 from headrace.controller.operator import (
     OPERATOR_LEASE,
@@ -24,9 +24,9 @@ __all__ = [
     "OPERATOR_LEASE",
     "DriverDefaults",
     "FixedRole",
+    "FlowSettings",
     "Images",
     "OperatorOptions",
-    "Settings",
     "SparkDefaults",
     "TestSettings",
     "check_operator",

@@ -11,7 +11,7 @@ from headrace.api import (
     standby_label,
 )
 from headrace.assign import DriverName, DriverState, TaskId
-from headrace.controller.drivers import Drivers
+from headrace.controller.drivers import FlowDrivers
 from headrace.controller.resources.deployment import PINNED_TO
 from headrace.k8s import Object
 from headrace.placement import (
@@ -56,7 +56,7 @@ class ObjectAssignment(Assignment):
         )
 
 
-def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[Move]:
+def requested_moves(tasks: Iterable[ReplicationTask], drivers: FlowDrivers) -> list[Move]:
     """Every ``move-to`` that can be acted on; that to a driver which is still starting waits."""
     schedulable = {driver.name for driver in drivers.schedulable}
     moves = []
@@ -93,7 +93,7 @@ class AssignmentChanges:
 def assignment_changes(
     flow: ReplicationFlow,
     tasks: Sequence[ReplicationTask],
-    drivers: Drivers,
+    drivers: FlowDrivers,
     assigner: Assigner,
     now_s: float,
     *,
@@ -123,7 +123,7 @@ def assignment_changes(
     )
 
 
-def driver_pool(drivers: Drivers, expected: int) -> DriverPool:
+def driver_pool(drivers: FlowDrivers, expected: int) -> DriverPool:
     """A flow's pods, as placement needs them."""
     return DriverPool(
         expected=expected,

@@ -30,13 +30,13 @@ from headrace.k8s import (
     FLOW,
     POD,
     TASK,
-    Change,
     ChangeType,
     Client,
     InForce,
     LeaseWatch,
     Object,
     Reflector,
+    WatchEvent,
     is_older,
     is_owned,
     parse,
@@ -45,7 +45,7 @@ from headrace.k8s import (
 )
 from headrace.logs import get_logger
 from headrace.placement import task_id
-from headrace.replication import Copied
+from headrace.replication import CopiedTopics
 
 log = get_logger(__name__)
 
@@ -165,7 +165,7 @@ class DriverCache:
             }
         )
 
-    def pod_changed(self, change: Change) -> None:
+    def pod_changed(self, change: WatchEvent) -> None:
         """As its watch reports it."""
         namespace, name = name_of(change.object)
         flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
@@ -316,7 +316,7 @@ class ClusterCache:
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
         self._written: dict[FlowName, frozenset[Target]] = {}
-        self._copied: dict[FlowName, Copied] = {}
+        self._copied: dict[FlowName, CopiedTopics] = {}
         self._written_before: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote at its last reconcile."""
         self._drivers = DriverCache(
@@ -359,7 +359,7 @@ class ClusterCache:
 
     # Flows.
 
-    def _flow_changed(self, change: Change) -> None:
+    def _flow_changed(self, change: WatchEvent) -> None:
         deleted = change.type is ChangeType.DELETED
         (self.drop_flow if deleted else self.put_flow)(change.object)
         self._enqueue(name_of(change.object), SOON_S)
@@ -424,7 +424,7 @@ class ClusterCache:
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
-    def copied(self, name: FlowName) -> Copied:
+    def copied(self, name: FlowName) -> CopiedTopics:
         """What a flow copies; nothing for one that is gone or not understood."""
         if name not in self._copied:
             flow = self._flows.understood(name)
@@ -458,7 +458,7 @@ class ClusterCache:
         if (object := await self._client.get(TASK, namespace, name)) is not None:
             self.put_task(object)
 
-    def _task_changed(self, change: Change) -> None:
+    def _task_changed(self, change: WatchEvent) -> None:
         deleted = change.type is ChangeType.DELETED
         changed = (self._units.drop if deleted else self._units.put)(change.object)
         if changed.of_targets:

@@ -49,7 +49,7 @@ _NONE = DriverLease()
 
 
 @dataclass(frozen=True)
-class Drivers:
+class FlowDrivers:
     """The drivers of a flow."""
 
     schedulable: tuple[DriverPod, ...]
@@ -100,7 +100,7 @@ def drivers_of(
     newest: str,
     leases: Mapping[DriverName, DriverLease],
     newest_replica_set: str = "",
-) -> Drivers:
+) -> FlowDrivers:
     """The drivers of a flow; ``newest`` is the hash of the template that its pods shall have, and
     ``newest_replica_set`` tells those of that template apart (empty: they are all alike)."""
 
@@ -117,7 +117,7 @@ def drivers_of(
     # While there is none of the newest template, an old one takes what would be unassigned.
     schedulable = [pod for pod in sure if is_newest(pod)] or sure
     names = {pod.name for pod in schedulable}
-    return Drivers(
+    return FlowDrivers(
         schedulable=tuple(schedulable),
         cordoned=frozenset(pod.name for pod in staying if pod.name not in names),
         rolling=any(not is_newest(pod) and not pod.ended for pod in there.values()),

@@ -18,7 +18,7 @@ from headrace.api import (
 )
 from headrace.api.meta import API_VERSION, ObjectMeta
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import EVENT, Client, Forbidden, Object, Refused, micro_time
+from headrace.k8s import EVENT, Client, Forbidden, Object, ObjectInvalid, micro_time
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -174,7 +174,7 @@ def blocked_by(error: HeadraceError) -> Readiness | None:
     """The readiness of the object that was reconciled; None for errors that pass by themselves."""
     reasons: dict[type[HeadraceError], Reason] = {
         Forbidden: Reason.FORBIDDEN,
-        Refused: Reason.REFUSED,
+        ObjectInvalid: Reason.REFUSED,
         NameTaken: Reason.NAME_TAKEN,
         InvalidSpec: Reason.INVALID_SPEC,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.api import CONNECTOR_MANAGER, Readiness, Reason, ReplicationFlow
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import DriverPod, Drivers, drivers_of, is_ambiguous
+from headrace.controller.drivers import DriverPod, FlowDrivers, drivers_of, is_ambiguous
 from headrace.controller.events import blocked_by
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
@@ -206,7 +206,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
+class FlowSettings:
     """What the operator was started with, as far as it concerns flows."""
 
     driver_image: str
@@ -220,7 +220,7 @@ class FlowChildren:
     """Of all flows. For one event loop."""
 
     def __init__(
-        self, cache: ClusterCache, children: Children, settings: Settings, rollouts: Rollouts
+        self, cache: ClusterCache, children: Children, settings: FlowSettings, rollouts: Rollouts
     ) -> None:
         self._cache, self._children = cache, children
         self._settings, self._rollouts = settings, rollouts
@@ -250,7 +250,7 @@ class FlowChildren:
         if not settings.network_policy:
             await self._children.remove(flow, NETWORK_POLICY)
 
-    async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> Drivers:
+    async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> FlowDrivers:
         """Those that there are, once it is decided whether they stay as they are for now."""
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)

@@ -17,14 +17,14 @@ from headrace.api import (
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import Drivers
+from headrace.controller.drivers import FlowDrivers
 from headrace.controller.events import blocked_by
 from headrace.controller.flow_children import (
     FlowChildren,
+    FlowSettings,
     Provided,
     Provisioner,
     Rollouts,
-    Settings,
 )
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.loops import Loops
@@ -63,7 +63,7 @@ class FlowReconciler:
         cache: ClusterCache,
         children: Children,
         writes: FlowWrites,
-        settings: Settings,
+        settings: FlowSettings,
         enqueue: Callable[[FlowName, float], None],
         *,
         rollouts: Rollouts,
@@ -171,7 +171,7 @@ class FlowReconciler:
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
     async def _decide(
-        self, flow: ReplicationFlow, drivers: Drivers, *, may_copy: bool
+        self, flow: ReplicationFlow, drivers: FlowDrivers, *, may_copy: bool
     ) -> AssignmentChanges:
         tasks = self._cache.tasks(flow)
         copying = (task for task in tasks if task.spec.type is TaskType.SOURCE_TASK)

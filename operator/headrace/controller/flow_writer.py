@@ -19,7 +19,7 @@ from headrace.api import (
 from headrace.controller.assignment import Move, ObjectAssignment, build_assignment
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder, Occurrence, is_reported, occurrences
-from headrace.k8s import FLOW, TASK, Client, Conflict, NotFound, Object, Refused
+from headrace.k8s import FLOW, TASK, Client, Conflict, NotFound, Object, ObjectInvalid
 from headrace.logs import get_logger
 from headrace.status import is_significant, status_without_units
 
@@ -122,7 +122,7 @@ class FlowWrites:
         known, before = True, flow.status.conditions if flow.status else ()
         try:
             await self._apply_status(metadata, status)
-        except Refused as error:
+        except ObjectInvalid as error:
             known = False
             conditions = {one.type: one for one in (*status.conditions, *before)}
             status = status_without_units(

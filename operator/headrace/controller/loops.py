@@ -17,16 +17,22 @@ from headrace.api import (
 )
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.target_topics import FlowName, flow_age, flow_name
-from headrace.replication import Copied, Loop, loop_of_topics, loop_sentence, share_addresses
+from headrace.replication import (
+    CopiedTopics,
+    TopicLoop,
+    loop_of_topics,
+    loop_sentence,
+    share_addresses,
+)
 
 
 class _Known(NamedTuple):
     flow: ReplicationFlow
-    copied: Copied
+    copied: CopiedTopics
     holds: bool
     """Whether drivers still hold units of it that copy."""
 
-    def meets(self, flow: ReplicationFlow, copied: Copied) -> bool:
+    def meets(self, flow: ReplicationFlow, copied: CopiedTopics) -> bool:
         """Whether that one goes in the other direction, perhaps."""
         there, back = self.copied, copied
         return share_addresses(self.flow, flow) or (there[:2] == back[1::-1] and "" not in back[:2])
@@ -36,7 +42,7 @@ class _Known(NamedTuple):
         return other is None or (self.flow.spec, *self[1:]) != (other.flow.spec, *other[1:])
 
 
-_Compared = tuple[ReplicationFlowSpec, Copied, ReplicationFlowSpec, Copied]
+_Compared = tuple[ReplicationFlowSpec, CopiedTopics, ReplicationFlowSpec, CopiedTopics]
 
 
 class Loops:
@@ -46,7 +52,7 @@ class Loops:
         self._cache = cache
         self._before: dict[FlowName, _Known] = {}
         """At the last reconcile of each flow."""
-        self._found: dict[tuple[FlowName, FlowName], tuple[_Compared, Loop | None]] = {}
+        self._found: dict[tuple[FlowName, FlowName], tuple[_Compared, TopicLoop | None]] = {}
         """Of 10,000 topics it takes tens of milliseconds, which no Lease should wait for."""
 
     def refusal(self, flow: ReplicationFlow) -> str:
@@ -82,7 +88,7 @@ class Loops:
             and any(one.meets(other, self._cache.copied(rival)) for one in changed)
         ]
 
-    def _loop(self, flow: ReplicationFlow, other: ReplicationFlow) -> Loop | None:
+    def _loop(self, flow: ReplicationFlow, other: ReplicationFlow) -> TopicLoop | None:
         pair = flow_name(flow), flow_name(other)
         copied, back = map(self._cache.copied, pair)
         compared = flow.spec, copied, other.spec, back

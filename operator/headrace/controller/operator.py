@@ -12,7 +12,7 @@ from headrace.api import FLOW_LABEL
 from headrace.controller.children import CHILDREN, Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow_children import Rollouts, Settings
+from headrace.controller.flow_children import FlowSettings, Rollouts
 from headrace.controller.flow_reconciler import FlowReconciler
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.kopf_watch import quiet_kopf, watch_owned
@@ -30,7 +30,6 @@ from headrace.k8s import (
     MIRROR_TEST,
     POD,
     TASK,
-    Change,
     Client,
     Kind,
     LeaderElection,
@@ -39,6 +38,7 @@ from headrace.k8s import (
     Reflector,
     RequestMetrics,
     Unavailable,
+    WatchEvent,
     connect,
 )
 from headrace.k8s.leases import LeaseView, read_lease
@@ -112,7 +112,7 @@ class OperatorOptions:
     """Where its health and metrics are answered; None: on all addresses."""
     port: int
     """Of its health and metrics."""
-    flows: Settings
+    flows: FlowSettings
     max_concurrent_rollouts: int
     """So many flows may replace their drivers at a time; 0: all."""
     tests: TestSettings | None
@@ -187,7 +187,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
     )
     tests_queue = KeyQueue[TestName](on_reconciled=metrics.reconciles(MIRROR_TEST.name))
 
-    def test_changed(change: Change) -> None:
+    def test_changed(change: WatchEvent) -> None:
         metadata = change.object["metadata"]
         for name in (metadata["name"], *_owners(change.object, MIRROR_TEST)):
             tests_queue.add((metadata["namespace"], name))

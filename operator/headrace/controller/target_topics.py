@@ -17,7 +17,7 @@ from headrace.api import (
     ReplicationTask,
     TaskType,
 )
-from headrace.replication import Copied
+from headrace.replication import CopiedTopics
 from headrace.status import TakenTarget
 
 FlowName = tuple[str, str]
@@ -58,11 +58,11 @@ def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
     )
 
 
-def copied_topics(tasks: Iterable[ReplicationTask]) -> Copied:
+def copied_topics(tasks: Iterable[ReplicationTask]) -> CopiedTopics:
     """What these units copy."""
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
     labels = copying[0].metadata.labels if copying else {}
-    return Copied(
+    return CopiedTopics(
         labels.get(SOURCE_LABEL, ""),
         labels.get(TARGET_LABEL, ""),
         frozenset(one.topic for task in copying for one in task.spec.partitions),

@@ -39,7 +39,7 @@ from headrace.k8s import (
     Conflict,
     NotFound,
     Object,
-    Refused,
+    ObjectInvalid,
     Unavailable,
     owner_reference,
     owns,
@@ -118,7 +118,7 @@ async def write_all(writes: Iterable[Write]) -> None:
         async with at_once:
             try:
                 await write()
-            except Refused as error:
+            except ObjectInvalid as error:
                 if "connectorEpoch" in str(error):
                     raise TaskConflict(str(error)) from error
                 raise

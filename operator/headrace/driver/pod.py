@@ -28,7 +28,6 @@ from headrace.k8s import (
     FLOW,
     POD,
     TASK,
-    Change,
     Client,
     Conflict,
     InForce,
@@ -36,6 +35,7 @@ from headrace.k8s import (
     Object,
     Reflector,
     RequestMetrics,
+    WatchEvent,
     connect,
     is_older,
     is_owned,
@@ -111,7 +111,7 @@ class DriverUnits:
                 yield task
 
     def _reflector(self, *, fields: str = "", labels: str = "") -> Reflector:
-        def changed(_: Change) -> None:
+        def changed(_: WatchEvent) -> None:
             self._changed()
 
         return Reflector(

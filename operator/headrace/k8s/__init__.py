@@ -22,7 +22,7 @@ from headrace.k8s.errors import (
     Forbidden,
     NotFound,
     NotServed,
-    Refused,
+    ObjectInvalid,
     Unavailable,
     Undeclared,
 )
@@ -60,7 +60,7 @@ from headrace.k8s.leases import (
     micro_time,
     read_lease,
 )
-from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
+from headrace.k8s.reflector import ChangeType, Reflector, WatchEvent, is_older
 
 __all__ = [
     "ADMISSION_TIMEOUT_S",
@@ -79,7 +79,6 @@ __all__ = [
     "ROLE_BINDING",
     "SERVICE_ACCOUNT",
     "TASK",
-    "Change",
     "ChangeType",
     "Client",
     "Conflict",
@@ -96,12 +95,13 @@ __all__ = [
     "NotFound",
     "NotServed",
     "Object",
+    "ObjectInvalid",
     "Objects",
     "Reflector",
-    "Refused",
     "RequestMetrics",
     "Unavailable",
     "Undeclared",
+    "WatchEvent",
     "connect",
     "connect_as_kubectl",
     "connect_by_file",

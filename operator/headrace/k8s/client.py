@@ -33,7 +33,7 @@ RequestListener = Callable[[str, Kind, str, float], None]
 ``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
 
 
-class Requests:
+class ApiRequests:
     """The lower half of a ``Client``; errors are those of ``k8s.errors``, and ``who`` begins their
     sentences."""
 
@@ -195,7 +195,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 
-class Client(Requests):
+class Client(ApiRequests):
     """For one event loop."""
 
     def __init__(self, api: ApiClient, who: str, namespace: str = "default") -> None:

@@ -34,12 +34,12 @@ class Forbidden(Fatal):
     """A right is missing; the message names the verb and the resource."""
 
 
-class Refused(Fatal):
+class ObjectInvalid(Fatal):
     """The object is not as its definition demands (a schema, a CEL rule, an admission); the
     message is the API server's own."""
 
 
-class Undeclared(Refused):
+class Undeclared(ObjectInvalid):
     """A field that the definition (CRD) in the cluster does not know: it is of an older version."""
 
 
@@ -66,7 +66,7 @@ def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError
         )
     if status in (401, 429) or status >= 500:
         return Unavailable(f"{tried}: the API server answers {status}: {message}")
-    return _CLASSES.get(status, Refused)(f"{tried}: {message}")
+    return _CLASSES.get(status, ObjectInvalid)(f"{tried}: {message}")
 
 
 _NO_PATH = "404 page not found"

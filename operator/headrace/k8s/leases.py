@@ -22,7 +22,7 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError
 from headrace.k8s.client import Client
 from headrace.k8s.kinds import LEASE, Object
-from headrace.k8s.reflector import Change, ChangeType, Reflector
+from headrace.k8s.reflector import ChangeType, Reflector, WatchEvent
 from headrace.logs import get_logger
 
 Name = tuple[str, str]
@@ -382,7 +382,7 @@ class LeaseWatch:
         if self._observer.restart(time.monotonic()):
             self._on_change()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: WatchEvent) -> None:
         deleted = change.type is ChangeType.DELETED
         self._observe(_name(change.object), None if deleted else read_lease(change.object))
 

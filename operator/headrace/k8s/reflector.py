@@ -36,7 +36,7 @@ class ChangeType(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class WatchEvent:
     """What happened to one object."""
 
     type: ChangeType
@@ -60,7 +60,7 @@ class Reflector:
         *,
         labels: str = "",
         fields: str = "",
-        on_change: Callable[[Change], None] = lambda change: None,
+        on_change: Callable[[WatchEvent], None] = lambda change: None,
     ) -> None:
         """``on_change`` receives each change once it is in the copy; it must not raise or block."""
         self.synced = asyncio.Event()
@@ -150,14 +150,14 @@ class Reflector:
         before = self._objects.get(_key(object))
         self._objects[_key(object)] = object
         if before is None:
-            self._on_change(Change(ChangeType.ADDED, object, None))
+            self._on_change(WatchEvent(ChangeType.ADDED, object, None))
         elif _version(before) != _version(object):
-            self._on_change(Change(ChangeType.MODIFIED, object, before))
+            self._on_change(WatchEvent(ChangeType.MODIFIED, object, before))
 
     def _drop(self, object: Object) -> None:
         before = self._objects.pop(_key(object), None)
         if before is not None:
-            self._on_change(Change(ChangeType.DELETED, object, before))
+            self._on_change(WatchEvent(ChangeType.DELETED, object, before))
 
     def _note(self, error: HeadraceError) -> None:
         if self.error is None:

@@ -16,7 +16,7 @@ from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
 from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
 from headrace.kafka.security import read_credentials, tokens_of
-from headrace.kafka.wire import Cluster, Loop, start
+from headrace.kafka.wire import ClusterClient, EventLoop, start
 
 # Clients that live longer than what opens their cluster.
 #
@@ -107,7 +107,7 @@ are tried in turn, and the client tries a refused one again after 0.1 s."""
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
 
-class Requests:
+class AdminRequests:
     """Each waits at most ``timeout_s`` and raises ``Retriable`` or ``Fatal``. Thread-safe."""
 
     def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
@@ -223,7 +223,7 @@ class ClusterAdmin:
         """Alias and address, for messages."""
         self._access = cluster
         self._timeout_s = timeout_s
-        self._requests = Requests(cluster, timeout_s)
+        self._requests = AdminRequests(cluster, timeout_s)
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
@@ -252,10 +252,10 @@ class ClusterAdmin:
         metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
 
-    def _on_wire(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    def _on_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """With a client of the wire protocol that lives as long as the question."""
-        loop = Loop()
-        cluster = Cluster(loop, self._access)
+        loop = EventLoop()
+        cluster = ClusterClient(loop, self._access)
         try:
             return loop.wait(start(ask(cluster)), self._timeout_s)
         finally:
@@ -265,7 +265,7 @@ class ClusterAdmin:
     def _on_wire_by_group(
         self,
         groups: Collection[str],
-        ask: Callable[[Cluster], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
+        ask: Callable[[ClusterClient], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
     ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
         """The answer about each of these groups, and why there is none about some; nothing is
         raised."""

@@ -71,7 +71,7 @@ def write(cluster: ClusterAccess, run: str, key: str, value: str) -> None:
         raise translate(failures[0], tried)
 
 
-class Tail:
+class JournalTail:
     """Follows the records of one run, from now on or from the beginning."""
 
     def __init__(self, cluster: ClusterAccess, run: str, from_start: str = "") -> None:
@@ -123,7 +123,7 @@ def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[
 
 
 def _read_topic(cluster: ClusterAccess, run: str, topic: str, timeout_s: float) -> dict[str, Any]:
-    tail = Tail(cluster, run, from_start=topic)
+    tail = JournalTail(cluster, run, from_start=topic)
     deadline = time.monotonic() + timeout_s
     found = {}
     try:

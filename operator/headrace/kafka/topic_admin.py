@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.admin_requests import ClusterAdmin, Requests
+from headrace.kafka.admin_requests import AdminRequests, ClusterAdmin
 from headrace.kafka.errors import code_of
 
 
@@ -136,7 +136,7 @@ _BY_RACK = "RackAwareReplicaSelector"
 
 
 def read_racks(
-    requests: Requests, timeout_s: float, name: str, topics: Collection[str]
+    requests: AdminRequests, timeout_s: float, name: str, topics: Collection[str]
 ) -> Mapping[TopicPartition, frozenset[str]]:
     """The racks of each partition of ``topics``; empty where brokers have none.
 
@@ -161,7 +161,7 @@ def read_racks(
     }
 
 
-def _racks(requests: Requests, timeout_s: float, name: str) -> dict[int, str]:
+def _racks(requests: AdminRequests, timeout_s: float, name: str) -> dict[int, str]:
     """By broker."""
     tried = f"read the racks of the brokers of {name}"
     cluster = _result(
@@ -170,7 +170,9 @@ def _racks(requests: Requests, timeout_s: float, name: str) -> dict[int, str]:
     return {node.id: node.rack for node in cluster.nodes if node.rack}
 
 
-def _fetch_from_followers(requests: Requests, timeout_s: float, name: str, broker: int) -> bool:
+def _fetch_from_followers(
+    requests: AdminRequests, timeout_s: float, name: str, broker: int
+) -> bool:
     """Whether brokers serve consumers from a replica of their rack; needs DescribeConfigs."""
     client, resource = requests.client, ConfigResource(ResourceType.BROKER, str(broker))
     tried = f"read {_SELECTOR} of broker {broker} of {name}"
@@ -186,7 +188,7 @@ def _fetch_from_followers(requests: Requests, timeout_s: float, name: str, broke
     return selector is not None and (selector.value or "").endswith(f".{_BY_RACK}")
 
 
-def _result(requests: Requests, tried: str, ask: Callable[[], Any]) -> Any:
+def _result(requests: AdminRequests, tried: str, ask: Callable[[], Any]) -> Any:
     return requests.result(tried, requests.call(tried, ask))
 
 

@@ -51,7 +51,7 @@ class LoadClock:
         return LoadProgress(self.acknowledged, min(100.0, 100 * share), elapsed_s)
 
 
-class Acknowledged:
+class ProducerReports:
     """The latest report of each producer."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class LoadTail:
 
     def __init__(self, poll: Poll, load: Load) -> None:
         self._poll = poll
-        self._acknowledged = Acknowledged()
+        self._acknowledged = ProducerReports()
         self._reported_s: float | None = None
         self._has_manifest = False
         self.clock = LoadClock(load)

@@ -30,7 +30,7 @@ MAX_POINTS = 600
 """Of each plot."""
 
 
-class Kind(StrEnum):
+class FindingType(StrEnum):
     """Classes of what can be wrong with a record."""
 
     MISSING = "missing"
@@ -60,20 +60,22 @@ class Kind(StrEnum):
         return self.name.lower()
 
 
-def allowed_counts(budgets: Budgets) -> dict[Kind, int | None]:
+def allowed_counts(budgets: Budgets) -> dict[FindingType, int | None]:
     """The most records of each class that a test allows; ``None``: any number. Of the classes that
     are missing here the source is the cause, or the test does not ask for them."""
     asked = (
-        {} if budgets.unequal_offsets is None else {Kind.UNEQUAL_OFFSETS: budgets.unequal_offsets}
+        {}
+        if budgets.unequal_offsets is None
+        else {FindingType.UNEQUAL_OFFSETS: budgets.unequal_offsets}
     )
     return {
-        Kind.MISSING: budgets.missing,
-        Kind.DUPLICATED: budgets.duplicated,
-        Kind.REORDERED: budgets.reordered,
-        Kind.CORRUPTED: budgets.corrupted,
-        Kind.ALIEN: 0,
+        FindingType.MISSING: budgets.missing,
+        FindingType.DUPLICATED: budgets.duplicated,
+        FindingType.REORDERED: budgets.reordered,
+        FindingType.CORRUPTED: budgets.corrupted,
+        FindingType.ALIEN: 0,
         **asked,
-        Kind.REPLAYED: budgets.replayed,
+        FindingType.REPLAYED: budgets.replayed,
     }
 
 
@@ -88,7 +90,7 @@ class Place(Model):
         return f"{self.topic}-{self.partition} offset {self.offset}"
 
 
-class Change(Model):
+class FieldDifference(Model):
     """One thing in which a record of the target is not as on the source."""
 
     what: str
@@ -116,14 +118,14 @@ class Example(Model):
     offset: ``offset``."""
     source: Place | None = None
     """Where its original lies; absent: not on the source."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FieldDifference, ...] = ()
     """The same, with what was expected and found."""
 
 
-class Share(Model):
+class FindingShare(Model):
     """How much of a class lies in one partition, and differs in the same."""
 
-    kind: Kind
+    kind: FindingType
     topic: str
     """As of an ``Example``."""
     partition: int | None = None
@@ -211,11 +213,11 @@ class Result(Model):
     """Where the load went."""
     counts: Counts | None = None
     """Absent: the clusters could not be compared."""
-    examples: dict[Kind, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = Field(
-        default_factory=dict
+    examples: dict[FindingType, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = (
+        Field(default_factory=dict)
     )
     """Of each class that has some."""
-    shares: Annotated[tuple[Share, ...], Field(max_length=MAX_SHARES)] = ()
+    shares: Annotated[tuple[FindingShare, ...], Field(max_length=MAX_SHARES)] = ()
     """All that was found, by class, topic, partition and what differs; the largest first."""
     latency_ms: Latency | None = None
     """Absent: nothing was measured."""
@@ -313,7 +315,7 @@ class Second(Model):
     """The slowest."""
 
 
-class Measured(Model):
+class ProbeMeasurements(Model):
     """Latency from a message's timestamp to its being visible on the target, and the mirror's own
     share of it: from a consumer of the source to one of the target, by one clock."""
 
@@ -386,14 +388,14 @@ def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
     )
 
 
-def own_latency(measured: Measured | None) -> Latency | None:
+def own_latency(measured: ProbeMeasurements | None) -> Latency | None:
     """The mirror's own share: its quantiles. Its bins are not drawn, and left out."""
     found = latency(measured.own_histogram if measured else ())
     return found and found.model_copy(update={"histogram": ()})
 
 
 def points(
-    started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: Measured | None
+    started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: ProbeMeasurements | None
 ) -> tuple[Point, ...]:
     """The test over time, from the first message to the last arrival.
 

@@ -28,7 +28,7 @@ from headrace.mirror_test.load import load_topics
 from headrace.replication import policy_for
 
 
-class Run(Model):
+class MirrorTestRun(Model):
     """A resolved test and the name of this run of it."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,20}$")]

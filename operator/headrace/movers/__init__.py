@@ -5,14 +5,14 @@ A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface
 ``DeadLetters`` get their Kafka clients from ``Clients``.
 """
 
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.batch import BatchMover
 from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.lane import (
     Before,
     Closed,
-    Copied,
+    CopiedCounts,
     CopyFrom,
     Fencing,
     Filling,
@@ -35,12 +35,11 @@ __all__ = [
     "ANSWER_S",
     "KAFKA",
     "PARTITIONS",
-    "Bandwidth",
     "BatchMover",
     "Before",
     "Clients",
     "Closed",
-    "Copied",
+    "CopiedCounts",
     "CopyFrom",
     "DeadLetters",
     "Fencing",
@@ -57,6 +56,7 @@ __all__ = [
     "SourceRecord",
     "Storing",
     "TargetLoss",
+    "TokenBucket",
     "Transactional",
     "context_headers",
 ]

@@ -11,7 +11,7 @@ _WINDOW_S = 10.0
 """Whether it is used up is judged by what was waited for so long: a burst says nothing."""
 
 
-class Bandwidth:
+class TokenBucket:
     """A token bucket of all lanes of a flow on a driver. Thread-safe.
 
     What is read is spent when it is there: a lane waits until it is paid off, not before.

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from headrace.replication import TargetSeen
-from headrace.replication.progress import CopiedRuns, Run
+from headrace.replication.progress import ContiguousRange, CopiedRuns
 
 
 class Mark(NamedTuple):
@@ -47,8 +47,8 @@ class CommitWindow(ABC):
         self._uncommitted_ms: int | None = None
         self._markers = 0
         """Of transactions, behind the last record on the target."""
-        self._cut_runs: list[Run] = []
-        self._committed_runs: list[Run] = []
+        self._cut_runs: list[ContiguousRange] = []
+        self._committed_runs: list[ContiguousRange] = []
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -82,12 +82,12 @@ class CommitWindow(ABC):
         # a leader that dies now may lose it, and the next one write it again.
         self._markers += marked
 
-    def cut_runs(self) -> list[Run]:
+    def cut_runs(self) -> list[ContiguousRange]:
         """Of what is acknowledged and not committed."""
         self._cut_runs += self.runs.take()
         return self._cut_runs
 
-    def take_runs(self) -> list[Run]:
+    def take_runs(self) -> list[ContiguousRange]:
         """See ``Lane.take_runs``."""
         if self.committed is None:
             return self.runs.take()

@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.replication import TargetSeen, Writer
-from headrace.replication.progress import Run
+from headrace.replication import OwnerProducer, TargetSeen
+from headrace.replication.progress import ContiguousRange
 from headrace.replication.reconcile import Resume
 
 
 @dataclass
-class Copied:
+class CopiedCounts:
     """What the target has acknowledged; it only grows. One thread counts, any may read."""
 
     records: int = 0
@@ -69,7 +69,7 @@ class CopyFrom(NamedTuple):
     suspects: range = range(0)
     """Source offsets of records that are sent one at a time, or by few, as the target refuses some
     of them."""
-    writer: Writer | None = None
+    writer: OwnerProducer | None = None
     """Whose identity its batches carry, from sequence 0 on: never one that has written there with
     this epoch. None: that of the lane, which nobody can fence."""
 
@@ -184,7 +184,7 @@ class Transactional(Protocol):
         again. Nothing more is sent until it is committed, or ``go_on``. Raises as ``run_once``."""
         ...
 
-    def cut_runs(self) -> Mapping[TopicPartition, Sequence[Run]]:
+    def cut_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
         """Of what is cut; ``take_runs`` returns them once they are committed."""
         ...
 
@@ -279,7 +279,7 @@ class Lane(Protocol):
         """How far each open partition is."""
         ...
 
-    def take_runs(self) -> Mapping[TopicPartition, Sequence[Run]]:
+    def take_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
         """What the target has acknowledged since the last call, in order; without partitions of
         which that is nothing."""
         ...
@@ -313,13 +313,13 @@ class Before(NamedTuple):
     """The next one to copy, as stored."""
     target_offset: int
     """As stored: what lies there, or above, is not known."""
-    writers: frozenset[Writer]
+    writers: frozenset[OwnerProducer]
     """Whom to close it to."""
     unfenced: frozenset[int] = frozenset()
     """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
     compare: bool = True
     """Whether to read what is written already; otherwise the copy resumes where it is stored."""
-    data_writer: Writer | None = None
+    data_writer: OwnerProducer | None = None
     """See ``Progress``: of a copy with its source's offsets, whose end says where it goes on."""
     source_compacts: bool = False
     """Whether its log may have lost records since they were copied; as the next one, it counts only
@@ -369,12 +369,12 @@ class Fencing(Protocol):
         """Why the target can fence no writer. Empty if it can; otherwise ``identify`` fails."""
         ...
 
-    def data_writer(self, task: str) -> Writer | None:
+    def data_writer(self, task: str) -> OwnerProducer | None:
         """Who appends the data of copies that have none yet and are this task's, whoever owns them
         later; ``None``: each owner appends as itself. Raises as ``identify``."""
         ...
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         """A new epoch: batches that carry it are refused by nobody, as long as no other follows.
 
         Raises ``Retriable``, and ``Fatal`` where the target grants no right to it.
@@ -396,7 +396,7 @@ class Fencing(Protocol):
         ...
 
     def resume(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
         """Where each partition is to be copied from, by ``own``, once no other can append any more;
         or why this one has to be tried again: it has no leader, say. ``Fatal``, with a
@@ -407,7 +407,7 @@ class Fencing(Protocol):
         ...
 
     def close(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Closed | Retriable]:
         """The same, but nothing is compared, and the source is not asked."""
         ...
@@ -421,7 +421,7 @@ class Mover(Protocol):
         """None: its writers cannot be fenced."""
         ...
 
-    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> Lane:
+    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts) -> Lane:
         """A lane without partitions. ``on_error`` receives sentences about brokers that are away;
         what the target acknowledges is added to ``copied``. Raises what making clients raises."""
         ...

@@ -6,7 +6,7 @@ from headrace.api import ClusterAccess, ReplicationFlowSpec
 from headrace.api.flow import DeliveryMode
 from headrace.api.offsets import OffsetsMode
 from headrace.logs import get_logger
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.batch import BatchMover
 from headrace.movers.batch.requirements import NoTransactions, check_clusters
 from headrace.movers.lane import Mover
@@ -16,7 +16,9 @@ from headrace.replication import RecordChanges
 log = get_logger(__name__)
 
 _Spec = Callable[[], ReplicationFlowSpec]
-MakeMover = Callable[[_Spec, ClusterAccess, ClusterAccess, Callable[[str], str], Bandwidth], Mover]
+MakeMover = Callable[
+    [_Spec, ClusterAccess, ClusterAccess, Callable[[str], str], TokenBucket], Mover
+]
 """Returns the mover of a flow, as ``make_mover`` does."""
 
 
@@ -25,7 +27,7 @@ def make_mover(
     source: ClusterAccess,
     target: ClusterAccess,
     target_topic: Callable[[str], str],
-    bandwidth: Bandwidth,
+    bandwidth: TokenBucket,
     *,
     check: Callable[[ClusterAccess, ClusterAccess], None] = check_clusters,
 ) -> BatchMover:

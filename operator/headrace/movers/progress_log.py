@@ -24,7 +24,7 @@ from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.storing import ANSWER_S, Storing
 from headrace.movers.undecided import Stored, Undecided
-from headrace.replication import Progress, ProgressKey, Writer
+from headrace.replication import OwnerProducer, Progress, ProgressKey
 from headrace.replication.progress import Writers, writers_after
 from headrace.timing import Clock
 
@@ -170,7 +170,7 @@ class ProgressLog:
                 found[key] = progress
         return found
 
-    def writers(self, key: ProgressKey) -> frozenset[Writer]:
+    def writers(self, key: ProgressKey) -> frozenset[OwnerProducer]:
         """All that may have appended since the partition was closed to others last: also one whose
         claim is older than the last, and lies before it."""
         log_of_key = self._log_of(key)

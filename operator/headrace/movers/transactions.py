@@ -40,7 +40,7 @@ Records = Sequence[tuple[bytes, bytes]]
 """Keys and values, of progress."""
 
 
-class Stage(Enum):
+class TransactionStage(Enum):
     """Of a lane's transaction."""
 
     COPYING = auto()

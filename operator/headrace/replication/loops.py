@@ -21,7 +21,7 @@ class Direction(NamedTuple):
     policy: ReplicationPolicy
 
 
-class Loop(NamedTuple):
+class TopicLoop(NamedTuple):
     """A topic of the first flow's source that comes back as one that the flow copies, for ever."""
 
     topic: str
@@ -31,21 +31,21 @@ class Loop(NamedTuple):
     """The name of that one's copy."""
 
 
-def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> Loop | None:
+def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> TopicLoop | None:
     """The first of ``topics``, of the source of ``there``, that goes round."""
     return next((found for topic in topics if (found := _loop(there, back, topic))), None)
 
 
-def _loop(there: Direction, back: Direction, topic: str) -> Loop | None:
+def _loop(there: Direction, back: Direction, topic: str) -> TopicLoop | None:
     seen, first = set[str](), None
     while there.topics.matches(topic):
         copy = there.policy.target_topic(topic)
         if not back.topics.matches(copy):
             return None
         returned = back.policy.target_topic(copy)
-        first = first or Loop(topic, copy, returned)
+        first = first or TopicLoop(topic, copy, returned)
         if returned in seen or returned == topic:
-            return Loop(topic, copy, returned) if there.topics.matches(returned) else None
+            return TopicLoop(topic, copy, returned) if there.topics.matches(returned) else None
         if len(returned) > _LONGEST_NAME:
             return first
         seen.add(topic)
@@ -58,7 +58,7 @@ _NAME = re.compile(r"[\w.-]+")
 _KNOWN = ("Default", "Identity", "RenameMap")
 
 
-class Copied(NamedTuple):
+class CopiedTopics(NamedTuple):
     """What a flow copies, as its source connector found it."""
 
     source_cluster_id: str = ""
@@ -100,7 +100,7 @@ def copied_by_both(
     )
 
 
-def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> Loop | None:
+def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop | None:
     """By names in the specs, and by patterns that both flows have in common.
 
     A pattern counts where both flows exclude the same: else what one of them leaves out may be all
@@ -121,13 +121,13 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> Loop | No
         and both
         and there.spec.replication_policy.type == back.spec.replication_policy.type == "Identity"
     ):
-        return Loop(first := min(both), first, first)
+        return TopicLoop(first := min(both), first, first)
     return None
 
 
 def loop_of_topics(
-    there: ReplicationFlow, copied: Copied, back: ReplicationFlow, copied_back: Copied
-) -> Loop | None:
+    there: ReplicationFlow, copied: CopiedTopics, back: ReplicationFlow, copied_back: CopiedTopics
+) -> TopicLoop | None:
     """By the topics that both flows copy now; for ``there``. None between other clusters."""
     if not (may_loop(there) and may_loop(back)):
         return None
@@ -140,11 +140,11 @@ def loop_of_topics(
     if loop := find_loop(one, other, sorted(copied.topics)):
         return loop
     if loop := find_loop(other, one, sorted(copied_back.topics)):
-        return Loop(loop.there, loop.back, other.policy.target_topic(loop.back))
+        return TopicLoop(loop.there, loop.back, other.policy.target_topic(loop.back))
     return None
 
 
-def loop_sentence(loop: Loop, back: str) -> str:
+def loop_sentence(loop: TopicLoop, back: str) -> str:
     """For the flow that comes second; ``back``: the other one."""
     return (
         f"records of {loop.topic} would go round: this flow copies it as {loop.there}, flow {back} "

@@ -33,7 +33,7 @@ def few_enough(ascending: list[T], most: int) -> list[T]:
     return ascending
 
 
-class Run(NamedTuple):
+class ContiguousRange(NamedTuple):
     """``records`` records from ``source`` on, which are on the target from ``target`` on."""
 
     source: int
@@ -52,10 +52,10 @@ class Run(NamedTuple):
         """Whether its first record is the very next one on both sides."""
         return (self.source - 1, self.target - 1) == last
 
-    def without(self, first: int) -> "Run":
+    def without(self, first: int) -> "ContiguousRange":
         """What is behind its first so many records."""
         source, target = self.source + first, self.target + first
-        return Run(source, target, self.records - first, self.stretch)
+        return ContiguousRange(source, target, self.records - first, self.stretch)
 
 
 class CopiedRuns:
@@ -64,7 +64,7 @@ class CopiedRuns:
     __slots__ = ("_runs", "_stretch", "records", "source", "target")
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[ContiguousRange] = []
         self._stretch = 0
         self.source = self.target = self.records = 0
         """The run that continues. It has no records if all of it was taken. The ledger extends it
@@ -82,7 +82,7 @@ class CopiedRuns:
         self._stretch += target != self.target + count
         self.source, self.target, self.records = source, target, records
 
-    def take(self) -> list[Run]:
+    def take(self) -> list[ContiguousRange]:
         """What came since the last call; a run that goes on comes in pieces."""
         if self.records:
             self._close()
@@ -92,7 +92,7 @@ class CopiedRuns:
         return runs
 
     def _close(self) -> None:
-        self._runs.append(Run(self.source, self.target, self.records, self._stretch))
+        self._runs.append(ContiguousRange(self.source, self.target, self.records, self._stretch))
         few_enough(self._runs, MOST_RUNS)
 
 
@@ -122,7 +122,7 @@ class OffsetPair:
 
 
 def with_runs(
-    pairs: Iterable[OffsetPair], runs: Iterable[Run], new_stretch: Callable[[], str]
+    pairs: Iterable[OffsetPair], runs: Iterable[ContiguousRange], new_stretch: Callable[[], str]
 ) -> tuple[OffsetPair, ...]:
     """The pairs, and the first and the last one of each run, where they are behind these."""
     found = list(pairs)
@@ -133,7 +133,7 @@ def with_runs(
     return tuple(few_enough(found, MOST_PAIRS))
 
 
-def _add(found: list[OffsetPair], run: Run, new_stretch: Callable[[], str]) -> None:
+def _add(found: list[OffsetPair], run: ContiguousRange, new_stretch: Callable[[], str]) -> None:
     last = found[-1] if found else None
     follows = last is not None and run.target == last.target_offset + 1
     stretch = last.stretch if last is not None and follows else new_stretch()
@@ -230,7 +230,7 @@ def _covering(one: Loss, other: Loss) -> Loss:
 
 
 @dataclass(frozen=True)
-class Writer:
+class OwnerProducer:
     """The producer of the owner: what a fence of the next one has to close the partition to."""
 
     transactional_id: str
@@ -312,7 +312,7 @@ class Progress:
     tombstones_since_ms: int = 0
     """Since when nothing was copied, when that was for longer than the source keeps tombstones
     (Unix time); 0: never since the last reset."""
-    writer: Writer | None = None
+    writer: OwnerProducer | None = None
     """None: an owner that cannot be fenced."""
     unfenced: tuple[int, ...] = ()
     """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
@@ -321,7 +321,7 @@ class Progress:
     """When these append nothing more (Unix time); 0: not known."""
     target_seen: TargetSeen | None = None
     """None: not known."""
-    fencing: tuple[Writer, ...] = ()
+    fencing: tuple[OwnerProducer, ...] = ()
     """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
     whoever takes over from it has to fence these, too."""
     switch: Switch | None = None
@@ -329,7 +329,7 @@ class Progress:
     pairs: tuple[OffsetPair, ...] = ()
     """What offset syncs may not say yet, in the order of offsets: whoever takes over writes them.
     The last one is of the last record below ``target_offset``, or of a later one."""
-    data_writer: Writer | None = None
+    data_writer: OwnerProducer | None = None
     """With ``offsets.mode: Preserved``: whose producer id the copy's data has, whoever appends it,
     for ever. ``writer`` and ``fencing`` write the markers of holes then. None: offsets are others
     than the source's."""
@@ -356,7 +356,7 @@ class Progress:
         """The same, to be written by itself: it counts at once."""
         return replace(self, version=_VERSION if self.data_writer is None else _PRESERVED)
 
-    def preserving(self, data_writer: Writer) -> "Progress":
+    def preserving(self, data_writer: OwnerProducer) -> "Progress":
         """The same, of a copy with its source's offsets."""
         return replace(self, data_writer=data_writer, version=_PRESERVED)
 
@@ -419,7 +419,7 @@ def _decode(cls: type[T], data: bytes) -> T:
     return decoded
 
 
-Writers = Mapping[tuple[str, int], Writer]
+Writers = Mapping[tuple[str, int], OwnerProducer]
 
 
 def writers_after(writers: Writers, stored: Progress | None, progress: Progress) -> Writers:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from headrace.replication.progress import CopiedRuns, Run
+from headrace.replication.progress import ContiguousRange, CopiedRuns
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -55,7 +55,7 @@ class Marker(NamedTuple):
         return self.offset
 
 
-class Stored(NamedTuple):
+class StoredProgress(NamedTuple):
     """What progress says of a partition."""
 
     source_offset: int
@@ -66,7 +66,7 @@ class Stored(NamedTuple):
     """Producer ids of the owners that may have appended since."""
 
 
-class Outcome(StrEnum):
+class ResumeReason(StrEnum):
     """Why a copy resumes where it does. Only after ``Agrees`` nothing is doubled."""
 
     AGREES = "Agrees"
@@ -99,7 +99,7 @@ class Accounts(NamedTuple):
 class Resume:
     """Where the copy of one partition goes on, and why."""
 
-    outcome: Outcome
+    outcome: ResumeReason
     source_offset: int
     """The next one to copy."""
     target_offset: int
@@ -110,7 +110,7 @@ class Resume:
     """From the stored position to the last fence."""
     copied: int = 0
     """Records of the tail that are not copied again."""
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ContiguousRange, ...] = ()
     """Where each of them is on both sides."""
     at: int = -1
     """The target's offset at which the tail was found different; -1: nowhere."""
@@ -124,7 +124,7 @@ class Resume:
 
 
 def reconcile(
-    stored: Stored,
+    stored: StoredProgress,
     target: Iterable[Record | Dropped | Marker],
     source: Iterable[Record | Dropped],
     fences: Mapping[int, int],
@@ -144,7 +144,7 @@ def reconcile(
     """
     tail, original = _Reader(target, stored.target_offset), _Reader(source, stored.source_offset)
     missing = dict(fences)
-    outcome = Outcome.AGREES if same_filter else Outcome.FILTER_CHANGED
+    outcome = ResumeReason.AGREES if same_filter else ResumeReason.FILTER_CHANGED
     copied, runs, at = 0, CopiedRuns(), -1
     resumes_at = stored.source_offset
     for entry in tail if missing else ():
@@ -153,28 +153,28 @@ def reconcile(
                 del missing[entry.producer_id]
             if not missing:
                 break
-        elif isinstance(entry, Record) and outcome is Outcome.AGREES:
+        elif isinstance(entry, Record) and outcome is ResumeReason.AGREES:
             if tail.holes:
-                outcome = Outcome.TARGET_HOLES
+                outcome = ResumeReason.TARGET_HOLES
             elif entry.producer_id not in stored.writers:
-                outcome = Outcome.FOREIGN_RECORD
+                outcome = ResumeReason.FOREIGN_RECORD
             else:
                 outcome = _compare(entry, original, compare_timestamps)
-            if outcome is Outcome.AGREES:
+            if outcome is ResumeReason.AGREES:
                 copied, resumes_at = copied + 1, original.next
                 runs.add(original.next - 1, entry.offset)
             else:
                 at = entry.offset
-    if outcome is Outcome.AGREES and tail.holes:
-        outcome = Outcome.TARGET_HOLES  # in front of a fence, behind all records
+    if outcome is ResumeReason.AGREES and tail.holes:
+        outcome = ResumeReason.TARGET_HOLES  # in front of a fence, behind all records
     unfenced = stored.writers.difference(fences).union(missing)
     if unfenced or not fences:
-        outcome = Outcome.UNFENCED
-    agrees = outcome is Outcome.AGREES
+        outcome = ResumeReason.UNFENCED
+    agrees = outcome is ResumeReason.AGREES
     return Resume(
         outcome=outcome,
         source_offset=resumes_at if agrees else stored.source_offset,
-        target_offset=tail.next if outcome is not Outcome.UNFENCED else stored.target_offset,
+        target_offset=tail.next if outcome is not ResumeReason.UNFENCED else stored.target_offset,
         source=original.accounts,
         target=tail.accounts,
         copied=copied if agrees else 0,
@@ -184,16 +184,16 @@ def reconcile(
     )
 
 
-def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> Outcome:
+def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> ResumeReason:
     """A record of the tail with the next one of the source."""
     holes = original.holes
     wanted = next((entry for entry in original if isinstance(entry, Record)), None)
     if wanted is None:
-        return Outcome.SOURCE_ENDS
+        return ResumeReason.SOURCE_ENDS
     same = (copy.key, copy.value, copy.headers) == (wanted.key, wanted.value, wanted.headers)
     if same and (copy.timestamp_ms == wanted.timestamp_ms or not compare_timestamps):
-        return Outcome.AGREES
-    return Outcome.SOURCE_HOLES if original.holes > holes else Outcome.DISAGREES
+        return ResumeReason.AGREES
+    return ResumeReason.SOURCE_HOLES if original.holes > holes else ResumeReason.DISAGREES
 
 
 class _Reader:
@@ -227,7 +227,7 @@ class _Reader:
 # of an open transaction, whoever's it is (the last stable offset), a frozen producer's too.
 
 
-class Written(NamedTuple):
+class TransactionalBatch(NamedTuple):
     """A batch that is part of a transaction."""
 
     offsets: range
@@ -249,7 +249,7 @@ class Decided(NamedTuple):
     committed: bool
 
 
-def decided(entries: Iterable[Written | Ended]) -> Iterator[Decided]:
+def decided(entries: Iterable[TransactionalBatch | Ended]) -> Iterator[Decided]:
     """Those batches whose transaction has ended within ``entries``, which are of one partition and
     in the order of its log without a gap.
 
@@ -259,7 +259,7 @@ def decided(entries: Iterable[Written | Ended]) -> Iterator[Decided]:
     """
     pending: dict[int, list[range]] = {}
     for entry in entries:
-        if isinstance(entry, Written):
+        if isinstance(entry, TransactionalBatch):
             pending.setdefault(entry.producer_id, []).append(entry.offsets)
         else:
             for offsets in pending.pop(entry.producer_id, ()):

@@ -27,7 +27,7 @@ NEVER = (1 << 63) - 1
 """As ``complete_from``: no offset."""
 
 
-class Range(NamedTuple):
+class OffsetMapping(NamedTuple):
     """``records`` records from ``source`` on, which are on the target from ``target`` on."""
 
     source: int
@@ -35,7 +35,7 @@ class Range(NamedTuple):
     records: int
 
 
-class Found(NamedTuple):
+class OffsetLookup(NamedTuple):
     """What is known of the first record at or behind a source offset."""
 
     target: int | None
@@ -64,11 +64,11 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._sources)
 
-    def __iter__(self) -> Iterator[Range]:
-        return map(Range, self._sources, self._targets, self._records)
+    def __iter__(self) -> Iterator[OffsetMapping]:
+        return map(OffsetMapping, self._sources, self._targets, self._records)
 
     @property
-    def first(self) -> Range | None:
+    def first(self) -> OffsetMapping | None:
         """The oldest range."""
         return next(iter(self), None)
 
@@ -97,20 +97,20 @@ class OffsetMap:
         if len(self) > self._most:
             self._thin_out()
 
-    def find(self, offset: int) -> Found:
+    def find(self, offset: int) -> OffsetLookup:
         """The first record at or behind a source offset."""
         before = bisect_right(self._sources, offset) - 1
         if before >= 0 and offset < self._sources[before] + self._records[before]:
-            return Found(self._targets[before] + offset - self._sources[before], exact=True)
+            return OffsetLookup(self._targets[before] + offset - self._sources[before], exact=True)
         if offset >= self.complete_from:
             following = self._targets[before + 1] if before + 1 < len(self) else None
-            return Found(following, exact=True)
+            return OffsetLookup(following, exact=True)
         if before < 0:
-            return Found(self._floor, exact=False)
+            return OffsetLookup(self._floor, exact=False)
         behind = self._targets[before] + self._records[before]
         # Where the next range follows at once, the target has no room for what would be unknown.
         known = before + 1 < len(self) and self._targets[before + 1] == behind
-        return Found(behind, exact=known)
+        return OffsetLookup(behind, exact=known)
 
     def find_source(self, target: int) -> int | None:
         """The way back: from which source offset on a reader receives every record that is on the

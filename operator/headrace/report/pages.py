@@ -9,27 +9,32 @@ from itertools import chain
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from headrace.mirror_test import Counts, Fault, Kind, Result, allowed_counts
+from headrace.mirror_test import Counts, Fault, FindingType, Result, allowed_counts
 from headrace.report import plots
 from headrace.report.plots import Drawing
 
 _GLOSSES = {
-    Kind.MISSING: "acknowledged by the source, not on the target",
-    Kind.DUPLICATED: "copies on the target after the first",
-    Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
-    Kind.CORRUPTED: "key, value, headers, timestamp, partition or topic not as on the source",
-    Kind.ALIEN: "on the target under this run's name, sent by nobody",
-    Kind.UNEQUAL_OFFSETS: "copies at another offset than on the source",
-    Kind.REPLAYED: "of an earlier run, came to the target while this one ran",
-    Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
-    Kind.UNMANIFESTED: "on the source under this run's name, not in its manifest",
-    Kind.SOURCE_LOST: "acknowledged by the source and no longer there",
+    FindingType.MISSING: "acknowledged by the source, not on the target",
+    FindingType.DUPLICATED: "copies on the target after the first",
+    FindingType.REORDERED: "first arrived behind a later message of its topic, producer and key",
+    FindingType.CORRUPTED: "key, value, headers, timestamp, partition or topic is not the source's",
+    FindingType.ALIEN: "on the target under this run's name, sent by nobody",
+    FindingType.UNEQUAL_OFFSETS: "copies at another offset than on the source",
+    FindingType.REPLAYED: "of an earlier run, came to the target while this one ran",
+    FindingType.UNACKNOWLEDGED: "on the source without an acknowledgement; the mirror may carry it",
+    FindingType.UNMANIFESTED: "on the source under this run's name, not in its manifest",
+    FindingType.SOURCE_LOST: "acknowledged by the source and no longer there",
 }
 
 
-_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+_ON_SOURCE = {
+    FindingType.MISSING,
+    FindingType.UNACKNOWLEDGED,
+    FindingType.UNMANIFESTED,
+    FindingType.SOURCE_LOST,
+}
 """Classes of which a record's place is one of the source."""
-_CHANGED = {Kind.CORRUPTED, Kind.UNEQUAL_OFFSETS}
+_CHANGED = {FindingType.CORRUPTED, FindingType.UNEQUAL_OFFSETS}
 """Classes of which the examples have what was expected and found."""
 
 
@@ -37,7 +42,7 @@ _CHANGED = {Kind.CORRUPTED, Kind.UNEQUAL_OFFSETS}
 class Line:
     """One class of records in the table of counts."""
 
-    kind: Kind
+    kind: FindingType
     gloss: str
     count: int
     allowed: int | None
@@ -84,9 +89,9 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
         for kind, most in allowed_counts(result.test.spec.budgets).items()
     ]
     of_the_source = {
-        Kind.UNACKNOWLEDGED: counts.unacknowledged,
-        Kind.UNMANIFESTED: counts.unmanifested,
-        Kind.SOURCE_LOST: counts.source_lost,
+        FindingType.UNACKNOWLEDGED: counts.unacknowledged,
+        FindingType.UNMANIFESTED: counts.unmanifested,
+        FindingType.SOURCE_LOST: counts.source_lost,
     }
     return lines + [
         Line(kind, _GLOSSES[kind], count, None, judged=False)
@@ -158,8 +163,8 @@ def _seconds(duration_ms: float) -> str:
 
 
 _KINDS = (
-    *(Kind.MISSING, Kind.DUPLICATED, Kind.REORDERED, Kind.CORRUPTED),
-    *(Kind.ALIEN, Kind.REPLAYED),
+    *(FindingType.MISSING, FindingType.DUPLICATED, FindingType.REORDERED, FindingType.CORRUPTED),
+    *(FindingType.ALIEN, FindingType.REPLAYED),
 )
 _NOTHING = "-"
 
@@ -218,7 +223,7 @@ def _figures(result: Result) -> dict[str, str]:
         found["messages"] = f"{counts.acknowledged:,}"
         found |= {str(kind): f"{getattr(counts, kind):,}" for kind in _KINDS}
         if counts.unequal_offsets is not None:
-            found[str(Kind.UNEQUAL_OFFSETS)] = f"{counts.unequal_offsets:,}"
+            found[str(FindingType.UNEQUAL_OFFSETS)] = f"{counts.unequal_offsets:,}"
         found["lost by the source"] = f"{counts.source_lost:,}"
     if result.acknowledged_per_second is not None:
         found["messages/s acknowledged"] = f"{result.acknowledged_per_second:,.0f}"
@@ -271,7 +276,7 @@ _TABLE_KINDS = ("missing", "duplicated", "reordered", "corrupted", "alien")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentResult:
     """One mirror in one experiment."""
 
     result: Result | None
@@ -281,7 +286,7 @@ class Outcome:
 
 def mirror_table(
     mirrors: Sequence[str],
-    experiments: Mapping[str, Sequence[Outcome]],
+    experiments: Mapping[str, Sequence[ExperimentResult]],
     notes: Sequence[str],
 ) -> SideBySide:
     """A row for each experiment, by its title, with a cell for each mirror."""
@@ -309,7 +314,7 @@ def recovery(fault: Fault) -> str:
     return f"recovered in {fault.recovery_seconds:.1f} s"
 
 
-def _cell(outcome: Outcome) -> str:
+def _cell(outcome: ExperimentResult) -> str:
     result = outcome.result
     if result is None:
         return outcome.why

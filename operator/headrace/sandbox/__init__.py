@@ -4,7 +4,7 @@
 brokers can be stopped, killed and started one by one, and ends them with its ``with`` block.
 """
 
-from headrace.sandbox.broker import Broker, Cluster
+from headrace.sandbox.broker import BrokerProcess, SandboxCluster
 from headrace.sandbox.broker_config import USERNAME, Authority
 from headrace.sandbox.layout import ClusterPlan
 from headrace.sandbox.mirror_maker import start_mirror_maker
@@ -13,10 +13,10 @@ from headrace.sandbox.sandbox import Sandbox, require_disk, sandboxes_home
 __all__ = [
     "USERNAME",
     "Authority",
-    "Broker",
-    "Cluster",
+    "BrokerProcess",
     "ClusterPlan",
     "Sandbox",
+    "SandboxCluster",
     "require_disk",
     "sandboxes_home",
     "start_mirror_maker",

@@ -33,7 +33,7 @@ LOGGING = (
 
 
 @dataclass
-class Broker:
+class BrokerProcess:
     """A broker of a sandbox, running or not.
 
     What is known of it lies in its folder, so that any process can act on it.
@@ -209,12 +209,12 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SandboxCluster:
     """Brokers that are one cluster."""
 
     name: str
     cluster_id: str
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerProcess, ...]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -240,7 +240,7 @@ class Cluster:
         """Does every broker run?"""
         return all(broker.process for broker in self.brokers)
 
-    def broker(self, node_id: int) -> Broker:
+    def broker(self, node_id: int) -> BrokerProcess:
         """The broker with this id; they count from 1."""
         if not 1 <= node_id <= len(self.brokers):
             raise InvalidSpec(
@@ -258,9 +258,9 @@ class Cluster:
         end(running, signal.SIGTERM, STOP_TIMEOUT_S)
 
 
-def format_all(clusters: Iterable[Cluster]) -> None:
+def format_all(clusters: Iterable[SandboxCluster]) -> None:
     """Make the data folders of all brokers, all at once: each costs a JVM of half a second."""
-    formatting: list[tuple[Broker, subprocess.Popen[bytes]]] = []
+    formatting: list[tuple[BrokerProcess, subprocess.Popen[bytes]]] = []
     try:
         for cluster in clusters:
             for broker in cluster.brokers:
@@ -273,7 +273,7 @@ def format_all(clusters: Iterable[Cluster]) -> None:
             process.wait()
 
 
-def start_all(brokers: Iterable[Broker]) -> None:
+def start_all(brokers: Iterable[BrokerProcess]) -> None:
     """Start brokers, all at once: the first of a cluster is ready only when most of it is."""
     starting = list(brokers)
     for broker in starting:

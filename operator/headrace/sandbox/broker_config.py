@@ -26,7 +26,7 @@ _VALID = timedelta(days=365)
 
 
 @dataclass(frozen=True)
-class Security:
+class ClusterSecurity:
     """Of one cluster: ports, files for its brokers, and the user's password."""
 
     ports: Sequence[tuple[int, int]]
@@ -41,7 +41,7 @@ class Security:
     @classmethod
     def make(
         cls, cluster: str, secrets_folder: Path, folder: Path, ports: Sequence[tuple[int, int]]
-    ) -> "Security":
+    ) -> "ClusterSecurity":
         """Write the brokers' files into ``folder``, and the Secrets ``<cluster>-ca``, ``-client``
         and ``-user`` for clients."""
         authority = Authority(cluster)
@@ -144,7 +144,7 @@ def broker_properties(
     ports: Sequence[tuple[int, int]],
     data: Path,
     extra: Mapping[str, str],
-    security: Security | None = None,
+    security: ClusterSecurity | None = None,
 ) -> str:
     """Settings of node ``node_id`` (from 1); ``ports``: each node's for clients and controllers."""
     client, controller = ports[node_id - 1]
@@ -202,7 +202,9 @@ def rack_properties(node_id: int, racks: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _secure(settings: Mapping[str, object], node_id: int, security: Security) -> dict[str, object]:
+def _secure(
+    settings: Mapping[str, object], node_id: int, security: ClusterSecurity
+) -> dict[str, object]:
     """Two listeners more; brokers and controllers talk to each other in plain text as before."""
     sasl, tls = security.ports[node_id - 1]
     more = f",SASL_SSL://{HOST}:{sasl},SSL://{HOST}:{tls}"

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headrace.errors import InvalidSpec
 from headrace.host import write_whole
-from headrace.sandbox.broker import Broker, Cluster
+from headrace.sandbox.broker import BrokerProcess, SandboxCluster
 from headrace.sandbox.broker_config import (
-    Security,
+    ClusterSecurity,
     broker_properties,
     rack_properties,
     write_private,
@@ -78,10 +78,10 @@ class ClusterFacts(BaseModel):
     secure_ports: tuple[tuple[int, int], ...] = ()
     """For SASL over TLS and for client certificates, of each broker of a secure cluster."""
 
-    def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> Cluster:
+    def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> SandboxCluster:
         """The cluster, in the sandbox's ``folder``."""
         brokers = tuple(
-            Broker(
+            BrokerProcess(
                 cluster=self.name,
                 node_id=node_id,
                 port=port,
@@ -93,7 +93,7 @@ class ClusterFacts(BaseModel):
             )
             for node_id, (port, _) in enumerate(self.ports, start=1)
         )
-        return Cluster(self.name, self.cluster_id, brokers)
+        return SandboxCluster(self.name, self.cluster_id, brokers)
 
 
 class Layout(BaseModel):
@@ -147,7 +147,9 @@ class Layout(BaseModel):
             )
             security = None
             if plan.secure:
-                security = Security.make(plan.name, folder / SECRETS, folder / plan.name, secure)
+                security = ClusterSecurity.make(
+                    plan.name, folder / SECRETS, folder / plan.name, secure
+                )
             for broker in facts.at(folder, java, ends_with_us=not detached).brokers:
                 broker.folder.mkdir(parents=True)
                 settings = broker_properties(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.host import spawn, write_whole
-from headrace.sandbox.broker import LOGGING, Cluster
+from headrace.sandbox.broker import LOGGING, SandboxCluster
 from headrace.sandbox.sandbox import Sandbox
 from headrace.toolchain import JarSet, find_java, jars
 
@@ -25,7 +25,7 @@ _COPIES = (
 """What is 3, or the brokers' default, unless set."""
 
 
-def settings(source: Cluster, target: Cluster, topics: str) -> dict[str, str]:
+def settings(source: SandboxCluster, target: SandboxCluster, topics: str) -> dict[str, str]:
     """The configuration of one worker in dedicated mode (KIP-382), for clusters of a sandbox.
 
     ``topics``: a regular expression. New topics are seen after 5 s, not 10 minutes: people wait
@@ -47,8 +47,8 @@ def settings(source: Cluster, target: Cluster, topics: str) -> dict[str, str]:
 
 def start_mirror_maker(
     sandbox: Sandbox,
-    source: Cluster,
-    target: Cluster,
+    source: SandboxCluster,
+    target: SandboxCluster,
     topics: str,
     more: Mapping[str, str] | None = None,
     *,

@@ -13,7 +13,7 @@ import psutil
 from headrace.errors import InvalidSpec
 from headrace.host import file_lock, state_home
 from headrace.logs import get_logger
-from headrace.sandbox.broker import Broker, Cluster, format_all, start_all
+from headrace.sandbox.broker import BrokerProcess, SandboxCluster, format_all, start_all
 from headrace.sandbox.layout import SECRETS, ClusterPlan, Layout, check_name, wanted_ports
 from headrace.sandbox.processes import ProcessRecord, end, held_ports
 from headrace.toolchain import JarSet, find_java, jars
@@ -134,7 +134,7 @@ class Sandbox:
         """Does any process of it run?"""
         return bool(self._brokers() or self._companions())
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> SandboxCluster:
         """The cluster ``name``."""
         for cluster in self.clusters:
             if cluster.name == name:
@@ -179,7 +179,7 @@ class Sandbox:
         elif not self.detached:
             self.close()
 
-    def _all_brokers(self) -> list[Broker]:
+    def _all_brokers(self) -> list[BrokerProcess]:
         return [broker for cluster in self.clusters for broker in cluster.brokers]
 
     def _brokers(self) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ from headrace.connect import LoopFound, TargetTaken
 from headrace.driver.herder_link import answer_error
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import Copied, loop_of_topics, loop_sentence
+from headrace.replication import CopiedTopics, loop_of_topics, loop_sentence
 from headrace.standalone.fleet import DriverProcess, Fleet
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
@@ -42,7 +42,7 @@ class DriverCalls:
         self._flow, self._store, self._fleet, self._placement = flow, store, fleet, placement
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
-        self._copied: dict[str, Copied] = {}
+        self._copied: dict[str, CopiedTopics] = {}
         """By flow, as its source connector has written it last."""
         self.overdue: dict[str, set[str]] = defaultdict(set)
         """Units that were taken from a live driver that did not release them in time, by driver."""
@@ -99,7 +99,7 @@ class DriverCalls:
         }
         if (type := TaskType(message["type"])) is TaskType.SOURCE_TASK:
             target_id = next(iter(message["targetTopics"]))
-            copied = Copied(message["sourceClusterId"], target_id, _topics(tasks.values()))
+            copied = CopiedTopics(message["sourceClusterId"], target_id, _topics(tasks.values()))
             self._refuse_loop(flow, copied)
             self._copied[flow] = copied
         changed = self._store.put_tasks(connector, type, tasks)
@@ -123,7 +123,7 @@ class DriverCalls:
             if writer != flow and not self._has_stopped(writer):
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
 
-    def _refuse_loop(self, flow: str, copied: Copied) -> None:
+    def _refuse_loop(self, flow: str, copied: CopiedTopics) -> None:
         """Between two flows, the one that finds its topics later is refused."""
         for other, back in self._copied.items():
             if other == flow or self._has_stopped(other):

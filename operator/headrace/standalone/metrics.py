@@ -28,7 +28,7 @@ RUN = "run"
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunSnapshot:
     """A run at one moment."""
 
     flows: tuple[Object, ...]
@@ -58,7 +58,7 @@ def not_ready(herder: StandaloneHerder) -> list[str]:
     ]
 
 
-async def _measure(herder: StandaloneHerder) -> Measured:
+async def _measure(herder: StandaloneHerder) -> RunSnapshot:
     """A driver that does not answer within two seconds is left out."""
     drivers = herder.alive()
     answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
@@ -67,7 +67,7 @@ async def _measure(herder: StandaloneHerder) -> Measured:
         for flow in herder.flows()
         for task in herder.tasks(flow)
     }
-    return Measured(
+    return RunSnapshot(
         flows=tuple(_flow(herder, name) for name in herder.flows()),
         # While a unit moves, its next owner measures it too.
         samples={
@@ -88,12 +88,14 @@ def _flow(herder: StandaloneHerder, name: str) -> Object:
     }
 
 
-def _wait(measuring: Coroutine[None, None, Measured], loop: asyncio.AbstractEventLoop) -> Measured:
+def _wait(
+    measuring: Coroutine[None, None, RunSnapshot], loop: asyncio.AbstractEventLoop
+) -> RunSnapshot:
     return asyncio.run_coroutine_threadsafe(measuring, loop).result(SCRAPE_TIMEOUT_S)
 
 
 class _RunCollector(Collector):
-    def __init__(self, measured: Callable[[], Measured]) -> None:
+    def __init__(self, measured: Callable[[], RunSnapshot]) -> None:
         self._measured = measured
 
     def describe(self) -> Iterable[Metric]:

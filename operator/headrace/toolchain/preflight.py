@@ -36,7 +36,7 @@ _FOLDERS = runpy.run_path(str(Path(__file__).parents[1] / "host" / "files.py"))
 
 
 @dataclass(frozen=True)
-class Need:
+class DiskRequirement:
     """Room on a disk."""
 
     purpose: str
@@ -45,13 +45,15 @@ class Need:
     size_bytes: int
 
 
-def environment_needs(environment: Path) -> tuple[Need, ...]:
+def environment_needs(environment: Path) -> tuple[DiskRequirement, ...]:
     """What pip takes to fill ``environment``, the folder of a virtual environment."""
     home_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pip_cache = Path(os.environ.get("PIP_CACHE_DIR") or home_cache / "pip")
     return (
-        Need("the Python environment and its making", environment.absolute(), ENVIRONMENT),
-        Need("pip's cache", pip_cache, PIP_CACHE),
+        DiskRequirement(
+            "the Python environment and its making", environment.absolute(), ENVIRONMENT
+        ),
+        DiskRequirement("pip's cache", pip_cache, PIP_CACHE),
     )
 
 
@@ -69,17 +71,17 @@ def absent_jars() -> dict[str, int]:
     return absent
 
 
-def demo_needs() -> tuple[Need, ...]:
+def demo_needs() -> tuple[DiskRequirement, ...]:
     """What the demo takes of the disk, beside the environment it runs in."""
     jars = sum(absent_jars().values())
     return (
         # Twice: Ivy has a cache of its own while it fetches.
-        *([Need("jars", _FOLDERS["cache_home"](), 2 * jars)] if jars else []),
-        Need("two clusters with their data", _FOLDERS["state_home"](), DEMO_DATA),
+        *([DiskRequirement("jars", _FOLDERS["cache_home"](), 2 * jars)] if jars else []),
+        DiskRequirement("two clusters with their data", _FOLDERS["state_home"](), DEMO_DATA),
     )
 
 
-def shortages(needs: Iterable[Need], memory_bytes: int) -> Iterator[str]:
+def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[str]:
     """A sentence for each disk, and for the memory, that has too little of what is needed."""
     for _, group in groupby(sorted(needs, key=_device), key=_device):
         wanted = list(group)
@@ -118,7 +120,7 @@ def main(stamp: Path, lock: Path) -> int:
     return 3 if lacking else 0
 
 
-def _device(need: Need) -> int:
+def _device(need: DiskRequirement) -> int:
     return _existing(need.folder).stat().st_dev
 
 

@@ -13,7 +13,7 @@ import psutil
 import yaml
 
 from headrace.host import spawn
-from headrace.sandbox import Cluster, Sandbox, start_mirror_maker
+from headrace.sandbox import Sandbox, SandboxCluster, start_mirror_maker
 
 MM2_HEAP_MB = 2048
 """What its own start script gives it."""
@@ -108,7 +108,7 @@ def tuned(source: str, target: str) -> dict[str, str]:
     }
 
 
-def _encrypted(sandbox: Sandbox, name: str, cluster: Cluster) -> dict[str, str]:
+def _encrypted(sandbox: Sandbox, name: str, cluster: SandboxCluster) -> dict[str, str]:
     """Clients of MirrorMaker 2; ``name`` is the sandbox's of the cluster."""
     own = sandbox.folder / f"{cluster.name}.pem"
     client = sandbox.secrets / f"{name}-client"
@@ -126,7 +126,7 @@ def _encrypted(sandbox: Sandbox, name: str, cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _fields(cluster: Cluster, name: str, *, tls: bool) -> dict[str, Any]:
+def _fields(cluster: SandboxCluster, name: str, *, tls: bool) -> dict[str, Any]:
     """Of a manifest."""
     if not tls:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
@@ -142,7 +142,12 @@ def _fields(cluster: Cluster, name: str, *, tls: bool) -> dict[str, Any]:
 
 
 def _headrace(
-    subject: Subject, source: Cluster, target: Cluster, topic: str, *, sandbox: Sandbox
+    subject: Subject,
+    source: SandboxCluster,
+    target: SandboxCluster,
+    topic: str,
+    *,
+    sandbox: Sandbox,
 ) -> "subprocess.Popen[bytes]":
     spec = {
         "source": _fields(source, "east", tls=subject.tls),

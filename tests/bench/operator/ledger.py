@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.k8s import Change, ChangeType, Client, Object, Reflector
+from headrace.k8s import ChangeType, Client, Object, Reflector, WatchEvent
 from headrace.k8s.kinds import FLOW, TASK
 
 
@@ -55,7 +55,7 @@ class Ledger:
         """Whether all of these run, and none on ``driver``."""
         return all(self.holders[task] != driver and task not in self.unsettled for task in tasks)
 
-    def _task(self, change: Change) -> None:
+    def _task(self, change: WatchEvent) -> None:
         name, now = change.object["metadata"]["name"], time.monotonic()
         if change.type is ChangeType.DELETED:
             self.holders.pop(name, None)
@@ -73,7 +73,7 @@ class Ledger:
         else:
             self.unsettled.add(name)
 
-    def _flow(self, change: Change) -> None:
+    def _flow(self, change: WatchEvent) -> None:
         conditions = (change.object.get("status") or {}).get("conditions", ())
         if any((one["type"], one["status"]) == ("Ready", "True") for one in conditions):
             self.ready.setdefault(change.object["metadata"]["name"], time.monotonic())

@@ -12,7 +12,7 @@ from cluster.rest import ApiError
 
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.errors import Retriable
-from headrace.k8s import Change, ChangeType, Client, NotFound, Object, Reflector
+from headrace.k8s import ChangeType, Client, NotFound, Object, Reflector, WatchEvent
 from headrace.k8s.kinds import POD
 
 NODE = "node-1"
@@ -51,7 +51,7 @@ class Node:
         for task in self._begun:
             task.cancel()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: WatchEvent) -> None:
         name = change.object["metadata"]["name"]
         if change.type is ChangeType.DELETED:
             self._ending.discard(name)

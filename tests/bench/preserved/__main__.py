@@ -19,7 +19,7 @@ from rich.console import Console
 from support.preserved_topics import CLEANER
 
 from headrace import logs
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.errors import GaveUp
 from headrace.sandbox import ClusterPlan, Sandbox
 
@@ -89,7 +89,7 @@ def _compacted(options: argparse.Namespace, say: Say, figures: dict[str, Any]) -
     with _sandbox(source=CLEANER) as sandbox:
         count = options.offsets or 1_000_000
         topic, records = compacted.compacted_topic(sandbox, count, say)
-        for method in map(str, Holes):
+        for method in map(str, GapPolicy):
             one = compacted.copied(sandbox, topic, records, method, say)
             found[method], figures[method] = one, asdict(one) | {"whole_s": one.whole_s}
     yield f"\nCompacted, {compacted.PARTITIONS} partitions\n\n{compacted.rows(found)}"

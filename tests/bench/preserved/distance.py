@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from support.proxy import Proxy
 
-from headrace.sandbox import Cluster, Sandbox
+from headrace.sandbox import Sandbox, SandboxCluster
 from headrace.sandbox.processes import HOST, held_ports
 
 
@@ -23,7 +23,7 @@ def from_far(sandbox: Sandbox, round_trip_s: float) -> Iterator[dict[str, str]]:
         yield found
 
 
-def _listen(stack: ExitStack, cluster: Cluster, round_trip_s: float) -> Iterator[str]:
+def _listen(stack: ExitStack, cluster: SandboxCluster, round_trip_s: float) -> Iterator[str]:
     for broker in cluster.brokers:
         with held_ports([None]) as (port,):
             line = stack.enter_context(Proxy(HOST, port, delay_s=round_trip_s / 2))

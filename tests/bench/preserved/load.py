@@ -9,9 +9,9 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka.wire import (
     BatchWriter,
-    Cluster,
-    Loop,
-    Outcome,
+    ClusterClient,
+    EventLoop,
+    ProduceResult,
     ProducerIdentity,
     Transactions,
     encoded,
@@ -59,8 +59,8 @@ class Load:
             raise self._failed
 
     def _run(self) -> None:
-        loop = Loop()
-        cluster = Cluster(loop, self._access)
+        loop = EventLoop()
+        cluster = ClusterClient(loop, self._access)
         try:
             ats = [TopicPartition(self._topic, number) for number in range(self._partitions)]
             loop.wait(start(log_ends(cluster, ats)), 30)
@@ -89,7 +89,7 @@ class Load:
 
 
 class _Writer:
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: ClusterClient, name: str) -> None:
         self.cluster = cluster
         self._transactions = Transactions(cluster, name, again_s=0.002)
         self._sequences: dict[TopicPartition, int] = {}
@@ -113,7 +113,7 @@ class _Writer:
             assert led
             connection = await self.cluster.connection(led.leader, "load")
             answer = (await connection.send(call)).answers[at]
-            if answer.outcome is Outcome.APPENDED:
+            if answer.outcome is ProduceResult.APPENDED:
                 break
             if not answer.code.retriable:
                 raise GaveUp(f"the load's record was refused: {answer.name}")

@@ -11,7 +11,7 @@ from bench.preserved.copies import START_S, Ends, copying
 from headrace.api import TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Admin, make_producer
-from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, start
+from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, start
 from headrace.movers.preserved.ends import End
 from headrace.movers.preserved.owner import identified
 from headrace.movers.preserved.padding import pad
@@ -39,7 +39,7 @@ def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded
     Admin(east).create_topic(topic, 1)
     say(f"the source is made to begin at offset {offsets:,} ...")
     within_s = START_S + offsets / _LEAST_PER_S
-    with closing(Loop()) as loop, closing(Cluster(loop, east)) as cluster:
+    with closing(EventLoop()) as loop, closing(ClusterClient(loop, east)) as cluster:
         owner = loop.wait(start(identified(cluster, "bench-padding")), within_s)
         loop.wait(start(cluster.refresh({topic})), within_s)
         end = End(0, ProducerIdentity(-1, -1), 0)

@@ -8,7 +8,7 @@ from bench.mirror.subjects import ending, started
 from headrace.api import MirrorTest
 from headrace.cli.mirror_test.spark_job import SparkJob
 from headrace.errors import GaveUp
-from headrace.mirror_test import LoadManifest, Run, Stage, documents
+from headrace.mirror_test import LoadManifest, MirrorTestRun, Stage, documents
 from headrace.sandbox import Sandbox
 
 RUN = "bench"
@@ -25,7 +25,7 @@ class Load:
     seconds: float
 
 
-def described(sandbox: Sandbox, folder: Path, messages: int) -> Run:
+def described(sandbox: Sandbox, folder: Path, messages: int) -> MirrorTestRun:
     """The run, whose test is in the folder for the jobs."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     test = MirrorTest.model_validate(
@@ -49,7 +49,7 @@ def described(sandbox: Sandbox, folder: Path, messages: int) -> Run:
     )
     text = test.model_dump_json(by_alias=True, exclude_none=True)
     (folder / documents.TEST).write_text(text)
-    return Run(name=RUN, test=test)
+    return MirrorTestRun(name=RUN, test=test)
 
 
 def job(stage: Stage, folder: Path) -> SparkJob:
@@ -71,7 +71,7 @@ def loaded(folder: Path) -> Load:
     return Load(manifest.acknowledged, (manifest.finished_ms - manifest.started_ms) / 1000)
 
 
-def copy(run: Run, folder: Path) -> None:
+def copy(run: MirrorTestRun, folder: Path) -> None:
     """Copy every record of the source to the target: by a flow, which ends when it has all."""
     test = run.test.spec.model_dump(by_alias=True, exclude_unset=True)
     spec = {

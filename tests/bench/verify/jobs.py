@@ -15,7 +15,7 @@ from bench.verify.clusters import job
 from headrace.api import Verdict
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.errors import GaveUp
-from headrace.mirror_test import Result, Run, Stage, documents, local_slots
+from headrace.mirror_test import MirrorTestRun, Result, Stage, documents, local_slots
 
 _POLL_S = 0.1
 _BEFORE = ("sending the load", "from the last message until the comparison began")
@@ -48,7 +48,7 @@ def judged(folder: Path) -> Job:
     return Job(result.counts.acknowledged, spent_s, peak, phases)
 
 
-def spark_figures(verb: str, run: Run, folder: Path) -> Job:
+def spark_figures(verb: str, run: MirrorTestRun, folder: Path) -> Job:
     """What ``bench.verify.spark`` measures, with the memory and cores of the comparison."""
     out = folder / f"{verb}.json"
     command = [sys.executable, "-m", "bench.verify.spark", verb, str(folder), str(out)]

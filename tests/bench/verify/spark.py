@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.api import load
-from headrace.mirror_test import LoadManifest, Run, documents
+from headrace.mirror_test import LoadManifest, MirrorTestRun, documents
 from headrace_spark import blocks, comparison, records
 from headrace_spark.checks import IDENTITY
 from headrace_spark.session import session
@@ -29,12 +29,14 @@ def main(verb: str, folder: Path, out: Path) -> None:
     assert manifest is not None
     with session(f"bench-{verb}", RUN) as spark:
         measure = {"count": count, "check": check}[verb]
-        each, phases = measure(spark, Run(name=RUN, test=test), manifest)
+        each, phases = measure(spark, MirrorTestRun(name=RUN, test=test), manifest)
     figures = {"records": each, "seconds": sum(phases.values()), "phases": phases}
     out.write_text(json.dumps(figures))
 
 
-def count(spark: SparkSession, run: Run, manifest: LoadManifest) -> tuple[int, dict[str, float]]:
+def count(
+    spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest
+) -> tuple[int, dict[str, float]]:
     """Read all records of both sides, with all that is compared of them, and count them."""
     phases = {}
     for side, cluster, wanted in (
@@ -51,7 +53,9 @@ def count(spark: SparkSession, run: Run, manifest: LoadManifest) -> tuple[int, d
     return manifest.acknowledged, phases
 
 
-def check(spark: SparkSession, _: Run, manifest: LoadManifest) -> tuple[int, dict[str, float]]:
+def check(
+    spark: SparkSession, _: MirrorTestRun, manifest: LoadManifest
+) -> tuple[int, dict[str, float]]:
     """The checks alone: as many records on both sides as the load has, ``_IN_MEMORY`` at most, all
     good."""
     each = min(manifest.acknowledged, _IN_MEMORY)

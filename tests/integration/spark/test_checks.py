@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import Partitioning
-from headrace.mirror_test import Kind
+from headrace.mirror_test import FindingType
 from headrace.mirror_test.load import LoadManifest, PartitionSummary, Stream
 from headrace_spark import checks, comparison, messages
 from headrace_spark.checks import IDENTITY
@@ -110,7 +110,7 @@ def swapped(one: Who, two: Who) -> list[Record]:
 class Case:
     name: str
     target: list[Record]
-    finds: dict[Kind, set[Who]] = field(default_factory=dict)
+    finds: dict[FindingType, set[Who]] = field(default_factory=dict)
     source: list[Record] = field(default_factory=lambda: SOURCE)
     refused: tuple[tuple[int, int], ...] = ()
     differs: str = ""
@@ -122,7 +122,7 @@ def whose(rule: Callable[[Record], bool]) -> set[Who]:
 
 
 def losing(name: str, rule: Callable[[Record], bool]) -> Case:
-    return Case(f"lost-{name}", lost(rule), {Kind.MISSING: whose(rule)})
+    return Case(f"lost-{name}", lost(rule), {FindingType.MISSING: whose(rule)})
 
 
 def corrupting(differs: str, **change: object) -> Case:
@@ -130,13 +130,13 @@ def corrupting(differs: str, **change: object) -> Case:
     return Case(
         f"changed-{differs.replace(', ', '-')}",
         changed(who, **change),
-        {Kind.CORRUPTED: {who}},
+        {FindingType.CORRUPTED: {who}},
         differs=differs,
     )
 
 
 def adding(name: str, stranger: Record) -> Case:
-    return Case(f"alien-{name}", [*SOURCE, stranger], {Kind.ALIEN: {stranger.who}})
+    return Case(f"alien-{name}", [*SOURCE, stranger], {FindingType.ALIEN: {stranger.who}})
 
 
 FIFTH = ("orders", "run-0-0", 5)
@@ -164,18 +164,18 @@ CASES = [
     Case(
         "copied-three-times",
         [*SOURCE, replace(BY_WHO[FIFTH], offset=50), replace(BY_WHO[FIFTH], offset=51)],
-        {Kind.DUPLICATED: {FIFTH}},
+        {FindingType.DUPLICATED: {FIFTH}},
     ),
     # What a killed at-least-once mirror does: repeats, and no wrong order.
     Case(
         "replayed-tail",
         [*SOURCE, *(replace(r, offset=r.offset + 100) for r in SOURCE if (r.seq or 0) > 7)],
-        {Kind.DUPLICATED: whose(lambda r: (r.seq or 0) > 7)},
+        {FindingType.DUPLICATED: whose(lambda r: (r.seq or 0) > 7)},
     ),
     Case(
         "swapped",
         swapped(("orders", "run-0-0", 1), FIFTH),
-        {Kind.REORDERED: {("orders", "run-0-0", 1)}},
+        {FindingType.REORDERED: {("orders", "run-0-0", 1)}},
     ),
     corrupting("key", key=b"other"),
     corrupting("value", value_hash=-1),
@@ -186,35 +186,37 @@ CASES = [
     Case(
         "corrupted-copy",
         [*SOURCE, replace(BY_WHO[FIFTH], offset=50, value_hash=-1)],
-        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        {FindingType.DUPLICATED: {FIFTH}, FindingType.CORRUPTED: {FIFTH}},
         differs="value",
     ),
     Case(
         "copied-to-a-smaller-partition",
         [*SOURCE, replace(BY_WHO[FIFTH], partition=0, offset=50)],
-        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        {FindingType.DUPLICATED: {FIFTH}, FindingType.CORRUPTED: {FIFTH}},
         differs="partition",
     ),
     Case(
         "copied-to-a-larger-partition",
         [*SOURCE, replace(BY_WHO[FIFTH], partition=3, offset=1)],
-        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        {FindingType.DUPLICATED: {FIFTH}, FindingType.CORRUPTED: {FIFTH}},
         differs="partition",
     ),
     # Nothing but the topic differs: the bytes of the two are equal.
     Case(
         "exchanged-topics",
         [replace(r, found_in="users" if r.topic == "orders" else "orders") for r in SOURCE],
-        {Kind.CORRUPTED: set(BY_WHO)},
+        {FindingType.CORRUPTED: set(BY_WHO)},
         differs="topic",
     ),
     Case(
         "copied-to-another-topic",
         [*SOURCE, replace(BY_WHO[FIFTH], found_in="users", partition=1, offset=0)],
-        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        {FindingType.DUPLICATED: {FIFTH}, FindingType.CORRUPTED: {FIFTH}},
         differs="topic",
     ),
-    Case("copied-from-an-earlier-run", [*SOURCE, *OLD], {Kind.REPLAYED: {r.who for r in OLD}}),
+    Case(
+        "copied-from-an-earlier-run", [*SOURCE, *OLD], {FindingType.REPLAYED: {r.who for r in OLD}}
+    ),
     Case("earlier-run-still-under-way", [*SOURCE, *OLD], source=[*SOURCE, *OLD]),
     adding("producer", replace(SOURCE[0], producer="run-7-0", offset=70)),
     adding("number", replace(SOURCE[0], seq=SENT, offset=70)),
@@ -226,11 +228,11 @@ CASES = [
         source=lost(lambda r: r.who in UNSURE),
         refused=REFUSED,
     ),
-    Case("refused-and-mirrored", SOURCE, {Kind.UNACKNOWLEDGED: UNSURE}, refused=REFUSED),
+    Case("refused-and-mirrored", SOURCE, {FindingType.UNACKNOWLEDGED: UNSURE}, refused=REFUSED),
     Case(
         "refused-and-not-mirrored",
         lost(lambda r: r.who in UNSURE),
-        {Kind.UNACKNOWLEDGED: UNSURE},
+        {FindingType.UNACKNOWLEDGED: UNSURE},
         refused=REFUSED,
     ),
     Case(
@@ -243,21 +245,21 @@ CASES = [
     Case(
         "not-in-the-manifest",
         [*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
-        {Kind.UNMANIFESTED: {("orders", "run-7-0", 0)}},
+        {FindingType.UNMANIFESTED: {("orders", "run-7-0", 0)}},
         source=[*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
     ),
     # The source's losses are not the mirror's.
     Case(
         "source-lost-before",
         LOST_BY_SOURCE,
-        {Kind.SOURCE_LOST: {FIFTH}},
+        {FindingType.SOURCE_LOST: {FIFTH}},
         source=LOST_BY_SOURCE,
         contradicts=frozenset({("orders", "run-0-0", 1)}),
     ),
     Case(
         "source-lost-after",
         SOURCE,
-        {Kind.SOURCE_LOST: {FIFTH}},
+        {FindingType.SOURCE_LOST: {FIFTH}},
         source=LOST_BY_SOURCE,
         contradicts=frozenset({("orders", "run-0-0", 1)}),
     ),
@@ -321,7 +323,7 @@ def frame(spark: SparkSession, records_of: dict[str, list[Record]]) -> DataFrame
 
 @dataclass(frozen=True)
 class Finding:
-    kind: Kind
+    kind: FindingType
     who: Who
     count: int
     partition: int | None
@@ -359,7 +361,9 @@ def judge(
     for row in rows:
         name, topic = row.topic.split("/")
         who = (topic, row.producer, row.seq)
-        finding = Finding(Kind(row.kind), who, row["count"], row.partition, row.offset, row.differs)
+        finding = Finding(
+            FindingType(row.kind), who, row["count"], row.partition, row.offset, row.differs
+        )
         found[name].append(finding)
     return found
 
@@ -371,11 +375,13 @@ def judged(spark: SparkSession) -> Judged:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_broken_is_found_and_nothing_else(judged: Judged, case: Case) -> None:
-    found: dict[Kind, set[Who]] = {}
+    found: dict[FindingType, set[Who]] = {}
     for finding in judged[case.name]:
         found.setdefault(finding.kind, set()).add(finding.who)
     assert found == case.finds
-    assert {f.differs for f in judged[case.name] if f.kind is Kind.CORRUPTED} <= {case.differs}
+    assert {f.differs for f in judged[case.name] if f.kind is FindingType.CORRUPTED} <= {
+        case.differs
+    }
 
 
 def test_every_copy_too_many_counts(judged: Judged) -> None:
@@ -434,7 +440,7 @@ def judged_as(spark: SparkSession, partitioning: Partitioning, **targets: list[R
     ]
     found = judge(spark, cases, partitioning)
     return {
-        name: [f for f in findings if f.kind is not Kind.UNMANIFESTED]
+        name: [f for f in findings if f.kind is not FindingType.UNMANIFESTED]
         for name, findings in found.items()
     }
 
@@ -461,14 +467,14 @@ def test_by_key_all_records_of_a_key_are_in_one_partition(spark: SparkSession) -
     )
     assert found["perfect"] == found["preserved"] == []
     (stray,) = found["split"]
-    assert (stray.kind, stray.who, stray.partition) == (Kind.CORRUPTED, strayed, 3)
+    assert (stray.kind, stray.who, stray.partition) == (FindingType.CORRUPTED, strayed, 3)
     assert stray.differs == "partition"
     kinds = {name: {f.kind for f in findings} for name, findings in found.items()}
     late = {f.who[1:] for f in found["behind"]}
-    assert kinds["behind"] == {Kind.REORDERED}
+    assert kinds["behind"] == {FindingType.REORDERED}
     assert late == {(who, seq) for who, seq in late if seq in {4, 8}} != set()
-    assert kinds["swapped"] == {Kind.REORDERED}
-    assert kinds["lost"] == {Kind.MISSING}
+    assert kinds["swapped"] == {FindingType.REORDERED}
+    assert kinds["lost"] == {FindingType.MISSING}
     assert {f.differs for f in found["changed"]} == {"key"}
 
 
@@ -485,9 +491,9 @@ def test_another_partition_is_no_corruption_where_none_was_promised(spark: Spark
         swapped=swapped(("orders", "run-0-0", 1), FIFTH),
     )
     assert found["moved"] == found["one"] == found["behind"] == []
-    assert [(f.kind, f.who) for f in found["lost"]] == [(Kind.MISSING, FIFTH)]
-    assert [(f.kind, f.differs) for f in found["changed"]] == [(Kind.CORRUPTED, "value")]
-    assert [f.kind for f in found["swapped"]] == [Kind.REORDERED]
+    assert [(f.kind, f.who) for f in found["lost"]] == [(FindingType.MISSING, FIFTH)]
+    assert [(f.kind, f.differs) for f in found["changed"]] == [(FindingType.CORRUPTED, "value")]
+    assert [f.kind for f in found["swapped"]] == [FindingType.REORDERED]
 
 
 def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkSession) -> None:

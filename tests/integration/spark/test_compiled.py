@@ -30,7 +30,7 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
 
 def test_records_are_recognised_and_summed_up_by_compiled_code(compiling: SparkSession) -> None:
     at = TopicPartition("orders", 0)
-    writer = messages.Writer("run-0-0", 200, MessageFormat.HEADERS)
+    writer = messages.MessageFactory("run-0-0", 200, MessageFormat.HEADERS)
     laid = [raw(at, seq, writer.message(at, seq, NOW_MS), NOW_MS, 0) for seq in range(3)]
     read = kafka_source(compiling, laid)
     claims = compiling.createDataFrame(

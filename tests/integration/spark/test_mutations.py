@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from support.raw_records import Raw, raw, recognised
 
 from headrace.api import MessageFormat, Partitioning, TopicPartition
-from headrace.mirror_test import Kind
+from headrace.mirror_test import FindingType
 from headrace.mirror_test.load import LoadedTopic, LoadManifest, Stream
 from headrace_spark import checks, comparison, messages
 
@@ -27,7 +27,7 @@ def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) ->
     """A partition of the source: every message of one producer, then the sentinel."""
     producer = f"{run}-0-0"
     format = MessageFormat.BODY if at.topic.startswith("body") else MessageFormat.HEADERS
-    writer = messages.Writer(producer, 200, format)
+    writer = messages.MessageFactory(producer, 200, format)
     laid = [
         raw(at, offset, writer.message(at, seq, sent_ms), sent_ms, at.partition)
         for offset, seq in enumerate(range(at.partition, SENT, PARTITIONS))
@@ -93,7 +93,7 @@ def another_run(laid: list[Raw]) -> list[Raw]:
     return [*laid, *(r._replace(offset=r.offset + 50) for r in theirs)]
 
 
-Found = dict[Kind, tuple[int, set[str]]]
+Found = dict[FindingType, tuple[int, set[str]]]
 """How many, and what differs."""
 
 ALL = len(TOPICS) * (SENT + PARTITIONS)
@@ -101,95 +101,95 @@ CASES: dict[str, tuple[Mutation, Found]] = {
     "perfect": (lambda laid: laid, {}),
     "topics-exchanged": (
         changing(lambda _: True, lambda r: r._replace(topic=other(r.topic))),
-        {Kind.CORRUPTED: (ALL, {"topic"})},
+        {FindingType.CORRUPTED: (ALL, {"topic"})},
     ),
     "message-without-a-header": (
         changing(third, lambda r: without(r, messages.HEADER_TOPIC)),
-        {Kind.CORRUPTED: (1, {"headers"})},
+        {FindingType.CORRUPTED: (1, {"headers"})},
     ),
     "message-without-headers": (
         changing(third, lambda r: r._replace(headers=())),
-        {Kind.CORRUPTED: (1, {"headers"})},
+        {FindingType.CORRUPTED: (1, {"headers"})},
     ),
     "message-with-a-byte-changed": (
         changing(third, lambda r: r._replace(value=(r.value or b"")[:-1] + b"!")),
-        {Kind.CORRUPTED: (1, {"value"})},
+        {FindingType.CORRUPTED: (1, {"value"})},
     ),
     "message-key": (
         changing(third, lambda r: r._replace(key=b"other")),
-        {Kind.CORRUPTED: (1, {"key"})},
+        {FindingType.CORRUPTED: (1, {"key"})},
     ),
     "message-timestamp": (
         changing(third, lambda r: r._replace(timestamp_ms=NOW_MS + 1)),
-        {Kind.CORRUPTED: (1, {"timestamp"})},
+        {FindingType.CORRUPTED: (1, {"timestamp"})},
     ),
     "message-in-another-partition": (
         changing(third, lambda r: r._replace(partition=0, offset=-1)),
-        {Kind.CORRUPTED: (1, {"partition"})},
+        {FindingType.CORRUPTED: (1, {"partition"})},
     ),
     "last-message-lost": (
         lambda laid: [r for r in laid if (r.partition, r.offset) != (1, SENT // 2 - 1)],
-        {Kind.MISSING: (len(TOPICS), {""})},
+        {FindingType.MISSING: (len(TOPICS), {""})},
     ),
     # Its sentinels, too: see sentinel-lost.
     "partition-lost": (
         lambda laid: [r for r in laid if r.partition == 0],
-        {Kind.MISSING: (len(TOPICS) * SENT // 2, {""})},
+        {FindingType.MISSING: (len(TOPICS) * SENT // 2, {""})},
     ),
     "producer-lost": (
         lambda laid: [r for r in laid if r.is_sentinel],
-        {Kind.MISSING: (len(TOPICS) * SENT, {""})},
+        {FindingType.MISSING: (len(TOPICS) * SENT, {""})},
     ),
-    "manifest-cut": (lambda laid: laid, {Kind.UNMANIFESTED: (len(TOPICS) * CUT, {""})}),
+    "manifest-cut": (lambda laid: laid, {FindingType.UNMANIFESTED: (len(TOPICS) * CUT, {""})}),
     "sentinel-value": (
         changing(first_end, lambda r: r._replace(value=b"")),
-        {Kind.CORRUPTED: (1, {"value"})},
+        {FindingType.CORRUPTED: (1, {"value"})},
     ),
     "sentinel-key": (
         changing(first_end, lambda r: r._replace(key=b"other")),
-        {Kind.CORRUPTED: (1, {"key"})},
+        {FindingType.CORRUPTED: (1, {"key"})},
     ),
     "sentinel-timestamp": (
         changing(first_end, lambda r: r._replace(timestamp_ms=1)),
-        {Kind.CORRUPTED: (1, {"timestamp"})},
+        {FindingType.CORRUPTED: (1, {"timestamp"})},
     ),
     "sentinel-header": (
         changing(first_end, lambda r: without(r, messages.HEADER_SENTINEL)),
-        {Kind.CORRUPTED: (1, {"headers"})},
+        {FindingType.CORRUPTED: (1, {"headers"})},
     ),
-    "sentinel-tripled": (tripled, {Kind.DUPLICATED: (2, {""})}),
+    "sentinel-tripled": (tripled, {FindingType.DUPLICATED: (2, {""})}),
     "sentinel-in-another-partition": (
         changing(first_end, lambda r: r._replace(partition=1, offset=50)),
-        {Kind.CORRUPTED: (1, {"partition"})},
+        {FindingType.CORRUPTED: (1, {"partition"})},
     ),
-    "sentinel-overtakes": (sentinel_first, {Kind.REORDERED: (1, {""})}),
+    "sentinel-overtakes": (sentinel_first, {FindingType.REORDERED: (1, {""})}),
     # Its partition has no end; the verifier says so from the sentinels that it saw.
     "sentinel-lost": (lambda laid: [r for r in laid if not first_end(r)], {}),
-    "earlier-run": (replaying, {Kind.REPLAYED: (SENT // 2, {""})}),
+    "earlier-run": (replaying, {FindingType.REPLAYED: (SENT // 2, {""})}),
     "another-run": (another_run, {}),
     # Without headers.
     "body-perfect": (lambda laid: laid, {}),
     "body-topics-exchanged": (
         changing(lambda _: True, lambda r: r._replace(topic=other(r.topic))),
-        {Kind.CORRUPTED: (ALL, {"topic"})},
+        {FindingType.CORRUPTED: (ALL, {"topic"})},
     ),
     "body-with-a-byte-changed": (
         changing(third, lambda r: r._replace(value=(r.value or b"")[:-1] + b"!")),
-        {Kind.CORRUPTED: (1, {"value"})},
+        {FindingType.CORRUPTED: (1, {"value"})},
     ),
     "body-with-a-header": (
         changing(third, lambda r: r._replace(headers=(("added", b"by the mirror"),))),
-        {Kind.CORRUPTED: (1, {"headers"})},
+        {FindingType.CORRUPTED: (1, {"headers"})},
     ),
     "body-sentinel-in-another-partition": (
         changing(first_end, lambda r: r._replace(partition=1, offset=50)),
-        {Kind.CORRUPTED: (1, {"partition"})},
+        {FindingType.CORRUPTED: (1, {"partition"})},
     ),
     "body-lost": (
         lambda laid: [r for r in laid if not third(r)],
-        {Kind.MISSING: (1, {""})},
+        {FindingType.MISSING: (1, {""})},
     ),
-    "body-earlier-run": (replaying, {Kind.REPLAYED: (SENT // 2, {""})}),
+    "body-earlier-run": (replaying, {FindingType.REPLAYED: (SENT // 2, {""})}),
 }
 
 
@@ -247,8 +247,8 @@ def judged(spark: SparkSession) -> dict[str, Found]:
     found: dict[str, Found] = {case: {} for case in CASES}
     for row in rows:
         case = found[row.topic.partition(".")[0]]
-        count, differs = case.get(Kind(row.kind), (0, set()))
-        case[Kind(row.kind)] = count + row["count"], differs | {row.differs}
+        count, differs = case.get(FindingType(row.kind), (0, set()))
+        case[FindingType(row.kind)] = count + row["count"], differs | {row.differs}
     return found
 
 

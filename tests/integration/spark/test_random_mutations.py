@@ -15,7 +15,14 @@ from support.mirror_oracle import EXACT, Identity, Place, findings, open_ends, v
 from support.raw_records import recognised
 
 from headrace.api import MirrorTest, Partitioning, Verdict
-from headrace.mirror_test import Counts, Kind, LoadManifest, Measured, Run, Stream
+from headrace.mirror_test import (
+    Counts,
+    FindingType,
+    LoadManifest,
+    MirrorTestRun,
+    ProbeMeasurements,
+    Stream,
+)
 from headrace_spark import blocks, checks, comparison
 from headrace_spark.blocks import Block, doubts
 from headrace_spark.verdict import Evidence, judge
@@ -84,7 +91,7 @@ def test_the_cases_have_every_class_of_finding() -> None:
     cases = [random_case(seed, promise) for promise in Partitioning for seed in range(CASES)]
     same = [random_case(seed, Partitioning.PRESERVED, same_offsets=True) for seed in range(CASES)]
     found = Counter(finding.kind for case in cases + same for finding in findings(case))
-    assert found.keys() == set(Kind)
+    assert found.keys() == set(FindingType)
     assert {verdict(case, findings(case)) for case in cases} == set(Verdict)
 
 
@@ -177,7 +184,7 @@ def _error(case: Case, rows: list[Row]) -> str | None:
     for row in rows:
         place: Place = (row.found_in, row.partition, row.offset)
         identity = (row.topic, row.producer, row.seq)
-        name = _name(Kind(row.kind), row["count"], identity, row.differs, frozenset({place}))
+        name = _name(FindingType(row.kind), row["count"], identity, row.differs, frozenset({place}))
         finding = left.pop(name, None)
         if finding is None or place not in finding.places:
             problems.append(f"found: {row}, and not {finding}")
@@ -189,7 +196,7 @@ def _error(case: Case, rows: list[Row]) -> str | None:
 
 
 def _name(
-    kind: Kind, count: int, identity: Identity, differs: str, places: frozenset[Place]
+    kind: FindingType, count: int, identity: Identity, differs: str, places: frozenset[Place]
 ) -> tuple[object, ...]:
     """Which finding it is. Of what is about all copies of a message, one place is as good as
     another."""
@@ -197,16 +204,16 @@ def _name(
 
 
 def _judged(case: Case, rows: list[Row]) -> Verdict:
-    counted = Counter[Kind]()
+    counted = Counter[FindingType]()
     for row in rows:
-        counted[Kind(row.kind)] += row["count"]
+        counted[FindingType(row.kind)] += row["count"]
     manifest, none = _manifest(case), {"duplicated": 0, "replayed": 0}
     if case.same_offsets:
         none["unequalOffsets"] = 0
     names = [topic.name for topic in case.topics]
     test = mirror_test_of_another("t", load={"names": names}, budgets=none)
     evidence = Evidence(
-        run=Run(name=RUN, test=MirrorTest.model_validate(test)),
+        run=MirrorTestRun(name=RUN, test=MirrorTest.model_validate(test)),
         manifest=manifest,
         counts=Counts(
             acknowledged=manifest.acknowledged,
@@ -215,7 +222,7 @@ def _judged(case: Case, rows: list[Row]) -> Verdict:
         examples={},
         open_sentinels=open_ends(case),
         contradictions=(),
-        measured=Measured(histogram=((5, manifest.acknowledged),)),
+        measured=ProbeMeasurements(histogram=((5, manifest.acknowledged),)),
         faults=(),
     )
     return judge(evidence)[0]

@@ -8,7 +8,7 @@ from property.fencing.model import Model, Successors
 from property.fencing.state import Running, State
 from support.take_over_model import Claim, Identity, Stage, TakeOver
 
-from headrace.replication.reconcile import Marker, Stored
+from headrace.replication.reconcile import Marker, StoredProgress
 
 
 class MarkerNotReadBack(Model):
@@ -74,7 +74,7 @@ class NewSequence(Model):
 class AnyProducerId(Model):
     """The marker counts as a fence though progress names another producer id."""
 
-    def stored(self, owner: TakeOver) -> Stored:
+    def stored(self, owner: TakeOver) -> StoredProgress:
         return owner.stored._replace(writers=frozenset({owner.own.producer_id}))
 
 

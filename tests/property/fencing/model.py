@@ -24,7 +24,14 @@ from property.fencing.brokers import BOTH, DATA, PROGRESS, Coordinator, Entry
 from property.fencing.state import Running, State, initial
 from support.take_over_model import Claim, Identity, Stage, TakeOver
 
-from headrace.replication.reconcile import Dropped, Marker, Record, Resume, Stored, reconcile
+from headrace.replication.reconcile import (
+    Dropped,
+    Marker,
+    Record,
+    Resume,
+    StoredProgress,
+    reconcile,
+)
 
 Successors = Iterator[tuple[str, State]]
 
@@ -76,7 +83,7 @@ class Model:
         """Markers that are taken for granted, and not read: none."""
         return ()
 
-    def stored(self, owner: TakeOver) -> Stored:
+    def stored(self, owner: TakeOver) -> StoredProgress:
         return owner.stored
 
     # The owners.

@@ -9,7 +9,7 @@ from headrace.kafka.wire import Transactions
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
-from headrace.replication import RecordChanges, Writer
+from headrace.replication import OwnerProducer, RecordChanges
 from headrace.timing import Clock
 
 
@@ -27,7 +27,7 @@ class ProducerFencing(MarkerFencing):
         self._lock = threading.Lock()
         self._prepared: dict[str, RecordTransactions] = {}
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         """Prepare a producer with that identity, for ``take``."""
         super().identify(transactional_id)  # names a missing permission, version or setting
         self.prepare(transactional_id)
@@ -36,7 +36,7 @@ class ProducerFencing(MarkerFencing):
             # has the same producer id and a higher epoch: a claim with that can commit nothing.
             asked = Transactions(target, transactional_id).describe(timeout_s=COORDINATOR_S)
             found = wait_for(loop, asked, 2 * COORDINATOR_S)
-        return Writer(transactional_id, found.producer_id, found.producer_epoch)
+        return OwnerProducer(transactional_id, found.producer_id, found.producer_epoch)
 
     def prepare(self, transactional_id: str) -> None:
         """Make a producer that has fenced the earlier ones of this id."""
@@ -47,6 +47,6 @@ class ProducerFencing(MarkerFencing):
         with self._lock:
             self._prepared[transactional_id] = made
 
-    def take(self, writer: Writer) -> RecordTransactions | None:
+    def take(self, writer: OwnerProducer) -> RecordTransactions | None:
         with self._lock:
             return self._prepared.pop(writer.transactional_id, None)

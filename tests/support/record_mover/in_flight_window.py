@@ -5,7 +5,7 @@ from collections import deque
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message, concerns_record
 from headrace.movers.commit_window import CommitWindow, Mark
-from headrace.movers.lane import Copied
+from headrace.movers.lane import CopiedCounts
 
 _DROPPED = {
     KafkaError._PURGE_QUEUE,
@@ -47,7 +47,7 @@ class InFlightWindow(CommitWindow):
         position: int,
         target_topic: str,
         leader_epoch: int = -1,
-        copied: Copied | None = None,
+        copied: CopiedCounts | None = None,
         *,
         floor: int = 0,
     ) -> None:
@@ -71,7 +71,7 @@ class InFlightWindow(CommitWindow):
         """Source offsets from the first to the last record that was refused for what it, or another
         of its batch, is."""
         self.bytes_in_flight = 0
-        self.copied = copied or Copied()
+        self.copied = copied or CopiedCounts()
 
     @property
     def acknowledged(self) -> int:

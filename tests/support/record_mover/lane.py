@@ -17,12 +17,12 @@ from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, translated
 from headrace.logs import get_logger
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.clients import Clients
 from headrace.movers.commit_window import Mark
-from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss, Transactional
+from headrace.movers.lane import CopiedCounts, CopyFrom, Problem, Reached, TargetLoss, Transactional
 from headrace.replication import RecordChanges
-from headrace.replication.progress import Run
+from headrace.replication.progress import ContiguousRange
 from headrace.timing import Clock
 
 log = get_logger(__name__)
@@ -38,12 +38,16 @@ class RecordResources:
     clients: Clients
     clock: Clock
     changes: RecordChanges | None
-    bandwidth: Bandwidth
+    bandwidth: TokenBucket
 
 
 class RecordLane:
     def __init__(
-        self, mover: RecordResources, task: TaskId, on_error: Callable[[str], None], copied: Copied
+        self,
+        mover: RecordResources,
+        task: TaskId,
+        on_error: Callable[[str], None],
+        copied: CopiedCounts,
     ) -> None:
         source, target = mover.source, mover.target
         self._mover, self._task, self._copied = mover, task, copied
@@ -172,7 +176,7 @@ class RecordLane:
             unexpected_offsets=window.unexpected_offsets,
         )
 
-    def take_runs(self) -> dict[TopicPartition, list[Run]]:
+    def take_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
         taken = {at: window.take_runs() for at, window in self._windows.items()}
         return {at: runs for at, runs in taken.items() if runs}
 

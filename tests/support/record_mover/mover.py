@@ -8,9 +8,9 @@ from support.record_mover.transactional_lane import TransactionalRecordLane
 
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.clients import Clients
-from headrace.movers.lane import Copied
+from headrace.movers.lane import CopiedCounts
 from headrace.replication import RecordChanges
 from headrace.timing import Clock
 
@@ -25,11 +25,11 @@ class RecordMover:
         clock: Clock,
         *,
         changes: RecordChanges | None = None,
-        bandwidth: Bandwidth | None = None,
+        bandwidth: TokenBucket | None = None,
         exactly_once: bool = False,
     ) -> None:
         self._resources = RecordResources(
-            source, target, target_topic, clients, clock, changes, bandwidth or Bandwidth()
+            source, target, target_topic, clients, clock, changes, bandwidth or TokenBucket()
         )
         self._producers: ProducerFencing | None = None
         if exactly_once:
@@ -38,7 +38,9 @@ class RecordMover:
         """See ``Mover.fencing``: outside a transaction librdkafka sends nothing with an epoch that
         others can raise."""
 
-    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> RecordLane:
+    def lane(
+        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
+    ) -> RecordLane:
         if self._producers is not None:
             return TransactionalRecordLane(self._resources, self._producers, task, on_error, copied)
         return RecordLane(self._resources, task, on_error, copied)

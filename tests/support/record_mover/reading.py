@@ -6,7 +6,7 @@ from support.record_mover.in_flight_window import InFlightWindow
 
 from headrace.api import TopicPartition
 from headrace.kafka import Consumer, Message, assign_more, fetched_end, translated, unassign
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 
 _BATCH_RECORDS = 2_000
 
@@ -91,7 +91,7 @@ class Reading:
         first = self._consumer.poll(0)
         return [] if first is None else [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
 
-    def fetched_within(self, bandwidth: Bandwidth) -> list[Message]:
+    def fetched_within(self, bandwidth: TokenBucket) -> list[Message]:
         messages, size = [], 0
         while size < bandwidth.request_bytes and (message := self._consumer.poll(0)) is not None:
             messages.append(message)

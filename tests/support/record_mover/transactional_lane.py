@@ -11,16 +11,16 @@ from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Producer
-from headrace.movers.lane import Copied, CopyFrom, Reached
+from headrace.movers.lane import CopiedCounts, CopyFrom, Reached
 from headrace.movers.transactions import (
     CUT_WITHIN_S,
     LANE_AGE_S,
     Records,
-    Stage,
+    TransactionStage,
     is_lost,
     not_acknowledged,
 )
-from headrace.replication import Run, Writer
+from headrace.replication import ContiguousRange, OwnerProducer
 
 
 class TransactionalRecordLane(RecordLane):
@@ -30,12 +30,12 @@ class TransactionalRecordLane(RecordLane):
         fencing: ProducerFencing,
         task: TaskId,
         on_error: Callable[[str], None],
-        copied: Copied,
+        copied: CopiedCounts,
     ) -> None:
         super().__init__(mover, task, on_error, copied)
         self._fencing = fencing
         self._made_s = mover.clock.monotonic()
-        self._stage = Stage.COPYING
+        self._stage = TransactionStage.COPYING
         self._cut_began_s = 0.0
         self._broken: HeadraceError | None = None
         self._own: RecordTransactions | None = None
@@ -61,7 +61,7 @@ class TransactionalRecordLane(RecordLane):
         for at in positions:
             self._windows[at].begin_transactions()
 
-    def _write_as(self, writer: Writer) -> None:
+    def _write_as(self, writer: OwnerProducer) -> None:
         if (taken := self._fencing.take(writer)) is None:
             raise Fatal(f"internal error: {writer} would be written with again")
         if self._own is not None:
@@ -83,14 +83,14 @@ class TransactionalRecordLane(RecordLane):
                 self._broken = as_lost(window.error, f"write {window.at} to {self._name}")
                 return
         dropped = not self._sending.left and any(one.in_flight for one in self._windows.values())
-        if dropped and self._stage is not Stage.COMMITTING and not self.problems():
+        if dropped and self._stage is not TransactionStage.COMMITTING and not self.problems():
             self._broken = Retriable(f"{self._name}: records were dropped, a transaction failed")
 
     def run_once(self) -> int:
         self.poll()
         if self._broken is not None:
             raise self._broken
-        return super().run_once() if self._stage is Stage.COPYING else 0
+        return super().run_once() if self._stage is TransactionStage.COPYING else 0
 
     @property
     def uncommitted(self) -> bool:
@@ -103,19 +103,19 @@ class TransactionalRecordLane(RecordLane):
         if self._doomed:
             raise Retriable(f"{self._name} refused records of a transaction: it is aborted")
         now_s = self._mover.clock.monotonic()
-        if self._stage is Stage.COPYING:
-            self._stage, self._cut_began_s = Stage.CUTTING, now_s
-        if self._stage is Stage.CUTTING:
+        if self._stage is TransactionStage.COPYING:
+            self._stage, self._cut_began_s = TransactionStage.CUTTING, now_s
+        if self._stage is TransactionStage.CUTTING:
             if not any(window.in_flight for window in self._windows.values()):
-                self._stage = Stage.CUT
+                self._stage = TransactionStage.CUT
             elif now_s - self._cut_began_s > CUT_WITHIN_S:
                 self._broken = not_acknowledged(self._name)
                 raise self._broken
-        if self._stage is not Stage.CUT:
+        if self._stage is not TransactionStage.CUT:
             return None
         return {at: self._reached(window, window.mark()) for at, window in self._windows.items()}
 
-    def cut_runs(self) -> dict[TopicPartition, list[Run]]:
+    def cut_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
         return {at: list(window.cut_runs()) for at, window in self._windows.items()}
 
     def commit(
@@ -124,9 +124,9 @@ class TransactionalRecordLane(RecordLane):
         committed: Callable[[HeadraceError | None], None],
     ) -> None:
         """See ``Transactional.commit``: librdkafka's calls wait, in a thread for this one."""
-        assert self._stage is Stage.CUT
+        assert self._stage is TransactionStage.CUT
         assert self._own is not None
-        self._stage = Stage.COMMITTING
+        self._stage = TransactionStage.COMMITTING
         threading.Thread(
             target=self._commit,
             args=(self._own, progress, committed),
@@ -158,13 +158,13 @@ class TransactionalRecordLane(RecordLane):
             own.visible(ends)
             if not own.ended.is_set():
                 own.begin()
-                self._stage = Stage.COPYING
+                self._stage = TransactionStage.COPYING
         except HeadraceError as error:
             self._broken = error
         committed(None)
 
     def go_on(self) -> None:
-        self._stage = Stage.COPYING
+        self._stage = TransactionStage.COPYING
 
     def drop_unsent(self) -> None:
         """See ``Lane.drop_unsent``: what is queued goes out, as none of it may miss in a commit."""
@@ -175,7 +175,7 @@ class TransactionalRecordLane(RecordLane):
         own, self._own = self._own, None
         if own is not None:
             own.ended.set()
-            if self._stage is not Stage.COMMITTING and self._broken is None:
+            if self._stage is not TransactionStage.COMMITTING and self._broken is None:
                 own.abort()  # all of the last one is visible: see ``marker_missing``
         super().close()
 

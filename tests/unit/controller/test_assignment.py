@@ -15,7 +15,7 @@ from headrace.api import (
 )
 from headrace.api.labels import MOVE_ANNOTATION as MOVE_TO
 from headrace.controller.assignment import AssignmentChanges, assignment_changes, build_assignment
-from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
+from headrace.controller.drivers import DriverLease, DriverPod, FlowDrivers, drivers_of
 from headrace.controller.resources.deployment import PINNED_TO
 from headrace.placement import Assigner, task_id
 
@@ -36,7 +36,7 @@ def unit(index: int, driver: str = "", held: str | None = None, **notes: str) ->
     )
 
 
-def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
+def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> FlowDrivers:
     """``a`` is a driver, ``a:old`` one of another template, ``a!`` one that is terminating."""
     pods = []
     for text in names:
@@ -47,7 +47,7 @@ def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
 
 
 def decide(
-    tasks: list[ReplicationTask], there: Drivers, flow: ReplicationFlow = FLOW, **more: Any
+    tasks: list[ReplicationTask], there: FlowDrivers, flow: ReplicationFlow = FLOW, **more: Any
 ) -> AssignmentChanges:
     assigner = Assigner()
     try:
@@ -83,7 +83,9 @@ def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> No
         drivers("a", "b", b=DriverLease("1", renewed=True, expired=True)),
     ],
 )
-def test_a_lost_drivers_units_move_and_name_the_incarnation_that_is_over(there: Drivers) -> None:
+def test_a_lost_drivers_units_move_and_name_the_incarnation_that_is_over(
+    there: FlowDrivers,
+) -> None:
     made = decide([unit(0, "a"), unit(1, "b")], there)
     assert [(one.driver, one.lost_incarnation) for one in made.assignments] == [("a", "1")]
 

@@ -11,7 +11,7 @@ from headrace.controller.cluster_cache import ClusterCache, UnitCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.target_topics import FlowName
-from headrace.k8s import Change, ChangeType, Client, Conflict, Expired, Kind, Object, Objects
+from headrace.k8s import ChangeType, Client, Conflict, Expired, Kind, Object, Objects, WatchEvent
 from headrace.k8s.kinds import FLOW as FLOW_KIND
 from headrace.k8s.kinds import TASK
 
@@ -279,7 +279,7 @@ def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
                 "labels": {"headrace.dev/flow": "orders"},
             }
         }
-        seen.cache._drivers.pod_changed(Change(ChangeType.ADDED, pod, None))
+        seen.cache._drivers.pod_changed(WatchEvent(ChangeType.ADDED, pod, None))
         assert leases.expected == {}, "of a flow that is not known"
         patient = flow()
         patient["spec"]["drivers"] = {"leaseSeconds": 60}

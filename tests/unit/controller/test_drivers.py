@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of, is_ambiguous
+from headrace.controller.drivers import (
+    DriverLease,
+    DriverPod,
+    FlowDrivers,
+    drivers_of,
+    is_ambiguous,
+)
 
 NEWEST, OLD = "new", "old"
 
@@ -18,11 +24,11 @@ def seen(life: str = "life", *, renewed: bool = True, expired: bool = False) -> 
     return DriverLease(life, renewed and life != "", expired)
 
 
-def view(pods: list[DriverPod], **leases: DriverLease) -> Drivers:
+def view(pods: list[DriverPod], **leases: DriverLease) -> FlowDrivers:
     return drivers_of(pods, NEWEST, leases)
 
 
-def taking(drivers: Drivers) -> set[str]:
+def taking(drivers: FlowDrivers) -> set[str]:
     return {driver.name for driver in drivers.schedulable}
 
 

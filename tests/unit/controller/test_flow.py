@@ -15,7 +15,7 @@ from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverLease
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow_children import Rollouts, Settings
+from headrace.controller.flow_children import FlowSettings, Rollouts
 from headrace.controller.flow_reconciler import FlowReconciler
 from headrace.controller.flow_writer import FlowWrites
 from headrace.controller.resources import build_deployment, template_hash
@@ -25,7 +25,7 @@ from headrace.k8s import DEPLOYMENT, LEASE, REPLICA_SET, Client, Kind, Object, O
 from headrace.k8s.kinds import FLOW, POD, TASK, kind_of
 
 NAME = ("shop", "orders")
-SETTINGS = Settings("image")
+SETTINGS = FlowSettings("image")
 UNIT = TaskId("orders", "SourceTask", 0).name
 HOOK = Unavailable('the API server answers 500: failed calling webhook "guard.example"')
 
@@ -143,7 +143,7 @@ def a_flow_whose_driver_is_gone(*others: Object) -> Server:
 class Reconciled:
     """The flow of a server, and what reconciles it."""
 
-    def __init__(self, server: Server, settings: Settings, rollouts: int) -> None:
+    def __init__(self, server: Server, settings: FlowSettings, rollouts: int) -> None:
         client, self.server = cast(Client, server), server
         self.queued: list[FlowName] = []
         self.cache = ClusterCache(client, None, lambda *_: None)
@@ -185,7 +185,7 @@ class Reconciled:
 
 @asynccontextmanager
 async def operated(
-    server: Server, settings: Settings = SETTINGS, rollouts: int = 0
+    server: Server, settings: FlowSettings = SETTINGS, rollouts: int = 0
 ) -> AsyncIterator[Reconciled]:
     it = Reconciled(server, settings, rollouts)
     watching = asyncio.create_task(it.cache.run())
@@ -440,7 +440,7 @@ def test_drivers_stay_as_they_are_until_it_is_their_turn() -> None:
             assert await it.reconcile() is None
         before = deepcopy(server.objects[DEPLOYMENT, "orders-driver"]["spec"]["template"])
         server.objects[FLOW, "orders"]["spec"]["drivers"]["replicas"] = 3
-        settings = Settings("image of the next version")
+        settings = FlowSettings("image of the next version")
         async with operated(server, settings, rollouts=1) as it:
             deployment = server.objects[DEPLOYMENT, "orders-driver"]
             it.children.observe(deployment, deleted=False)

@@ -20,7 +20,7 @@ from headrace.api import (
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.loops import Loops
 from headrace.controller.target_topics import FlowName, copied_topics, flow_name
-from headrace.replication import Copied
+from headrace.replication import CopiedTopics
 
 THERE, BACK, OTHER = ("shop", "there"), ("depot", "back"), ("shop", "other")
 CLUSTERS = {"there": ("E", "W"), "back": ("W", "E"), "other": ("E", "N")}
@@ -90,7 +90,7 @@ class Cache:
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         return [self.units[flow_name(flow)]]
 
-    def copied(self, name: FlowName) -> Copied:
+    def copied(self, name: FlowName) -> CopiedTopics:
         return copied_topics([self.units[name]] if name in self.all else ())
 
     def refused(self) -> list[FlowName]:

@@ -23,8 +23,8 @@ from headrace.k8s import (
     Forbidden,
     Kind,
     Object,
+    ObjectInvalid,
     Objects,
-    Refused,
     Unavailable,
     kind_of,
 )
@@ -233,7 +233,7 @@ def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
 
 def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
     it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "?"}}))
-    it.refuse("create", JOB, Refused("nodeSelector: Invalid value"))
+    it.refuse("create", JOB, ObjectInvalid("nodeSelector: Invalid value"))
     it.reconcile()
     assert (it.ready["reason"], it.ready["message"]) == ("Refused", "nodeSelector: Invalid value")
     assert "startTime" not in it.status  # so that the API server lets its spec be changed

@@ -9,7 +9,7 @@ from headrace.api import ReplicationTask, TaskType
 from headrace.connect.runtime.herder import TaskConflict
 from headrace.driver import kubernetes_herder
 from headrace.driver.kubernetes_herder import EpochFence
-from headrace.k8s import Client, NotFound, Refused
+from headrace.k8s import Client, NotFound, ObjectInvalid
 
 SOURCE = TaskType.SOURCE_TASK
 
@@ -92,7 +92,7 @@ def test_a_driver_that_stops_writes_nothing_more() -> None:
 
 
 def test_a_later_connector_ends_it() -> None:
-    later = Refused("spec.connectorEpoch: a connector of a higher epoch wrote this split")
+    later = ObjectInvalid("spec.connectorEpoch: a connector of a higher epoch wrote this split")
 
     async def scene() -> None:
         written = Written(b=later)

@@ -20,9 +20,9 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect import Commits, UnitFigures
+from headrace.connect import CommitCounts, UnitFigures
 from headrace.driver.metrics import METRICS, DriverCollector
-from headrace.movers import Copied
+from headrace.movers import CopiedCounts
 
 Samples = dict[tuple[str, ...], float]
 SOURCE_TASK = ("orders-source-task-3", "SourceTask")
@@ -50,7 +50,7 @@ def source_task(**status: object) -> UnitFigures:
     return UnitFigures(
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
-        copied=Copied(
+        copied=CopiedCounts(
             records=12,
             bytes=3456,
             filtered=5,
@@ -65,7 +65,7 @@ def source_task(**status: object) -> UnitFigures:
             filled=9,
             verified={"Same": 8, "NotRead": 1},
         ),
-        commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
+        commits=CommitCounts(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         bandwidth_waited_s=1.5,
         taken=3,
         restarts=2,

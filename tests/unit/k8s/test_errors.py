@@ -3,7 +3,15 @@
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.k8s import Conflict, Expired, Forbidden, NotFound, NotServed, Refused, Unavailable
+from headrace.k8s import (
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+    NotServed,
+    ObjectInvalid,
+    Unavailable,
+)
 from headrace.k8s.errors import read_status, sentence, translate
 from headrace.k8s.kinds import DEPLOYMENT, NAMESPACE, TASK
 
@@ -21,13 +29,13 @@ def test_what_was_tried() -> None:
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, Refused),
+        (400, ObjectInvalid),
         (401, Unavailable),
         (403, Forbidden),
         (404, NotFound),
         (409, Conflict),
         (410, Expired),
-        (422, Refused),
+        (422, ObjectInvalid),
         (429, Unavailable),
         (500, Unavailable),
         (503, Unavailable),

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.api import TopicPartition
 from headrace.errors import Fatal
-from headrace.kafka.admin_requests import Requests
+from headrace.kafka.admin_requests import AdminRequests
 from headrace.kafka.topic_admin import read_racks
 
 AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -49,7 +49,7 @@ class Brokers:
 
 
 def racks(brokers: Brokers) -> list[set[str]]:
-    found = read_racks(cast(Requests, brokers), 1.0, "east", {"orders", "gone"})
+    found = read_racks(cast(AdminRequests, brokers), 1.0, "east", {"orders", "gone"})
     assert not found or found.keys() == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
     return [set(one) for _, one in sorted(found.items())]
 

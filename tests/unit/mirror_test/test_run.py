@@ -5,7 +5,7 @@ import pytest
 from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
 from headrace.errors import InvalidSpec
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 
 CLUSTERS: dict[str, Any] = {
     "source": {"alias": "east", "bootstrapServers": "e:1"},
@@ -13,9 +13,11 @@ CLUSTERS: dict[str, Any] = {
 }
 
 
-def run(name: str = "r", annotations: dict[str, str] | None = None, **spec: Any) -> Run:
+def run(name: str = "r", annotations: dict[str, str] | None = None, **spec: Any) -> MirrorTestRun:
     metadata = {"name": "t", "annotations": annotations or {}}
-    return Run(name=name, test=MirrorTest.model_validate({"metadata": metadata, "spec": spec}))
+    return MirrorTestRun(
+        name=name, test=MirrorTest.model_validate({"metadata": metadata, "spec": spec})
+    )
 
 
 def test_topics_are_numbered_and_named_as_the_mirror_names_them() -> None:

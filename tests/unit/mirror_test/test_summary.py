@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.mirror_test import MAX_POINTS, Measured, Second, latency, own_latency, points
+from headrace.mirror_test import MAX_POINTS, ProbeMeasurements, Second, latency, own_latency, points
 
 
-def measured(*seconds: tuple[int, int]) -> Measured:
+def measured(*seconds: tuple[int, int]) -> ProbeMeasurements:
     """Seconds with so many arrivals each, of 5 ms."""
-    return Measured(
+    return ProbeMeasurements(
         seconds=tuple(
             Second(second=at, visible=count, p50_ms=5, p99_ms=8, max_ms=9) for at, count in seconds
         )
@@ -48,12 +48,12 @@ def test_every_second_of_a_short_test_is_a_point() -> None:
 
 
 def test_of_the_mirrors_own_share_there_are_quantiles() -> None:
-    found = own_latency(Measured(own_histogram=((3, 500), (1_234, 490), (5_001, 10))))
+    found = own_latency(ProbeMeasurements(own_histogram=((3, 500), (1_234, 490), (5_001, 10))))
     assert found is not None
     assert (found.measured, found.p50, found.p99, found.max) == (1_000, 3, 1_234, 5_001)
     assert found.histogram == ()
     assert own_latency(None) is None
-    assert own_latency(Measured(histogram=((3, 500),))) is None
+    assert own_latency(ProbeMeasurements(histogram=((3, 500),))) is None
 
 
 def test_the_mirrors_own_share_is_drawn_over_time() -> None:

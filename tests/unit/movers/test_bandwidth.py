@@ -3,7 +3,7 @@
 import pytest
 from support.fake_kafka import FakeClock
 
-from headrace.movers import Bandwidth
+from headrace.movers import TokenBucket
 
 
 @pytest.fixture
@@ -12,14 +12,14 @@ def clock() -> FakeClock:
 
 
 def test_without_a_limit_nobody_waits(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.spend(1 << 40)
     assert bandwidth.wait_s() == 0
     assert bandwidth.request_bytes > 1 << 40
 
 
 def test_what_was_read_is_paid_off_at_the_limit(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.limit(1_000)
     bandwidth.spend(4_000)
     assert bandwidth.wait_s() == pytest.approx(4.0)
@@ -30,7 +30,7 @@ def test_what_was_read_is_paid_off_at_the_limit(clock: FakeClock) -> None:
 
 
 def test_half_a_second_that_was_not_used_is_made_up_for_and_no_more(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.limit(1_000)
     clock.advance(60)
     bandwidth.spend(500)
@@ -40,7 +40,7 @@ def test_half_a_second_that_was_not_used_is_made_up_for_and_no_more(clock: FakeC
 
 
 def test_another_limit_counts_from_now_on(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.limit(1_000)
     bandwidth.spend(4_000)
     bandwidth.limit(4_000)
@@ -53,7 +53,7 @@ def test_another_limit_counts_from_now_on(clock: FakeClock) -> None:
 
 
 def test_it_is_used_up_when_lanes_waited_for_half_of_a_window(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.limit(1_000)
     bandwidth.spend(4_000)
     clock.advance(10)
@@ -74,7 +74,7 @@ def test_it_is_used_up_when_lanes_waited_for_half_of_a_window(clock: FakeClock) 
 
 
 def test_without_a_limit_it_is_not_used_up(clock: FakeClock) -> None:
-    bandwidth = Bandwidth(clock)
+    bandwidth = TokenBucket(clock)
     bandwidth.limit(1_000)
     bandwidth.spend(60_000)
     clock.advance(10)

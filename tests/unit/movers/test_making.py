@@ -7,7 +7,7 @@ import pytest
 from headrace.api import ClusterAccess, ReplicationFlow
 from headrace.errors import Fatal, Retriable, Unreachable
 from headrace.kafka.wire import UnsupportedBroker
-from headrace.movers import Bandwidth, BatchMover, PreservedMover
+from headrace.movers import BatchMover, PreservedMover, TokenBucket
 from headrace.movers.batch.requirements import NoTransactions
 from headrace.movers.making import make_mover
 
@@ -29,7 +29,7 @@ def made(error: Exception | None = None, **spec: Any) -> BatchMover:
         ClusterAccess(flow.spec.source, "spec.source"),
         ClusterAccess(flow.spec.target, "spec.target"),
         lambda topic: topic,
-        Bandwidth(),
+        TokenBucket(),
         check=check,
     )
 

@@ -14,7 +14,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Consumer, KafkaError
 from headrace.movers import ProgressLog
-from headrace.replication.progress import Progress, ProgressKey, Writer
+from headrace.replication.progress import OwnerProducer, Progress, ProgressKey
 from headrace.replication.reconcile import Decided
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
@@ -175,7 +175,7 @@ def test_progress_of_a_transaction_is_unreadable_to_an_older_headrace() -> None:
 
 
 def test_writers_are_known_until_the_next_owner_has_fenced_them(scene: Scene) -> None:
-    first, frozen, last = (Writer(name, id_, 0) for id_, name in enumerate("abc"))
+    first, frozen, last = (OwnerProducer(name, id_, 0) for id_, name in enumerate("abc"))
     scene.log.write({KEY: replace(PROGRESS, writer=first)})
     # Its claim is behind what the last owner has read, and before the claim of that one.
     scene.log.write({KEY: replace(PROGRESS, epoch=4, owner="b", writer=frozen, fencing=(first,))})
@@ -342,7 +342,7 @@ def test_a_driver_of_the_earlier_version_is_followed_while_it_copies(take_over: 
 
 
 def test_writers_of_the_earlier_version_are_fenced_until_the_claim(take_over: TakeOver) -> None:
-    writer, own = Writer("theirs", 1, 2), Writer("ours", 3, 0)
+    writer, own = OwnerProducer("theirs", 1, 2), OwnerProducer("ours", 3, 0)
     take_over.store_earlier(replace(PROGRESS, writer=writer))
     take_over.read()
     assert take_over.log.writers(KEY) == {writer}

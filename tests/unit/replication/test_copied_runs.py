@@ -1,13 +1,13 @@
 """Pairs of offsets of what is acknowledged, as runs."""
 
-from headrace.replication.progress import MOST_RUNS, CopiedRuns, Run
+from headrace.replication.progress import MOST_RUNS, ContiguousRange, CopiedRuns
 
 
 def test_what_follows_on_both_sides_is_one_run() -> None:
     runs = CopiedRuns()
     runs.add(5, 0)
     runs.add(6, 1, records=9)
-    assert runs.take() == [Run(5, 0, 10, 0)]
+    assert runs.take() == [ContiguousRange(5, 0, 10, 0)]
     assert runs.take() == []
 
 
@@ -15,7 +15,7 @@ def test_a_hole_of_the_source_begins_a_new_run_of_the_same_stretch() -> None:
     runs = CopiedRuns()
     runs.add(0, 0, records=3)
     runs.add(7, 3)
-    assert runs.take() == [Run(0, 0, 3, 0), Run(7, 3, 1, 0)]
+    assert runs.take() == [ContiguousRange(0, 0, 3, 0), ContiguousRange(7, 3, 1, 0)]
 
 
 def test_a_gap_on_the_target_begins_a_new_stretch_also_when_the_source_has_a_hole() -> None:
@@ -32,7 +32,7 @@ def test_a_run_that_goes_on_comes_in_pieces_that_continue_each_other() -> None:
     (first,) = runs.take()
     runs.add(2, 6)
     (second,) = runs.take()
-    assert second == Run(2, 6, 1, first.stretch)
+    assert second == ContiguousRange(2, 6, 1, first.stretch)
     assert second.continues(first.last)
 
 
@@ -52,5 +52,5 @@ def test_of_too_many_the_first_and_the_last_are_kept() -> None:
         runs.add(number * 2, number)
     taken = runs.take()
     assert len(taken) <= MOST_RUNS
-    assert (taken[0], taken[-1]) == (Run(0, 0, 1, 0), Run(1998, 999, 1, 0))
+    assert (taken[0], taken[-1]) == (ContiguousRange(0, 0, 1, 0), ContiguousRange(1998, 999, 1, 0))
     assert [run.source for run in taken] == sorted(run.source for run in taken)

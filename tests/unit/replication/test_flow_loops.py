@@ -6,8 +6,8 @@ import pytest
 
 from headrace.api import ReplicationFlow
 from headrace.replication import (
-    Copied,
-    Loop,
+    CopiedTopics,
+    TopicLoop,
     loop_of_patterns,
     loop_of_topics,
     may_loop,
@@ -67,19 +67,21 @@ def test_what_patterns_decide(
     one: ReplicationFlow, other: ReplicationFlow, topic: str | None
 ) -> None:
     found = loop_of_patterns(one, other)
-    assert found == (Loop(topic, topic, topic) if topic else None)
+    assert found == (TopicLoop(topic, topic, topic) if topic else None)
     assert bool(loop_of_patterns(other, one)) is bool(found)
 
 
-EAST_WEST = Copied("E", "W", frozenset({"orders-eu", "bills"}))
-NOTHING = Copied("W", "E", frozenset())
+EAST_WEST = CopiedTopics("E", "W", frozenset({"orders-eu", "bills"}))
+NOTHING = CopiedTopics("W", "E", frozenset())
 
 
 def test_topics_decide_where_patterns_do_not() -> None:
     one, other = there("orders-.*|bills"), back(".*-eu")
     assert loop_of_patterns(one, other) is None
-    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == Loop(*["orders-eu"] * 3)
-    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == Loop(*["orders-eu"] * 3), "before it"
+    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == TopicLoop(*["orders-eu"] * 3)
+    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == TopicLoop(*["orders-eu"] * 3), (
+        "before it"
+    )
     assert loop_of_topics(one, EAST_WEST, back(".*-us"), NOTHING) is None
     assert loop_of_topics(there(".*", **DEFAULT), EAST_WEST, back(".*", **DEFAULT), NOTHING) is None
 
@@ -91,8 +93,10 @@ def test_the_loop_is_told_from_the_side_of_each_flow() -> None:
         there("bills", replicationPolicy=renamed),
         back("invoices", replicationPolicy=again),
     )
-    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == Loop("bills", "invoices", "bills")
-    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == Loop("invoices", "bills", "invoices")
+    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == TopicLoop("bills", "invoices", "bills")
+    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == TopicLoop(
+        "invoices", "bills", "invoices"
+    )
 
 
 def test_clusters_are_known_by_their_ids_and_by_addresses_only_before() -> None:
@@ -100,9 +104,9 @@ def test_clusters_are_known_by_their_ids_and_by_addresses_only_before() -> None:
     elsewhere = flow("west-2", "east-2", "orders-eu")
     assert not share_addresses(one, elsewhere)
     assert loop_of_topics(one, EAST_WEST, elsewhere, NOTHING)
-    assert loop_of_topics(one, EAST_WEST, elsewhere, Copied()) is None
-    assert loop_of_topics(one, EAST_WEST, back("orders-eu"), Copied())
-    forwarded = Copied("X", "Y", frozenset())
+    assert loop_of_topics(one, EAST_WEST, elsewhere, CopiedTopics()) is None
+    assert loop_of_topics(one, EAST_WEST, back("orders-eu"), CopiedTopics())
+    forwarded = CopiedTopics("X", "Y", frozenset())
     assert loop_of_topics(one, EAST_WEST, back("orders-eu"), forwarded) is None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.api import Policy
-from headrace.replication import Direction, Loop, TopicFilter, find_loop, policy_for
+from headrace.replication import Direction, TopicFilter, TopicLoop, find_loop, policy_for
 
 
 def renaming(
@@ -21,13 +21,13 @@ def named_by(type: str, source: str, target: str, include: str) -> Direction:
 def test_a_topic_that_comes_back_under_its_own_name_goes_round() -> None:
     there = renaming("east", "west", {"orders": "orders-copy"})
     back = renaming("west", "east", {"orders-copy": "orders"})
-    assert find_loop(there, back, ["orders"]) == Loop("orders", "orders-copy", "orders")
+    assert find_loop(there, back, ["orders"]) == TopicLoop("orders", "orders-copy", "orders")
 
 
 def test_a_topic_that_comes_back_under_another_name_is_followed_to_its_second_round() -> None:
     there = renaming("east", "west", {"a": "b", "c": "d"})
     back = renaming("west", "east", {"b": "c", "d": "a"})
-    assert find_loop(there, back, ["a"]) == Loop("c", "d", "a")
+    assert find_loop(there, back, ["a"]) == TopicLoop("c", "d", "a")
 
 
 def test_what_the_other_flow_does_not_copy_is_no_loop() -> None:
@@ -39,7 +39,7 @@ def test_what_the_other_flow_does_not_copy_is_no_loop() -> None:
 def test_the_same_names_in_both_directions_go_round() -> None:
     there = named_by("Identity", "east", "west", "orders-.*")
     back = named_by("Identity", "west", "east", "orders-eu")
-    assert find_loop(there, back, ["orders-.*", "orders-eu"]) == Loop(*["orders-eu"] * 3)
+    assert find_loop(there, back, ["orders-.*", "orders-eu"]) == TopicLoop(*["orders-eu"] * 3)
 
 
 def test_prefixes_in_both_directions_do_not() -> None:
@@ -50,4 +50,4 @@ def test_prefixes_in_both_directions_do_not() -> None:
 def test_a_topic_that_gets_a_prefix_in_each_round_comes_back_all_the_same() -> None:
     there = named_by("Identity", "east", "west", ".*")
     back = named_by("Default", "west", "east", ".*")
-    assert find_loop(there, back, ["orders"]) == Loop("orders", "orders", "west.orders")
+    assert find_loop(there, back, ["orders"]) == TopicLoop("orders", "orders", "west.orders")

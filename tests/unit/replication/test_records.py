@@ -8,7 +8,7 @@ import pytest
 from headrace.api import checkpoints_topic, offset_syncs_topic, progress_topic
 from headrace.replication.checkpoints import Checkpoint
 from headrace.replication.mirror_maker_formats import Heartbeat, OffsetSync
-from headrace.replication.progress import Progress, ProgressKey, Writer
+from headrace.replication.progress import OwnerProducer, Progress, ProgressKey
 
 PROGRESS = Progress(
     source_topic_id="s",
@@ -122,7 +122,7 @@ def test_progress_of_an_older_headrace_was_never_reset_and_one_of_a_newer_is_rea
     assert Progress.decode(PROGRESS.encode().replace(b'"epoch"', b'"new":1,"epoch"')) == PROGRESS
 
 
-FENCED = replace(PROGRESS, writer=Writer("orders-source-task-0", 4000, 2), unfenced=(-1, 17))
+FENCED = replace(PROGRESS, writer=OwnerProducer("orders-source-task-0", 4000, 2), unfenced=(-1, 17))
 
 
 def test_progress_names_the_producer_of_its_owner() -> None:
@@ -146,7 +146,7 @@ def test_progress_of_a_headrace_without_fences_names_no_producer() -> None:
     assert {name: newer[name] for name in older} == older, "among them the version that is checked"
 
 
-PRESERVED = replace(FENCED, target_offset=7).preserving(Writer("headrace-f-data", 4711, 0))
+PRESERVED = replace(FENCED, target_offset=7).preserving(OwnerProducer("headrace-f-data", 4711, 0))
 
 
 def test_progress_names_the_producer_of_data_where_offsets_are_preserved() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.take_over_model import Claim, Identity, Stage, TakeOver
 
-from headrace.replication.progress import Progress, Writer
-from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, reconcile
+from headrace.replication.progress import OwnerProducer, Progress
+from headrace.replication.reconcile import Dropped, Marker, Record, ResumeReason, reconcile
 
 OWN, OLD = Identity(7, 4), Identity(8, 1)
 PROGRESS = Claim(epoch=2, source_offset=100, target_offset=500, writer=7)
@@ -23,9 +23,9 @@ def reading_tail(progress: Claim = PROGRESS, *identities: Identity) -> TakeOver:
 
 @pytest.mark.parametrize(
     ("writer", "wanted"),
-    [(Writer("task", 7, 3), PROGRESS), (None, PROGRESS._replace(writer=-1))],
+    [(OwnerProducer("task", 7, 3), PROGRESS), (None, PROGRESS._replace(writer=-1))],
 )
-def test_a_claim_of_progress(writer: Writer | None, wanted: Claim) -> None:
+def test_a_claim_of_progress(writer: OwnerProducer | None, wanted: Claim) -> None:
     progress = Progress("s", 100, 0, "t", 500, epoch=2, owner="task")
     assert Claim.of(replace(progress, writer=writer)) == wanted
     left = Claim.of(replace(progress, writer=writer, unfenced=(6, 5)))
@@ -35,7 +35,7 @@ def test_a_claim_of_progress(writer: Writer | None, wanted: Claim) -> None:
 def test_an_owner_without_a_producer_of_its_own_is_not_fenced() -> None:
     taking = reading_tail(PROGRESS._replace(writer=-1))
     resume = reconcile(taking.stored, [Marker(500, 7, 4)], [], taking.fences)
-    assert (resume.outcome, resume.unfenced) == (Outcome.UNFENCED, frozenset({-1}))
+    assert (resume.outcome, resume.unfenced) == (ResumeReason.UNFENCED, frozenset({-1}))
 
 
 def test_stages_in_order() -> None:
@@ -71,7 +71,7 @@ def test_another_producer_id_makes_no_promise_and_stays_in_the_claim() -> None:
     taking = reading_tail(PROGRESS._replace(writer=6, unfenced=frozenset({5})))
     resume = reconcile(taking.stored, [Marker(500, 7, 4)], [], taking.fences)
     claiming = taking.reconciled(resume)
-    assert resume.outcome is Outcome.UNFENCED
+    assert resume.outcome is ResumeReason.UNFENCED
     assert (claiming.stage, claiming.nothing_doubled) == (Stage.CLAIM, False)
     assert claiming.claim == Claim(3, 100, 500, writer=7, unfenced=frozenset({5, 6}))
 

@@ -15,11 +15,12 @@ from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_POINTS,
     MAX_SHARES,
-    Change,
     Counts,
     Example,
     Fault,
-    Kind,
+    FieldDifference,
+    FindingShare,
+    FindingType,
     Latency,
     MirroredTopic,
     Phase,
@@ -28,7 +29,6 @@ from headrace.mirror_test import (
     Rehearsed,
     RehearsedGroup,
     Result,
-    Share,
     bounded,
 )
 from headrace.report.pages import page
@@ -52,8 +52,8 @@ EXAMPLE = Example(
     differs="value, headers",
     source=Place(topic="t-0", partition=3, offset=654_321),
     changes=(
-        Change(what="value", expected="CRC-32 0000abcd", found="CRC-32 0000dcba"),
-        Change(what="headers", expected="hash 1", found="hash 2"),
+        FieldDifference(what="value", expected="CRC-32 0000abcd", found="CRC-32 0000dcba"),
+        FieldDifference(what="headers", expected="hash 1", found="hash 2"),
     ),
 )
 FAULT = Fault(
@@ -79,14 +79,20 @@ def result(**more: Any) -> Result:
                 MirroredTopic(source="t-0", target="east.t-0", partitions=8, acknowledged=1_000),
             ),
             "shares": (
-                Share(kind=Kind.MISSING, topic="t-0", partition=3, count=2),
-                Share(kind=Kind.CORRUPTED, topic="east.t-0", partition=5, differs="key", count=41),
+                FindingShare(kind=FindingType.MISSING, topic="t-0", partition=3, count=2),
+                FindingShare(
+                    kind=FindingType.CORRUPTED,
+                    topic="east.t-0",
+                    partition=5,
+                    differs="key",
+                    count=41,
+                ),
             ),
             "phases": (Phase(name="starting Spark", seconds=7.25),),
             "read_until_ms": 14_500,
             "manifest_sha256": "a" * 64,
             "counts": Counts(acknowledged=1_000, missing=3, sentinels=8, sentinels_seen=8),
-            "examples": {Kind.MISSING: (EXAMPLE,), Kind.CORRUPTED: (EXAMPLE,)},
+            "examples": {FindingType.MISSING: (EXAMPLE,), FindingType.CORRUPTED: (EXAMPLE,)},
             "latency_ms": Latency(
                 p50=4, p99=90, p999=1_200, max=1_234, measured=997, histogram=((4, 900), (90, 97))
             ),
@@ -263,14 +269,16 @@ def test_offsets_have_a_line_and_examples_where_they_were_compared(html: str) ->
     moved = EXAMPLE.model_copy(
         update={
             "differs": "offset",
-            "changes": (Change(what="offset", expected="654321", found="123456"),),
+            "changes": (FieldDifference(what="offset", expected="654321", found="123456"),),
         }
     )
     counts = Counts(acknowledged=1_000, unequal_offsets=41)
     test = TEST.model_copy(
         update={"spec": TEST.spec.model_validate(TEST.spec.model_dump() | asked)}
     )
-    found = result(test=test, counts=counts, examples={Kind.UNEQUAL_OFFSETS: (moved,)}, points=())
+    found = result(
+        test=test, counts=counts, examples={FindingType.UNEQUAL_OFFSETS: (moved,)}, points=()
+    )
     text = text_of(page(found))
     assert "unequalOffsets copies at another offset than on the source 41 2 ✗" in text
     assert "alien 0, unequalOffsets 2, replayed any number" in text
@@ -326,15 +334,19 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
     assert latency
     place = Place(topic="t" * 249, partition=12_345, offset=123_456_789_012)
     changes = tuple(
-        Change(what=what, expected="x" * letters, found="x" * letters)
+        FieldDifference(what=what, expected="x" * letters, found="x" * letters)
         for what, letters in (("topic", 249), ("key", 320), ("headers", 21), ("timestamp", 16))
     )
     long = EXAMPLE.model_copy(update={"topic": "t" * 249, "source": place})
     largest = result(
         examples={
-            kind: (long.model_copy(update={"changes": changes if kind is Kind.CORRUPTED else ()}),)
+            kind: (
+                long.model_copy(
+                    update={"changes": changes if kind is FindingType.CORRUPTED else ()}
+                ),
+            )
             * MAX_EXAMPLES
-            for kind in Kind
+            for kind in FindingType
         },
         points=(point,) * MAX_POINTS,
         latency_ms=latency.model_copy(
@@ -347,8 +359,8 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
         test=with_names(annotation="x" * 200_000),
         topics=tuple(MirroredTopic(source=t, target=t, partitions=1_000) for t in NAMES),
         shares=(
-            Share(
-                kind=Kind.CORRUPTED,
+            FindingShare(
+                kind=FindingType.CORRUPTED,
                 topic="t" * 249,
                 partition=12_345,
                 differs="topic, key, value, headers, timestamp, partition",

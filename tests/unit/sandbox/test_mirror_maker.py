@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from headrace.sandbox import Broker, Cluster
+from headrace.sandbox import BrokerProcess, SandboxCluster
 from headrace.sandbox.mirror_maker import settings
 from headrace.toolchain import Java
 
 JAVA = Java(Path("/java"), 17, "PATH")
 
 
-def cluster(name: str, brokers: int, port: int) -> Cluster:
-    return Cluster(
+def cluster(name: str, brokers: int, port: int) -> SandboxCluster:
+    return SandboxCluster(
         name,
         "id",
         tuple(
-            Broker(name, n + 1, port + n, Path("/b"), JAVA, heap_mb=256, ends_with_us=True)
+            BrokerProcess(name, n + 1, port + n, Path("/b"), JAVA, heap_mb=256, ends_with_us=True)
             for n in range(brokers)
         ),
     )

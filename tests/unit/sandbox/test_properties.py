@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.sandbox.broker_config import Security, broker_properties
+from headrace.sandbox.broker_config import ClusterSecurity, broker_properties
 
 
 def _settings(node_id: int, brokers: int, extra: dict[str, str]) -> dict[str, str]:
@@ -32,7 +32,7 @@ def test_three_brokers_keep_three_copies_and_need_two() -> None:
 def test_a_secure_broker_has_two_listeners_more_and_its_password_is_on_no_command_line(
     tmp_path: Path,
 ) -> None:
-    security = Security.make("east", tmp_path / "secrets", tmp_path, [(30_001, 40_001)])
+    security = ClusterSecurity.make("east", tmp_path / "secrets", tmp_path, [(30_001, 40_001)])
     text = broker_properties(1, [(10_001, 20_001)], tmp_path, {}, security)
     settings = dict(line.split("=", 1) for line in text.splitlines())
     assert settings["listeners"].endswith(",SASL_SSL://127.0.0.1:30001,SSL://127.0.0.1:40001")

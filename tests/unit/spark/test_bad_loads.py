@@ -6,16 +6,16 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest
-from headrace.mirror_test import Measured, Run
+from headrace.mirror_test import MirrorTestRun, ProbeMeasurements
 from headrace_spark import messages, probe
 from headrace_spark.messages import LoadTopic
 from headrace_spark.producer import warnings_of
 
 
-def run(settle_s: int = 0) -> Run:
+def run(settle_s: int = 0) -> MirrorTestRun:
     load = {"names": ["orders", "payments"], "partitions": 3}
     document = mirror_test_of_another("nightly", load=load, settleSeconds=settle_s)
-    return Run(name="r1", test=MirrorTest.model_validate(document))
+    return MirrorTestRun(name="r1", test=MirrorTest.model_validate(document))
 
 
 def test_a_topic_that_is_there_with_other_partitions_is_said() -> None:
@@ -34,7 +34,7 @@ def test_a_target_that_never_appears_holds_no_load_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(messages, "on_target", lambda run: {})
     measured = probe.probe(None, run(), 0, told.append)  # type: ignore[arg-type]
     assert told == [("east.orders", "east.payments")]
-    assert measured == Measured(unmeasured_topics=told[0])
+    assert measured == ProbeMeasurements(unmeasured_topics=told[0])
 
 
 @pytest.mark.parametrize(("total", "parts"), [(3, 8), (0, 8), (100, 8), (8, 8)])

@@ -7,10 +7,10 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, Verdict
-from headrace.mirror_test import Result, Run
+from headrace.mirror_test import MirrorTestRun, Result
 from headrace_spark import command, verify_job
 
-RUN = Run(
+RUN = MirrorTestRun(
     name="r1",
     test=MirrorTest.model_validate(mirror_test_of_another("nightly")),
 )

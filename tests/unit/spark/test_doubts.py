@@ -7,7 +7,7 @@ from zlib import crc32
 
 from headrace.mirror_test import LoadedTopic, LoadManifest, PartitionSummary, Stream
 from headrace_spark.blocks import PRIME, Block, doubts, size_of
-from headrace_spark.records import Range
+from headrace_spark.records import OffsetRange
 
 RUN, WHO, TOPIC = "run", "run-0-0", "orders"
 SIZE = 10
@@ -151,7 +151,9 @@ def test_only_the_part_of_a_log_that_is_in_doubt_is_read_again() -> None:
     swapped = [*LOG[:12], LOG[13], LOG[12], *LOG[14:]]
     target = side(swapped, END)
     found = doubts(SOURCE, target, MANIFEST)
-    copies = Range({f"copy.{TOPIC}": TOPIC}, {f"copy.{TOPIC}": (0, 3)}, {f"copy.{TOPIC}": (40, 3)})
+    copies = OffsetRange(
+        {f"copy.{TOPIC}": TOPIC}, {f"copy.{TOPIC}": (0, 3)}, {f"copy.{TOPIC}": (40, 3)}
+    )
     again = found.where(copies, target)
     assert again.source_names == copies.source_names
     assert (again.start, again.end) == (

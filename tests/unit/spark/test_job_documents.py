@@ -13,9 +13,9 @@ from headrace.mirror_test import (
     Fault,
     Faults,
     LoadManifest,
+    MirrorTestRun,
     Rehearsed,
     RehearsedGroup,
-    Run,
     build_rehearsal,
 )
 from headrace_spark import job_documents
@@ -23,7 +23,7 @@ from headrace_spark import job_documents
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 PLAN = Fault(step=KILL, error="nobody did it")
 DONE = Fault(step=KILL, at_ms=5, recovery_seconds=2.5)
-RUN = Run(
+RUN = MirrorTestRun(
     name="r1",
     test=MirrorTest.model_validate(mirror_test_of_another("nightly")),
 )

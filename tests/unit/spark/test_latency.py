@@ -1,9 +1,9 @@
 from headrace.mirror_test import Second
-from headrace_spark.probe_consumer import LONGEST_MS, Arrivals, merged, second
+from headrace_spark.probe_consumer import LONGEST_MS, LatencyHistogram, merged, second
 
 
 def test_arrivals_are_counted_by_latency_and_by_the_second_they_were_seen_in() -> None:
-    arrivals = Arrivals()
+    arrivals = LatencyHistogram()
     arrivals.add({1_000: 1}, 1_500)
     arrivals.add({1_400: 1}, 1_900)
     arrivals.add({1_900: 2}, 3_134)
@@ -12,14 +12,14 @@ def test_arrivals_are_counted_by_latency_and_by_the_second_they_were_seen_in() -
 
 
 def test_a_message_seen_before_it_was_sent_is_counted_apart() -> None:
-    arrivals = Arrivals()
+    arrivals = LatencyHistogram()
     arrivals.add({1_010: 1}, 1_000)
     assert arrivals.before_sent == 1
     assert arrivals.histogram == {0: 1}
 
 
 def test_the_number_of_buckets_is_bounded() -> None:
-    arrivals = Arrivals()
+    arrivals = LatencyHistogram()
     arrivals.add({0: 1}, 10 * LONGEST_MS)
     assert arrivals.histogram == {LONGEST_MS: 1}
 

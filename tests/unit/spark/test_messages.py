@@ -38,7 +38,7 @@ def recognise(record: Received) -> messages.Sighting | None:
 
 @pytest.mark.parametrize("size", [1, 40, 64, 100, 1024, 100_000])
 def test_a_message_has_the_size_asked_for_and_its_checksum(size: int) -> None:
-    message = messages.Writer(PRODUCER, size).message(AT, 5, 1_795_000_000_000)
+    message = messages.MessageFactory(PRODUCER, size).message(AT, 5, 1_795_000_000_000)
     assert len(message.value) == size
     assert message.checksum == zlib.crc32(message.value)
     assert message.headers == [
@@ -50,32 +50,32 @@ def test_a_message_has_the_size_asked_for_and_its_checksum(size: int) -> None:
 
 
 def test_the_body_names_producer_number_and_time() -> None:
-    value = messages.Writer(PRODUCER, 200).message(AT, 12, 1_795_000_000_000).value
+    value = messages.MessageFactory(PRODUCER, 200).message(AT, 12, 1_795_000_000_000).value
     assert value.split(b";", 3)[:3] == [PRODUCER.encode(), b"12", b"1795000000000"]
 
 
 def test_the_same_producer_writes_the_same_again_and_another_one_does_not() -> None:
     values = {
-        messages.Writer(who, 200).message(AT, 12, 0).value.split(b";", 3)[3]
+        messages.MessageFactory(who, 200).message(AT, 12, 0).value.split(b";", 3)[3]
         for who in (PRODUCER, PRODUCER, messages.producer_id(RUN, 4, 0))
     }
     assert len(values) == 2
 
 
 def test_no_two_values_of_a_producer_are_equal() -> None:
-    writer = messages.Writer(PRODUCER, 64)
+    writer = messages.MessageFactory(PRODUCER, 64)
     assert len({writer.message(AT, seq, 0).value for seq in range(20_000)}) == 20_000
 
 
 def test_a_message_is_recognised_by_its_body_whatever_the_target_stamped() -> None:
-    message = messages.Writer(PRODUCER, 100).message(AT, 12, 1_795_000_000_000)
+    message = messages.MessageFactory(PRODUCER, 100).message(AT, 12, 1_795_000_000_000)
     sighting = messages.Sighting(1_795_000_000_000, None, name=NAME, size_bytes=100)
     assert recognise(Received(message.value, None)) == sighting
     assert recognise(Received(message.value, message.headers)) == sighting
 
 
 def test_a_message_too_short_for_a_body_is_recognised_by_its_headers() -> None:
-    message = messages.Writer(PRODUCER, 10).message(AT, 12, 1_795_000_000_000)
+    message = messages.MessageFactory(PRODUCER, 10).message(AT, 12, 1_795_000_000_000)
     assert recognise(Received(message.value, message.headers)) == messages.Sighting(
         7, None, name=NAME, size_bytes=10
     )
@@ -90,7 +90,7 @@ def test_a_sentinel_says_which_partition_it_ends() -> None:
 
 def test_messages_of_two_topics_are_never_equal() -> None:
     """Else nobody could see that a mirror exchanged the topics."""
-    writer = messages.Writer(PRODUCER, 100)
+    writer = messages.MessageFactory(PRODUCER, 100)
     one, two = (writer.message(TopicPartition(topic, 0), 3, 7) for topic in ("t-0", "t-1"))
     assert one != two
     one, two = (messages.sentinel(RUN, TopicPartition(topic, 0), 7) for topic in ("t-0", "t-1"))
@@ -98,7 +98,7 @@ def test_messages_of_two_topics_are_never_equal() -> None:
 
 
 def test_the_body_names_topic_and_partition_where_there_are_no_headers() -> None:
-    writer = messages.Writer(PRODUCER, 200, MessageFormat.BODY)
+    writer = messages.MessageFactory(PRODUCER, 200, MessageFormat.BODY)
     message = writer.message(AT, 12, 1_795_000_000_000)
     assert (len(message.value), message.headers) == (200, [])
     assert message.value.split(b";")[1:4] == [b"12", b"1795000000000", b"to=orders/5"]
@@ -113,7 +113,7 @@ def test_the_body_names_topic_and_partition_where_there_are_no_headers() -> None
 @pytest.mark.parametrize(("size", "room"), [(64, False), (80, False), (81, True), (1024, True)])
 def test_a_message_without_room_for_them_leaves_them_out(size: int, room: bool) -> None:
     assert messages.has_room("orders", size) is room
-    value = messages.Writer(PRODUCER, size, MessageFormat.BODY).message(AT, 12, 0).value
+    value = messages.MessageFactory(PRODUCER, size, MessageFormat.BODY).message(AT, 12, 0).value
     assert (len(value), b";to=orders/5;" in value) == (size, room)
 
 

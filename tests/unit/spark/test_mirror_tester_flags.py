@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.api import MessageFormat
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 from headrace_spark import command
 from headrace_spark.flags import (
     mirror_tester_consume_parser,
@@ -28,7 +28,7 @@ CONSUME = {
 }
 
 
-def parsed(flags: dict[str, str], *more: str) -> Run:
+def parsed(flags: dict[str, str], *more: str) -> MirrorTestRun:
     words = [word for flag in flags.items() for word in flag]
     parser = (
         mirror_tester_produce_parser("")

@@ -9,11 +9,11 @@ from support.manifests import mirror_test_of_another
 from headrace.api import ClusterAccess, MirrorTest, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Position
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.load import LoadedTopic, LoadManifest
 from headrace_spark import comparison, messages
 
-RUN = Run(
+RUN = MirrorTestRun(
     name="r1", test=MirrorTest.model_validate(mirror_test_of_another("t", load={"topics": 1}))
 )
 MANIFEST = LoadManifest(

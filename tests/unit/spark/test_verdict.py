@@ -11,12 +11,12 @@ from headrace.mirror_test import (
     Counts,
     Example,
     Fault,
-    Kind,
-    Measured,
+    FindingType,
+    MirrorTestRun,
     Place,
+    ProbeMeasurements,
     Rehearsed,
     RehearsedGroup,
-    Run,
 )
 from headrace.mirror_test.load import LoadedTopic, LoadManifest, PartitionSummary, Stream
 from headrace_spark.verdict import Evidence, judge
@@ -24,9 +24,9 @@ from headrace_spark.verdict import Evidence, judge
 STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 
 
-def run(**spec: Any) -> Run:
+def run(**spec: Any) -> MirrorTestRun:
     spec["load"] = {"topics": 1} | spec.get("load", {})
-    return Run(
+    return MirrorTestRun(
         name="r",
         test=MirrorTest.model_validate(mirror_test_of_another("t", **spec)),
     )
@@ -60,7 +60,7 @@ GOOD = Evidence(
     examples={},
     open_sentinels=(),
     contradictions=(),
-    measured=Measured(histogram=((5, 990), (80, 10))),
+    measured=ProbeMeasurements(histogram=((5, 990), (80, 10))),
     faults=(),
 )
 
@@ -135,7 +135,9 @@ def test_offsets_are_judged_only_where_the_test_asks_for_it() -> None:
         source=Place(topic="t-0", partition=0, offset=13),
     )
     asked, moved = run(budgets={"unequalOffsets": 1}), counts(unequal_offsets=2)
-    evidence = replace(GOOD, run=asked, counts=moved, examples={Kind.UNEQUAL_OFFSETS: (example,)})
+    evidence = replace(
+        GOOD, run=asked, counts=moved, examples={FindingType.UNEQUAL_OFFSETS: (example,)}
+    )
     verdict, reasons, _ = judge(evidence)
     assert verdict is Verdict.FAILED
     assert reasons == (
@@ -157,7 +159,9 @@ def test_a_failure_names_a_record() -> None:
     example = Example(
         topic="east.t-0", partition=0, offset=12, producer="r-0-0", seq=11, differs="key, value"
     )
-    evidence = replace(GOOD, counts=counts(corrupted=1), examples={Kind.CORRUPTED: (example,)})
+    evidence = replace(
+        GOOD, counts=counts(corrupted=1), examples={FindingType.CORRUPTED: (example,)}
+    )
     assert judge(evidence)[1] == (
         "1 message is changed on the target (allowed: 0), for example number 11 of producer r-0-0 "
         "at east.t-0-0 offset 12 (key, value)",
@@ -179,7 +183,7 @@ def test_a_sentinel_that_came_late_fails_though_all_is_there_by_now() -> None:
 
 
 def test_messages_that_nobody_saw_arrive_are_told() -> None:
-    slow = Measured(histogram=((5, 900),))
+    slow = ProbeMeasurements(histogram=((5, 900),))
     (warning,) = judge(replace(GOOD, measured=slow, counts=counts(missing=0)))[2]
     assert warning == "latency was not measured of 100 messages that arrived"
     budget = run(budgets={"latencyP99Ms": 10})
@@ -197,7 +201,7 @@ def test_messages_that_nobody_saw_arrive_are_told() -> None:
         (replace(GOOD, faults=(Fault(step=STEP, error="no driver"),)), "not done: no driver"),
         (replace(GOOD, measured=None, run=run(budgets={"latencyP99Ms": 1})), "was not measured"),
         (
-            replace(GOOD, measured=Measured(), run=run(budgets={"latencyP99Ms": 1})),
+            replace(GOOD, measured=ProbeMeasurements(), run=run(budgets={"latencyP99Ms": 1})),
             "not measured of 1,000 messages",
         ),
     ],
@@ -314,7 +318,7 @@ def test_a_flow_that_stays_failed_over_is_no_end_of_a_rehearsal() -> None:
 
 
 def test_what_the_probe_was_late_for_is_not_blamed_on_the_mirror() -> None:
-    slow = Measured(histogram=((5, 900), (40_000, 100)), behind=11)
+    slow = ProbeMeasurements(histogram=((5, 900), (40_000, 100)), behind=11)
     sentence = "11 messages are seen late by the probe, which did not keep up"
     assert judge(replace(GOOD, measured=slow))[0] is Verdict.PASSED
     assert any(one.startswith(sentence) for one in judge(replace(GOOD, measured=slow))[2])

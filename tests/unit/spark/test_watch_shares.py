@@ -4,17 +4,17 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, TopicPartition
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 from headrace_spark.probe_consumer import share, times_both
 
 SOURCE = {TopicPartition(topic, n): 5 for topic in ("orders", "users") for n in range(2)}
 TARGET = {TopicPartition("east.orders", 0): 7, TopicPartition("east.users", 1): 8}
 
 
-def run(load: dict[str, int] | None = None, **spec: str) -> Run:
+def run(load: dict[str, int] | None = None, **spec: str) -> MirrorTestRun:
     names = {"names": ["orders", "users"]}
     test = mirror_test_of_another("t", load=names | (load or {}), **spec)
-    return Run(name="r", test=MirrorTest.model_validate(test))
+    return MirrorTestRun(name="r", test=MirrorTest.model_validate(test))
 
 
 @pytest.mark.parametrize(

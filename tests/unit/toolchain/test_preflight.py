@@ -101,7 +101,9 @@ def test_too_little_disk_is_a_sentence_with_folder_needed_and_free(
 
 def test_folders_of_one_disk_are_added_up(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    needs = [preflight.Need(name, tmp_path / name, free * 2 // 3) for name in ("one", "other")]
+    needs = [
+        preflight.DiskRequirement(name, tmp_path / name, free * 2 // 3) for name in ("one", "other")
+    ]
     assert not list(preflight.shortages(needs[:1], 1))
     [sentence] = preflight.shortages(needs, 1)
     assert "one" in sentence
@@ -109,7 +111,7 @@ def test_folders_of_one_disk_are_added_up(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_a_sentence(tmp_path: Path) -> None:
-    [sentence] = preflight.shortages([preflight.Need("all", tmp_path, 1)], PLENTY)
+    [sentence] = preflight.shortages([preflight.DiskRequirement("all", tmp_path, 1)], PLENTY)
     assert sentence.startswith("Too little memory: 1000000000.0 GB would be needed, and ")
 
 

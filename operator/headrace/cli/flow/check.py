@@ -12,7 +12,7 @@ from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
 from headrace.cli.screen.options import secrets_folder, secrets_option
 from headrace.cli.screen.output import output_option, show, show_findings
-from headrace.connect.preflight.permissions import Acl, Finding, Outcome
+from headrace.connect.preflight.permissions import Acl, CheckResult, Finding
 from headrace.connect.preflight.preflight import check_flow
 from headrace.errors import InvalidSpec
 
@@ -44,7 +44,7 @@ def command(files: tuple[Path, ...], secrets: Path | None, output: str) -> Exit:
                 found[flow.metadata.name] = check_flow(context)
     documents = [_document(name, each) for name, each in found.items()]
     show(documents, output, show_findings, _names)
-    missing = any(one.outcome is Outcome.MISSING for each in found.values() for one in each)
+    missing = any(one.outcome is CheckResult.MISSING for each in found.values() for one in each)
     return Exit.FAILED if missing else Exit.OK
 
 

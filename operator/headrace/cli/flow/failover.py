@@ -42,7 +42,7 @@ _NOTES = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FailoverResult:
     """Of one command."""
 
     done: str
@@ -74,7 +74,7 @@ def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-def document(context: FlowContext, outcome: Outcome) -> _Json:
+def document(context: FlowContext, outcome: FailoverResult) -> _Json:
     """All that is known, for programs."""
     found = outcome.found
     return {
@@ -106,7 +106,7 @@ def is_refused(found: _Json) -> bool:
     return bool(found["lossesRefused"])
 
 
-def _partition(at: TopicPartition, outcome: Outcome) -> _Json:
+def _partition(at: TopicPartition, outcome: FailoverResult) -> _Json:
     one, switched = outcome.found.partitions[at], outcome.switched.get(at)
     switch = switched.switch if switched else one.switch
     return {
@@ -342,7 +342,7 @@ class _Run:
     """None: nobody runs the flow."""
     options: _Options
 
-    def fail_over(self) -> Outcome:
+    def fail_over(self) -> FailoverResult:
         planned = not self.options.source_is_gone
         if self.options.deny_writes and not planned:
             raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
@@ -352,7 +352,7 @@ class _Run:
                 why = [*_why_not(self.context, found), *self._planned_groups(groups)]
             why += self._untranslated()
             lag = self._lag()
-            return Outcome(
+            return FailoverResult(
                 "dry run",
                 planned,
                 found,
@@ -362,7 +362,7 @@ class _Run:
                 losses_refused=self._losses_refused(found),
             )
         if self._losses_refused(found):
-            return Outcome("refused", planned, found, losses_refused=True)
+            return FailoverResult("refused", planned, found, losses_refused=True)
         if planned and not found.switched:
             found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
@@ -370,7 +370,7 @@ class _Run:
             self._stop(found)
             found = self._survey()  # what was committed until then
             if self._losses_refused(found):  # noticed when the flow stopped
-                return Outcome("refused", planned, found, losses_refused=True)
+                return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
         groups = GroupCheckpoints(self.context)
         with closing(groups):
@@ -379,7 +379,7 @@ class _Run:
         problems = [str(error) for error in put_off.values()]
         problems += [str(groups.problem)] if groups.problem else []
         problems += self._untranslated()
-        return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
+        return FailoverResult("failed over", planned, found, switched, groups, lag, tuple(problems))
 
     def _losses_refused(self, found: Survey) -> bool:
         """Return whether there are losses that are neither accepted now nor by an earlier run."""
@@ -420,17 +420,17 @@ class _Run:
             allow_writes(self.context)
             raise
 
-    def undo(self) -> Outcome:
+    def undo(self) -> FailoverResult:
         found = survey_target(self.context)
         switched = {at: one.stored for at, one in found.partitions.items() if one.stored}
         switched = {at: one for at, one in switched.items() if one.switch}
         allowed = frozenset() if self.options.dry_run else allow_writes(self.context)
         if not switched and not allowed:
-            return Outcome("unchanged", True, found)
+            return FailoverResult("unchanged", True, found)
         if not self.options.dry_run:
             abort(self.context, switched)
             self._set_state(FlowState.RUNNING)
-        return Outcome("dry run" if self.options.dry_run else "aborted", True, found)
+        return FailoverResult("dry run" if self.options.dry_run else "aborted", True, found)
 
     def _survey(self) -> Survey:
         if self.options.source_is_gone:

@@ -8,17 +8,17 @@ from headrace.api import ChaosAction, ChaosStep, Partitioning, TopicPartition
 from headrace.chaos import Injection
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin, journal
-from headrace.mirror_test import Run, documents
+from headrace.mirror_test import MirrorTestRun, documents
 
 _ANSWER_S = 1.0
 """How long one question about the target may take: meanwhile nothing else is observed."""
 
 
-class Arrivals:
+class RecoveryProbe:
     """A mirror has recovered when each partition of the target has a message that was sent after
     the fault, since those before it come first."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: MirrorTestRun) -> None:
         self._first = tuple(run.first_topics.values())
         self._target = Admin(run.target, _ANSWER_S)
 
@@ -46,9 +46,9 @@ class Arrivals:
 class LoadFaults:
     """Changes the source, and informs the producers in the journal."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
-        self._source, self._arrivals = Admin(run.source), Arrivals(run)
+        self._source, self._arrivals = Admin(run.source), RecoveryProbe(run)
         self._names = list(run.added_topics)
         """Of the topics that are still to be added."""
         self._changed: dict[str, int] = {}

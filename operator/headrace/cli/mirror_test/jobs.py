@@ -17,7 +17,7 @@ from headrace.api import ChaosAction, load
 from headrace.chaos import ByAction, Chaos, FaultInjector, PauseFaults
 from headrace.chaos.pods import OTHER_POD_ACTIONS as OTHER_ACTIONS
 from headrace.chaos.pods import POD_ACTIONS, OtherPods, PodInjector
-from headrace.cli.mirror_test.faults import Arrivals, LoadFaults
+from headrace.cli.mirror_test.faults import LoadFaults, RecoveryProbe
 from headrace.cli.mirror_test.rehearsal import FailOver, FailOverCommands
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.k8s import connect
@@ -27,8 +27,8 @@ from headrace.mirror_test import (
     Fault,
     Faults,
     LoadTail,
+    MirrorTestRun,
     Rehearsed,
-    Run,
     documents,
     read_plan,
     read_rehearsal,
@@ -79,12 +79,12 @@ def chaos_command(test: Path, name: str, plan: Path, ready: Path, secrets: Path 
     """
     logs.configure()
     (found,) = load([test]).tests
-    run = Run(name=name, test=found, secrets=secrets)
+    run = MirrorTestRun(name=name, test=found, secrets=secrets)
     planned = _read_plan(plan)
     with _injector_of(run) as injector:
         chaos = Chaos(planned.steps, injector, found.spec.settle_seconds)
         journal.create(run.source)
-        tail = journal.Tail(run.source, run.name)
+        tail = journal.JournalTail(run.source, run.name)
         reporter = FaultReporter(run, planned)
         reporter.report(())
         ready.touch()
@@ -121,10 +121,10 @@ def injectors(
 
 
 @contextmanager
-def _injector_of(run: Run) -> Iterator[FaultInjector]:
+def _injector_of(run: MirrorTestRun) -> Iterator[FaultInjector]:
     """Undoes in the end what only a step itself would undo later; on SIGTERM, too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    topics, metadata, since = LoadFaults(run), run.test.metadata, Arrivals(run).since
+    topics, metadata, since = LoadFaults(run), run.test.metadata, RecoveryProbe(run).since
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
         try:
@@ -179,7 +179,7 @@ def _log(fault: Fault) -> None:
 class FaultReporter:
     """Keeps the faults in the journal up to date: at any time all that are planned."""
 
-    def __init__(self, run: Run, planned: Faults) -> None:
+    def __init__(self, run: MirrorTestRun, planned: Faults) -> None:
         self._run, self._planned = run, planned
         self._reported: Faults | None = None
 
@@ -220,7 +220,7 @@ def rehearse_command(
     logs.configure()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     (found,) = load([test]).tests
-    run = Run(name=name, test=found, secrets=secrets)
+    run = MirrorTestRun(name=name, test=found, secrets=secrets)
     planned = read_rehearsal(plan_text(plan), str(plan))
     journal.create(run.source)
     with closing(_Watch(run, after_chaos=after_chaos)) as watch:
@@ -237,7 +237,7 @@ def rehearse_command(
         log.info("rehearsed", flow=run.flow, groups=len(outcome.groups), took_s=outcome.seconds)
 
 
-def _rehearsed(run: Run, planned: Rehearsed, watch: "_Watch", ready: Path) -> Rehearsed:
+def _rehearsed(run: MirrorTestRun, planned: Rehearsed, watch: "_Watch", ready: Path) -> Rehearsed:
     """Its outcome, reported; in whatever way this ends, the flow copies on."""
     groups = [one.group for one in planned.groups]
     rehearsal = FailOver(run, groups, run.test.metadata.namespace)
@@ -258,20 +258,20 @@ def _rehearsed(run: Run, planned: Rehearsed, watch: "_Watch", ready: Path) -> Re
     return outcome
 
 
-def _clean_up(run: Run, planned: Rehearsed, journalled: Set[str]) -> None:
+def _clean_up(run: MirrorTestRun, planned: Rehearsed, journalled: Set[str]) -> None:
     """A flow that was failed over copies on; one that somebody else has stopped is left alone."""
     if documents.FAILING_OVER_KEY in journalled:
         _note(run, planned, FailOverCommands(run, run.test.metadata.namespace).undo())
 
 
-def _note(run: Run, planned: Rehearsed, why: str | None) -> None:
+def _note(run: MirrorTestRun, planned: Rehearsed, why: str | None) -> None:
     """Why it could not be undone, whatever becomes of this Job."""
     if why is not None:
         log.warning("the fail-over could not be undone", flow=run.flow, why=why)
         _report(run, planned.model_copy(update={"not_undone": why}))
 
 
-def _report(run: Run, document: Rehearsed) -> None:
+def _report(run: MirrorTestRun, document: Rehearsed) -> None:
     text = document.model_dump_json(by_alias=True)
     journal.write(run.source, run.name, documents.REHEARSAL_KEY, text)
 
@@ -279,8 +279,8 @@ def _report(run: Run, document: Rehearsed) -> None:
 class _Watch:
     """Follows the load, and what runs beside it, in the journal."""
 
-    def __init__(self, run: Run, *, after_chaos: bool) -> None:
-        self._tail = journal.Tail(run.source, run.name)
+    def __init__(self, run: MirrorTestRun, *, after_chaos: bool) -> None:
+        self._tail = journal.JournalTail(run.source, run.name)
         self._settle_s = run.test.spec.settle_seconds
         self._awaited = {documents.MEASURED_KEY}
         if after_chaos:

@@ -18,27 +18,27 @@ from headrace.chaos import (
     PauseFaults,
     Since,
 )
-from headrace.cli.mirror_test.faults import Arrivals, LoadFaults
+from headrace.cli.mirror_test.faults import LoadFaults, RecoveryProbe
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.mirror_test import Run
-from headrace.sandbox import Broker, Cluster, Sandbox
+from headrace.mirror_test import MirrorTestRun
+from headrace.sandbox import BrokerProcess, Sandbox, SandboxCluster
 
 
 class BrokerFaults:
     """Ends and starts brokers of the run's clusters, under anybody's mirror."""
 
-    def __init__(self, run: Run, steps: Sequence[ChaosStep]) -> None:
+    def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
         """Raises ``InvalidSpec`` when a step's broker is not of a sandbox that stays up by itself:
         a broker that another process started would end with this one."""
-        self._arrivals = Arrivals(run)
+        self._arrivals = RecoveryProbe(run)
         access = {Side.SOURCE: run.source, Side.TARGET: run.target}
-        self._brokers: dict[ChaosStep, Broker] = {
+        self._brokers: dict[ChaosStep, BrokerProcess] = {
             step: _cluster(access[step.cluster]).broker(step.broker or 1)
             for step in steps
             if step.cluster is not None
         }
-        self._down: dict[str, Broker] = {}
+        self._down: dict[str, BrokerProcess] = {}
         """Those that were ended and not started since."""
 
     def inject(self, step: ChaosStep) -> Injection:
@@ -63,7 +63,7 @@ class BrokerFaults:
             broker.launch()
 
 
-def _cluster(access: ClusterAccess) -> Cluster:
+def _cluster(access: ClusterAccess) -> SandboxCluster:
     wanted = {address.strip() for address in access.bootstrap_servers.split(",")}
     for sandbox in Sandbox.all():
         for cluster in sandbox.clusters if sandbox.detached and sandbox.running else ():
@@ -75,7 +75,7 @@ def _cluster(access: ClusterAccess) -> Cluster:
     )
 
 
-def _addresses(cluster: Cluster) -> set[str]:
+def _addresses(cluster: SandboxCluster) -> set[str]:
     lists = [cluster.bootstrap_servers]
     if all(broker.secure_ports for broker in cluster.brokers):
         lists += [cluster.sasl_servers, cluster.tls_servers]
@@ -141,9 +141,9 @@ class CommandFaults:
 class LocalFaults:
     """Of one run."""
 
-    def __init__(self, run: Run, steps: Sequence[ChaosStep]) -> None:
+    def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
         flow = run.flow or ""  # without a flow there are no steps about it
-        since = Arrivals(run).since
+        since = RecoveryProbe(run).since
         drivers = LocalInjector(partial(control.request, flow))
         self._brokers = BrokerFaults(run, steps)
         self._pauses = PauseFaults(drivers.set_state, since)

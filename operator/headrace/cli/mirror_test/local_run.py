@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from headrace.api import ChaosStep, Rehearsal
 from headrace.cli.mirror_test.local_faults import LocalFaults
-from headrace.cli.mirror_test.progress import View
+from headrace.cli.mirror_test.progress import VerifyProgress
 from headrace.cli.mirror_test.rehearsal import FailOver
 from headrace.cli.mirror_test.spark_job import Event, SparkJob
 from headrace.errors import GaveUp
 from headrace.mirror_test import (
     Faults,
     LoadClock,
+    MirrorTestRun,
     Result,
-    Run,
     Stage,
     deadline_s,
     documents,
@@ -38,11 +38,11 @@ class LocalStages:
 
     def __init__(
         self,
-        run: Run,
+        run: MirrorTestRun,
         steps: Sequence[ChaosStep],
         folder: Path,
         timeout_s: float,
-        view: View,
+        view: VerifyProgress,
         *,
         rehearsal: Rehearsal | None,
         on_metrics: OnMetrics | None,
@@ -221,11 +221,11 @@ _TITLES = {
 
 
 def run_test(
-    run: Run,
+    run: MirrorTestRun,
     steps: Sequence[ChaosStep],
     folder: Path,
     timeout_s: float,
-    view: View,
+    view: VerifyProgress,
     *,
     rehearsal: Rehearsal | None = None,
     on_metrics: OnMetrics | None = None,
@@ -258,7 +258,7 @@ def run_test(
     return _result(folder, run, stages.last_words(Stage.VERIFY))
 
 
-def _result(folder: Path, run: Run, last_words: str) -> Result:
+def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
     """The verdict is that of the document, and of nothing else."""
     path = folder / documents.REPORT
     try:

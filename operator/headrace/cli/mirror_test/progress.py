@@ -16,17 +16,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from headrace.api import LatencyMs, MirrorTest, MirrorTestCounts
 from headrace.control import control
 from headrace.errors import HeadraceError
-from headrace.mirror_test import Fault, LoadProgress, Result, Run, Stage
+from headrace.mirror_test import Fault, LoadProgress, MirrorTestRun, Result, Stage
 from headrace.telemetry import TEST_METRICS, make_registry, test_samples
 
 _PLAIN_INTERVAL_S = 5.0
 _LAG_INTERVAL_S = 1.0
 
 
-class View:
+class VerifyProgress:
     """Stages, notes, and the load's progress, on standard error."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
         self._console = Console(stderr=True, highlight=False)
         self._bar = Progress(

@@ -24,7 +24,7 @@ from headrace.kafka import (
     clients,
     make_consumer,
 )
-from headrace.mirror_test import Rehearsed, Run, count_group
+from headrace.mirror_test import MirrorTestRun, Rehearsed, count_group
 from headrace.mirror_test.faults import RecordId
 
 
@@ -32,7 +32,7 @@ class Readers:
     """One thread, with a member of each group. They stop one after another: the first before it
     has read anything, the last when the load has ended; so they stop all over it, in mid-batch."""
 
-    def __init__(self, run: Run, groups: Collection[str]) -> None:
+    def __init__(self, run: MirrorTestRun, groups: Collection[str]) -> None:
         self._run, self._groups = run, list(groups)
         self._thread = threading.Thread(target=self._read, name="rehearsal", daemon=True)
         self._ended = threading.Event()
@@ -128,7 +128,7 @@ class _Done:
 class FailOverCommands:
     """Of one run's flow: on this machine, or in a cluster's ``namespace``."""
 
-    run: Run
+    run: MirrorTestRun
     namespace: str | None = None
 
     def fail_over(self) -> dict[str, Any]:
@@ -183,7 +183,9 @@ class FailOverCommands:
 class FailOver:
     """Of one run, whose flow runs on this machine, or in a ``namespace`` of a cluster."""
 
-    def __init__(self, run: Run, groups: Sequence[str], namespace: str | None = None) -> None:
+    def __init__(
+        self, run: MirrorTestRun, groups: Sequence[str], namespace: str | None = None
+    ) -> None:
         self._run, self._groups = run, groups
         self._commands = FailOverCommands(run, namespace)
         self._readers = Readers(run, self._groups)

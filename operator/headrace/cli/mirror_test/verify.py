@@ -27,14 +27,14 @@ from headrace.api import (
 from headrace.chaos import refused as cannot_break
 from headrace.cli.mirror_test.local_faults import refused as untrusted
 from headrace.cli.mirror_test.local_run import run_test
-from headrace.cli.mirror_test.progress import LiveMetrics, View, summary
+from headrace.cli.mirror_test.progress import LiveMetrics, VerifyProgress, summary
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
 from headrace.cli.screen.options import OF_A_RUN, metrics_options, secrets_folder, secrets_option
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
-from headrace.mirror_test import Result, Run, documents, resolve, window_of
+from headrace.mirror_test import MirrorTestRun, Result, documents, resolve, window_of
 from headrace.mirror_test.serving import served
 from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
 
@@ -197,7 +197,7 @@ def _verify(
 ) -> Result:
     flow = _flow(test)
     resolved = test if flow is None else resolve(test, flow)
-    run = Run(name=_new_name(), test=resolved, secrets=secrets)
+    run = MirrorTestRun(name=_new_name(), test=resolved, secrets=secrets)
     source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
     if source_id == target_id:
         raise InvalidSpec(
@@ -206,7 +206,7 @@ def _verify(
             "a mirror test needs two"
         )
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
-    with View(run) as view:
+    with VerifyProgress(run) as view:
         spec = test.spec  # the resolved one has nothing that is about the flow
         result = run_test(
             run,

@@ -25,7 +25,7 @@ from headrace.replication import (
 )
 
 
-class Wanted(NamedTuple):
+class PendingCheckpoint(NamedTuple):
     """A checkpoint to be written and set, and what is in the topic."""
 
     checkpoint: Checkpoint
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
         """On the target."""
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
 
-    def not_below(self, start: int) -> "Wanted":
+    def not_below(self, start: int) -> "PendingCheckpoint":
         """``start``: the first offset that the target holds."""
         offset = max(start, self.checkpoint.target_offset)
         return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
@@ -61,7 +61,7 @@ class GroupApplier:
 
     def apply(
         self,
-        wanted: Mapping[GroupPartition, Wanted],
+        wanted: Mapping[GroupPartition, PendingCheckpoint],
         write: Callable[[Collection[StoredCheckpoint]], None],
         *,
         back: bool = False,
@@ -77,7 +77,9 @@ class GroupApplier:
         self._set({at: one for at, one in wanted.items() if self._differs(at, one, held.get(at))})
         self._remember(wanted, held)
 
-    def plan(self, wanted: Mapping[GroupPartition, Wanted], *, back: bool = False) -> None:
+    def plan(
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = False
+    ) -> None:
         """Find out what ``apply`` would do, and change nothing."""
         held, _ = self._judge(wanted, back=back)
         members = self._target.groups_with_members()
@@ -87,7 +89,7 @@ class GroupApplier:
         self._remember(wanted, held)
 
     def _judge(
-        self, wanted: Mapping[GroupPartition, Wanted], *, back: bool
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool
     ) -> tuple[dict[GroupPartition, int], Collection[str]]:
         """Return the offsets that groups of the target hold, and the groups that are unreadable."""
         share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
@@ -106,7 +108,7 @@ class GroupApplier:
         return held, there.unreadable.keys()
 
     def _remember(
-        self, wanted: Mapping[GroupPartition, Wanted], held: Mapping[GroupPartition, int]
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint], held: Mapping[GroupPartition, int]
     ) -> None:
         for at, one in wanted.items():
             is_set = self.found[at] is Applied.SET
@@ -117,11 +119,13 @@ class GroupApplier:
         self.found = {at: how for at, how in self.found.items() if at in positions}
         self.left = {at: offset for at, offset in self.left.items() if at in positions}
 
-    def _differs(self, position: GroupPartition, wanted: Wanted, held: int | None) -> bool:
+    def _differs(
+        self, position: GroupPartition, wanted: PendingCheckpoint, held: int | None
+    ) -> bool:
         set_now = self.found[position] is Applied.SET
         return set_now and held != wanted.checkpoint.target_offset
 
-    def _set(self, wanted: Mapping[GroupPartition, Wanted]) -> None:
+    def _set(self, wanted: Mapping[GroupPartition, PendingCheckpoint]) -> None:
         offsets: dict[str, dict[TopicPartition, Committed]] = {}
         starts: dict[str, dict[TopicPartition, int]] = {}
         for position, one in wanted.items():
@@ -228,7 +232,9 @@ class GroupCheckpoints:
         """Find out what ``apply_written`` would do, and change nothing."""
         self._plan(self._stored(), back=False)
 
-    def _plan(self, wanted: Mapping[GroupPartition, Wanted], *, back: bool = True) -> None:
+    def _plan(
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = True
+    ) -> None:
         wanted = self._not_below_start(wanted)
         self.applier.plan(wanted, back=back)
         self._not_set = _problem(self.applier.refused)
@@ -242,10 +248,10 @@ class GroupCheckpoints:
             for position, one in self.waiting.items()
         }
 
-    def _stored(self) -> dict[GroupPartition, Wanted]:
+    def _stored(self) -> dict[GroupPartition, PendingCheckpoint]:
         self._checkpoints.prepare()
         return {
-            at: Wanted(stored.checkpoint, stored)
+            at: PendingCheckpoint(stored.checkpoint, stored)
             for at, stored in self._checkpoints.of_flow().items()
             if self._context.spec.checkpoints.apply_to_groups
             or not stored.checkpoint.is_of_share_group
@@ -286,7 +292,7 @@ class GroupCheckpoints:
         most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
         self.unread = dict(most[:_MOST_GROUPS])
 
-    def _wanted(self, position: GroupPartition, found: Translated) -> Wanted:
+    def _wanted(self, position: GroupPartition, found: Translated) -> PendingCheckpoint:
         group, at = position
         topic, committed = self._context.policy.target_topic(at.topic), self.waiting[position]
         checkpoint = Checkpoint(
@@ -294,10 +300,10 @@ class GroupCheckpoints:
         )
         before = self._checkpoints.before(checkpoint.key())
         known = before.checkpoint if before else None
-        return Wanted(next_checkpoint(checkpoint, found.precision, known), before)
+        return PendingCheckpoint(next_checkpoint(checkpoint, found.precision, known), before)
 
     def _put(
-        self, wanted: Mapping[GroupPartition, Wanted], *, apply: bool, back: bool = False
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, apply: bool, back: bool = False
     ) -> None:
         wanted = self._not_below_start(wanted)
         if apply:
@@ -314,8 +320,8 @@ class GroupCheckpoints:
         self.written |= {at: one.checkpoint for at, one in wanted.items()}
 
     def _not_below_start(
-        self, wanted: Mapping[GroupPartition, Wanted]
-    ) -> dict[GroupPartition, Wanted]:
+        self, wanted: Mapping[GroupPartition, PendingCheckpoint]
+    ) -> dict[GroupPartition, PendingCheckpoint]:
         """Retention of the target may be shorter than that of the source. A consumer that finds its
         offset gone there would skip all that is left, with ``auto.offset.reset=latest``."""
         ats = {one.at for one in wanted.values()}

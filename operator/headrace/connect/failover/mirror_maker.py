@@ -155,7 +155,7 @@ _MOST_SYNCS = 64
 """Of a partition: so many does MirrorMaker 2 keep in memory (``OffsetSyncStore``)."""
 
 
-class Taken(NamedTuple):
+class ImportedPartition(NamedTuple):
     """A partition that the flow goes on with."""
 
     position: int | None
@@ -174,7 +174,7 @@ class Taken(NamedTuple):
 class Import(NamedTuple):
     """What an import would do."""
 
-    partitions: Mapping[TopicPartition, Taken]
+    partitions: Mapping[TopicPartition, ImportedPartition]
     not_of_flow: tuple[str, ...]
     """Topics that MirrorMaker 2 copies and the flow does not."""
     not_of_mirror_maker: tuple[str, ...]
@@ -227,7 +227,7 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
         begins = start if position is None else position
         stays = _offset(before[at]) >= begins if before[at] else False
         target_end = offsets.target_ends[at]
-        taken[at] = Taken(position, begins, start, end, target_end, before[at], stays)
+        taken[at] = ImportedPartition(position, begins, start, end, target_end, before[at], stays)
     matching = {topic for topic in counts if context.topics.matches(topic)}
     others = {at.topic for at in positions} - topics
     return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)))
@@ -400,7 +400,7 @@ def _stored(
     return {at: context.stored(at) for at in partitions}
 
 
-def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, Taken]) -> int:
+def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedPartition]) -> int:
     """MirrorMaker 2's pairs of offsets, for groups that are behind: where the flow has them on the
     target and MirrorMaker 2 on the source. Else both have the same topic."""
     spec = context.spec

@@ -19,7 +19,7 @@ _MAKE = (Operation.CREATE, Operation.WRITE)
 _KEEP = (Operation.CREATE, Operation.READ, Operation.WRITE)
 
 
-class Resource(StrEnum):
+class AclResource(StrEnum):
     """What an ACL is about, as an option of kafka-acls.sh."""
 
     TOPIC = "topic"
@@ -29,11 +29,11 @@ class Resource(StrEnum):
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredPermission:
     """One operation on some resources of a cluster."""
 
     side: Location
-    resource: Resource
+    resource: AclResource
     names: tuple[str, ...]
     operation: Operation
     purpose: str
@@ -46,7 +46,7 @@ class Need:
 
 def needed_rights(
     context: FlowContext, topics: Collection[str], groups: Collection[str]
-) -> Iterator[Need]:
+) -> Iterator[RequiredPermission]:
     """``topics`` and ``groups``: those of the source that the flow replicates now."""
     yield from _to_copy(context, tuple(sorted(topics)))
     yield from _to_keep_settings(context, tuple(sorted(topics)))
@@ -64,11 +64,13 @@ def copies(context: FlowContext, topics: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(map(context.policy.target_topic, topics)))
 
 
-def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
+def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[RequiredPermission]:
     spec, there = context.spec, copies(context, topics)
     prefix = _prefix(context)
     target = _Side(Location.TARGET, prefix)
-    yield Need(Location.SOURCE, Resource.TOPIC, topics, Operation.READ, "read the records")
+    yield RequiredPermission(
+        Location.SOURCE, AclResource.TOPIC, topics, Operation.READ, "read the records"
+    )
     yield target.need(there, Operation.CREATE, "make the copies that are absent")
     yield target.need(there, Operation.WRITE, "write the copies")
     yield target.need(
@@ -90,9 +92,9 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
     yield target.need(there, Operation.READ, purpose, optional)
     if context.exactly_once:
         optional, purpose = False, "copy in transactions"
-    yield Need(
+    yield RequiredPermission(
         Location.TARGET,
-        Resource.TRANSACTIONAL_ID,
+        AclResource.TRANSACTIONAL_ID,
         (TRANSACTIONAL_IDS,),
         Operation.WRITE,
         purpose,
@@ -101,7 +103,9 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
     )
 
 
-def _to_keep_settings(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
+def _to_keep_settings(
+    context: FlowContext, topics: tuple[str, ...]
+) -> Iterator[RequiredPermission]:
     sync, target = context.spec.topic_configs.enabled, _Side(Location.TARGET, _prefix(context))
     purpose = "keep the settings of copies like their sources'"
     read = purpose if sync else "notice deletions at risk, and settings that differ"
@@ -116,20 +120,20 @@ def _to_keep_settings(context: FlowContext, topics: tuple[str, ...]) -> Iterator
     )
 
 
-def _to_keep_acls(context: FlowContext) -> Iterator[Need]:
+def _to_keep_acls(context: FlowContext) -> Iterator[RequiredPermission]:
     purpose = "keep the ACLs of copies like their sources'"
     for side, operation in (
         (Location.SOURCE, Operation.DESCRIBE),
         (Location.TARGET, Operation.DESCRIBE),
         (Location.TARGET, Operation.ALTER),
     ):
-        yield Need(side, Resource.CLUSTER, (THE_CLUSTER,), operation, purpose)
+        yield RequiredPermission(side, AclResource.CLUSTER, (THE_CLUSTER,), operation, purpose)
     for operation in _KEEP:
         topic = acls_topic(context.spec.source.alias)
         yield _Side(Location.TARGET).need((topic,), operation, "remember the ACLs that it added")
 
 
-def _to_delete(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
+def _to_delete(context: FlowContext, topics: tuple[str, ...]) -> Iterator[RequiredPermission]:
     made = (made_topics_topic(context.spec.source.alias),)
     for operation in _KEEP:
         yield _Side(Location.TARGET).need(made, operation, "remember the copies that it makes")
@@ -139,7 +143,7 @@ def _to_delete(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
         )
 
 
-def _for_heartbeats(context: FlowContext) -> Iterator[Need]:
+def _for_heartbeats(context: FlowContext) -> Iterator[RequiredPermission]:
     heartbeats = context.spec.heartbeats
     if not heartbeats.enabled:
         return
@@ -148,7 +152,7 @@ def _for_heartbeats(context: FlowContext) -> Iterator[Need]:
             yield _Side(side).need((HEARTBEATS,), operation, "write heartbeats")
 
 
-def _for_checkpoints(context: FlowContext, groups: tuple[str, ...]) -> Iterator[Need]:
+def _for_checkpoints(context: FlowContext, groups: tuple[str, ...]) -> Iterator[RequiredPermission]:
     spec = context.spec
     where = _Side(spec.offset_syncs.location)
     for operation in () if context.preserved else _KEEP:
@@ -157,10 +161,14 @@ def _for_checkpoints(context: FlowContext, groups: tuple[str, ...]) -> Iterator[
         topics = (context.checkpoints_topic,)
         yield _Side(Location.TARGET).need(topics, operation, "write checkpoints")
     purpose = "read the offsets of groups"
-    yield Need(Location.SOURCE, Resource.GROUP, groups, Operation.DESCRIBE, purpose)
+    yield RequiredPermission(
+        Location.SOURCE, AclResource.GROUP, groups, Operation.DESCRIBE, purpose
+    )
     if spec.checkpoints.apply_to_groups:
         purpose = "commit the offsets of groups"
-        yield Need(Location.TARGET, Resource.GROUP, groups, Operation.READ, purpose)
+        yield RequiredPermission(
+            Location.TARGET, AclResource.GROUP, groups, Operation.READ, purpose
+        )
 
 
 @dataclass(frozen=True)
@@ -172,8 +180,10 @@ class _Side:
 
     def need(
         self, names: tuple[str, ...], operation: Operation, purpose: str, optional: bool = False
-    ) -> Need:
-        return Need(self.side, Resource.TOPIC, names, operation, purpose, optional, self.prefix)
+    ) -> RequiredPermission:
+        return RequiredPermission(
+            self.side, AclResource.TOPIC, names, operation, purpose, optional, self.prefix
+        )
 
 
 def _prefix(context: FlowContext) -> str:
@@ -185,7 +195,7 @@ def _prefix(context: FlowContext) -> str:
 _MOST_NAMED = 3
 
 
-class Outcome(StrEnum):
+class CheckResult(StrEnum):
     """Of one check."""
 
     OK = "ok"
@@ -200,7 +210,7 @@ class Acl:
     """Allows ``principal`` ``operation`` on resources."""
 
     principal: str
-    resource: Resource
+    resource: AclResource
     names: tuple[str, ...]
     operation: str
     prefixed: bool
@@ -217,7 +227,7 @@ class Finding:
     """``topic orders``; or ``connection``, ``version`` of a cluster."""
     what: str
     """The operation or the setting."""
-    outcome: Outcome
+    outcome: CheckResult
     message: str = ""
     """A sentence; "" where there is nothing to say."""
     acl: Acl | None = None
@@ -239,7 +249,9 @@ def named(kind: str, names: Collection[str]) -> str:
     return f"{kind}{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
-def missing_right(need: Need, lacking: Collection[str], cluster: ClusterAccess) -> Finding:
+def missing_right(
+    need: RequiredPermission, lacking: Collection[str], cluster: ClusterAccess
+) -> Finding:
     """The principal may not do it on these resources."""
     names = (need.prefix,) if need.prefix else tuple(sorted(lacking))
     principal = principal_of(cluster)
@@ -249,7 +261,7 @@ def missing_right(need: Need, lacking: Collection[str], cluster: ClusterAccess) 
         need.side,
         named(need.resource.replace("-", " "), lacking),
         operation,
-        Outcome.WARNING if need.optional else Outcome.MISSING,
+        CheckResult.WARNING if need.optional else CheckResult.MISSING,
         f"{principal} may not; needed to {need.purpose}",
         acl,
         _grant(acl, cluster),
@@ -266,7 +278,7 @@ def _grant(acl: Acl, cluster: ClusterAccess) -> str:
     arguments = ["--add", "--allow-principal", acl.principal, "--operation", acl.operation]
     for name in acl.names:
         arguments += (
-            ["--cluster"] if acl.resource is Resource.CLUSTER else [f"--{acl.resource}", name]
+            ["--cluster"] if acl.resource is AclResource.CLUSTER else [f"--{acl.resource}", name]
         )
     if acl.prefixed:
         arguments += ["--resource-pattern-type", "prefixed"]
@@ -285,21 +297,21 @@ TopicsRights = Mapping[Location, Mapping[str, TopicRights]]
 
 
 def known_topics(
-    needs: Iterable[Need],
+    needs: Iterable[RequiredPermission],
     admins: Mapping[Location, RightsAdmin],
     new: Mapping[str, tuple[int, int]],
 ) -> dict[Location, dict[str, TopicRights]]:
     """What may be done with each topic that is needed; ``new`` as for ``topic_rights``."""
     names: dict[Location, set[str]] = {side: set() for side in admins}
     for need in needs:
-        if need.resource is Resource.TOPIC:
+        if need.resource is AclResource.TOPIC:
             names[need.side].update(need.names)
     return {side: admin.topic_rights(names[side], new) for side, admin in admins.items()}
 
 
 def check_rights(
     context: FlowContext,
-    needs: Iterable[Need],
+    needs: Iterable[RequiredPermission],
     admins: Mapping[Location, RightsAdmin],
     topics: TopicsRights,
 ) -> Iterator[Finding]:
@@ -313,10 +325,12 @@ def check_rights(
             yield missing_right(need, lacking, access[need.side])
         else:
             subject = named(need.resource.replace("-", " "), need.names)
-            yield Finding(need.side, subject, need.operation.value, Outcome.OK)
+            yield Finding(need.side, subject, need.operation.value, CheckResult.OK)
 
 
-def _topics(need: Need, _: RightsAdmin, topics: Mapping[str, TopicRights]) -> Collection[str]:
+def _topics(
+    need: RequiredPermission, _: RightsAdmin, topics: Mapping[str, TopicRights]
+) -> Collection[str]:
     return [one for one in need.names if not _allows(topics[one], need.operation)]
 
 
@@ -327,24 +341,25 @@ def _allows(rights: TopicRights, operation: Operation) -> bool:
     return operation in rights.allowed
 
 
-def _groups(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+def _groups(need: RequiredPermission, admin: RightsAdmin, _: object) -> Collection[str]:
     rights = admin.group_rights(need.names)
     return [one for one in need.names if need.operation not in rights[one]]
 
 
-def _cluster(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+def _cluster(need: RequiredPermission, admin: RightsAdmin, _: object) -> Collection[str]:
     return () if need.operation in admin.cluster_rights() else need.names
 
 
-def _transactional_ids(need: Need, admin: RightsAdmin, _: object) -> Collection[str]:
+def _transactional_ids(need: RequiredPermission, admin: RightsAdmin, _: object) -> Collection[str]:
     return [one for one in need.names if not admin.may_use_transactional_id(f"{one}check")]
 
 
 _LACKING: Mapping[
-    Resource, Callable[[Need, RightsAdmin, Mapping[str, TopicRights]], Collection[str]]
+    AclResource,
+    Callable[[RequiredPermission, RightsAdmin, Mapping[str, TopicRights]], Collection[str]],
 ] = {
-    Resource.TOPIC: _topics,
-    Resource.GROUP: _groups,
-    Resource.CLUSTER: _cluster,
-    Resource.TRANSACTIONAL_ID: _transactional_ids,
+    AclResource.TOPIC: _topics,
+    AclResource.GROUP: _groups,
+    AclResource.CLUSTER: _cluster,
+    AclResource.TRANSACTIONAL_ID: _transactional_ids,
 }

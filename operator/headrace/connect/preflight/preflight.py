@@ -20,10 +20,10 @@ from headrace.api import (
 )
 from headrace.api.flow import Location
 from headrace.connect.preflight.permissions import (
+    AclResource,
+    CheckResult,
     Finding,
-    Need,
-    Outcome,
-    Resource,
+    RequiredPermission,
     check_rights,
     known_topics,
     named,
@@ -103,13 +103,13 @@ def check_foreign_data(
     try:
         known = _with_progress(context, {of[at] for at in filled})
     except HeadraceError as error:
-        yield Finding(Location.TARGET, subject, what, Outcome.WARNING, f"not compared: {error}")
+        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, f"not compared: {error}")
         return
     if foreign := {at.topic for at in filled if of[at] not in known}:
         subject = named("topic", foreign)
-        yield Finding(Location.TARGET, subject, what, Outcome.WARNING, _FOREIGN)
+        yield Finding(Location.TARGET, subject, what, CheckResult.WARNING, _FOREIGN)
     elif existing:
-        yield Finding(Location.TARGET, subject, what, Outcome.OK)
+        yield Finding(Location.TARGET, subject, what, CheckResult.OK)
 
 
 def _with_progress(context: FlowContext, partitions: Set[TopicPartition]) -> set[TopicPartition]:
@@ -140,7 +140,7 @@ def _findings(context: FlowContext) -> Iterator[Finding]:
         admin = context.clients.rights(access)
         connection = _connection(side, admin)
         yield connection
-        if connection.outcome is Outcome.OK:
+        if connection.outcome is CheckResult.OK:
             admins[side] = admin
             yield _version(side, admin)
     if len(admins) == 2:
@@ -151,16 +151,16 @@ def _connection(side: Location, admin: RightsAdmin) -> Finding:
     try:
         admin.cluster_id()
     except HeadraceError as error:
-        return Finding(side, "cluster", "connection", Outcome.MISSING, str(error))
-    return Finding(side, "cluster", "connection", Outcome.OK)
+        return Finding(side, "cluster", "connection", CheckResult.MISSING, str(error))
+    return Finding(side, "cluster", "connection", CheckResult.OK)
 
 
 def _version(side: Location, admin: RightsAdmin) -> Finding:
     try:
         admin.check_version()
     except Fatal as error:
-        return Finding(side, "cluster", "version", Outcome.MISSING, str(error))
-    return Finding(side, "cluster", "version", Outcome.OK)
+        return Finding(side, "cluster", "version", CheckResult.MISSING, str(error))
+    return Finding(side, "cluster", "version", CheckResult.OK)
 
 
 class _Scope(NamedTuple):
@@ -177,7 +177,7 @@ def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Itera
     source, target = admins[Location.SOURCE], admins[Location.TARGET]
     if (same := source.cluster_id()) == target.cluster_id():
         why = f"source and target are the same cluster ({same}): a flow needs two"
-        yield Finding(None, "clusters", "id", Outcome.MISSING, why)
+        yield Finding(None, "clusters", "id", CheckResult.MISSING, why)
         return
     every = source.topics()
     scope = _scope(context, every, source)
@@ -224,12 +224,14 @@ def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) 
     return _Scope(there, {one for one in others if context.topics.matches(one)}, groups)
 
 
-def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Need]:
+def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[RequiredPermission]:
     """Progress that an earlier version stored under another name."""
     earlier = earlier_name(context.progress.topic)
     if earlier in target.topics():
         purpose = "take over the flow's progress from before v1beta1"
-        yield Need(Location.TARGET, Resource.TOPIC, (earlier,), Operation.READ, purpose)
+        yield RequiredPermission(
+            Location.TARGET, AclResource.TOPIC, (earlier,), Operation.READ, purpose
+        )
 
 
 def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
@@ -240,7 +242,7 @@ def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Ite
     internal = [one for one in named_or_seen if is_internal(one) and asked.matches(one)]
     if internal:
         why = "never copied: by its name it is a cluster's own; exclude it, or rename it"
-        yield Finding(side, named("topic", internal), "name", Outcome.WARNING, why)
+        yield Finding(side, named("topic", internal), "name", CheckResult.WARNING, why)
     unmatched = [
         one
         for one in context.topics.unmatched(list(scope.there))
@@ -249,12 +251,12 @@ def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Ite
     if unmatched:
         why = "no topic that the user may describe has such a name; one that is made later is found"
         yield Finding(
-            side, f"spec.topics.include {', '.join(unmatched)}", "name", Outcome.WARNING, why
+            side, f"spec.topics.include {', '.join(unmatched)}", "name", CheckResult.WARNING, why
         )
     if spec.checkpoints.enabled and not scope.groups:
         why = "no group that the user may describe has such a name: without Describe none is seen"
         patterns = ", ".join(spec.groups.include)
-        yield Finding(side, f"spec.groups.include {patterns}", "name", Outcome.WARNING, why)
+        yield Finding(side, f"spec.groups.include {patterns}", "name", CheckResult.WARNING, why)
 
 
 log = get_logger(__name__)
@@ -285,7 +287,7 @@ class Requirements:
             log.info("requirements not checked", flow=self._context.name, why=str(error))
             self._next_s = now_s + _AGAIN_S
             return False
-        missing = [one.sentence for one in found if one.outcome is Outcome.MISSING]
+        missing = [one.sentence for one in found if one.outcome is CheckResult.MISSING]
         self._next_s = now_s + _AGAIN_S if missing else None
         self.conditions = ()
         if missing:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from headrace.api.flow import Location
 from headrace.connect.preflight.permissions import (
+    CheckResult,
     Finding,
-    Outcome,
     copies,
     named,
     set_topic_command,
@@ -18,7 +18,7 @@ from headrace.movers import PARTITIONS
 from headrace.replication import AS_GIVEN, config_changes, settings_of_other_offsets, unfit_settings
 
 
-class Settings(NamedTuple):
+class TopicSettings(NamedTuple):
     """Of topics that may be read, by name."""
 
     source: Mapping[str, TopicConfig]
@@ -27,14 +27,14 @@ class Settings(NamedTuple):
 
 def read_settings(
     context: FlowContext, topics: Collection[str], source: RightsAdmin, target: RightsAdmin
-) -> Settings:
+) -> TopicSettings:
     """Those that may not be read are findings of the rights."""
     wanted = [*copies(context, topics), context.progress.topic, context.checkpoints_topic]
-    return Settings(source.topic_configs(topics)[0], target.topic_configs(wanted)[0])
+    return TopicSettings(source.topic_configs(topics)[0], target.topic_configs(wanted)[0])
 
 
 def check_copies(
-    context: FlowContext, topics: Collection[str], settings: Settings
+    context: FlowContext, topics: Collection[str], settings: TopicSettings
 ) -> Iterator[Finding]:
     """Settings of copies that the flow itself does not correct, one finding each."""
     compared = []
@@ -51,20 +51,22 @@ def check_copies(
                 source.in_effect, target.in_effect
             ):
                 command = set_topic_command(access, name, setting, wanted)
-                what = Outcome.MISSING
+                what = CheckResult.MISSING
                 yield Finding(Location.TARGET, subject, setting, what, why, command=command)
                 corrected.add(setting)  # reported already
         for setting, wanted, why in unfit_settings(source.in_effect, target.in_effect):
             if setting not in corrected:
                 command = set_topic_command(access, name, setting, wanted)
-                what = Outcome.WARNING
+                what = CheckResult.WARNING
                 yield Finding(Location.TARGET, subject, setting, what, why, command=command)
     if compared:
-        yield Finding(Location.TARGET, named("topic", compared), "settings", Outcome.OK, "compared")
+        yield Finding(
+            Location.TARGET, named("topic", compared), "settings", CheckResult.OK, "compared"
+        )
 
 
 def check_replicas(
-    names: Iterable[str], rights: Mapping[str, TopicRights], settings: Settings
+    names: Iterable[str], rights: Mapping[str, TopicRights], settings: TopicSettings
 ) -> Iterator[Finding]:
     """Topics of the target that take no record, or could not be made as the flow would."""
     writable = []
@@ -72,7 +74,7 @@ def check_replicas(
         known, subject = rights[name], named("topic", [name])
         if known.creation is not None:
             why = str(known.creation)
-            yield Finding(Location.TARGET, subject, "Create", Outcome.MISSING, why)
+            yield Finding(Location.TARGET, subject, "Create", CheckResult.MISSING, why)
         config = settings.target.get(name)
         if config is None or not known.exists:
             continue
@@ -82,16 +84,16 @@ def check_replicas(
                 f"a partition has {known.replicas.in_sync} replicas in sync of "
                 f"{known.replicas.assigned}, and takes records with {least} or more"
             )
-            yield Finding(Location.TARGET, subject, "min.insync.replicas", Outcome.MISSING, why)
+            yield Finding(Location.TARGET, subject, "min.insync.replicas", CheckResult.MISSING, why)
         else:
             writable.append(name)
     if writable:
         what = "min.insync.replicas"
-        yield Finding(Location.TARGET, named("topic", writable), what, Outcome.OK)
+        yield Finding(Location.TARGET, named("topic", writable), what, CheckResult.OK)
 
 
 def check_internal_topics(
-    context: FlowContext, rights: Mapping[str, TopicRights], settings: Settings
+    context: FlowContext, rights: Mapping[str, TopicRights], settings: TopicSettings
 ) -> Iterator[Finding]:
     """Their cleanup policies, and their partitions."""
     for name, partitions in ((context.progress.topic, PARTITIONS), (context.checkpoints_topic, 1)):
@@ -104,22 +106,22 @@ def check_internal_topics(
 
 def _exactly(subject: str, found: int, wanted: int) -> Finding:
     if found == wanted:
-        return Finding(Location.TARGET, subject, "partitions", Outcome.OK)
+        return Finding(Location.TARGET, subject, "partitions", CheckResult.OK)
     why = f"{found}, and must be {wanted}: delete it, and it is made again"
-    return Finding(Location.TARGET, subject, "partitions", Outcome.MISSING, why)
+    return Finding(Location.TARGET, subject, "partitions", CheckResult.MISSING, why)
 
 
 def _compacted(context: FlowContext, name: str, policy: str) -> Finding:
     subject, what = named("topic", [name]), "cleanup.policy"
     if policy == "compact":
-        return Finding(Location.TARGET, subject, what, Outcome.OK)
+        return Finding(Location.TARGET, subject, what, CheckResult.OK)
     command = set_topic_command(context.target_access, name, what, "compact")
     why = f"{policy}, and must be compact: what it holds would be deleted in time"
-    return Finding(Location.TARGET, subject, what, Outcome.MISSING, why, command=command)
+    return Finding(Location.TARGET, subject, what, CheckResult.MISSING, why, command=command)
 
 
 def check_synchronized(
-    context: FlowContext, topics: Collection[str], settings: Settings, target: RightsAdmin
+    context: FlowContext, topics: Collection[str], settings: TopicSettings, target: RightsAdmin
 ) -> Iterator[Finding]:
     """Yield a warning for each setting of the source that the target refuses."""
     changes = {}
@@ -134,7 +136,7 @@ def check_synchronized(
     for name, errors in change_settings(target.validate_topic_configs, changes).items():
         for setting, error in errors.items():
             subject, why = named("topic", [name]), f"it does not follow the source: {error}"
-            yield Finding(Location.TARGET, subject, setting, Outcome.WARNING, why)
+            yield Finding(Location.TARGET, subject, setting, CheckResult.WARNING, why)
 
 
 def _corrected(

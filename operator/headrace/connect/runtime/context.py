@@ -29,11 +29,11 @@ from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.movers import (
     KAFKA,
-    Bandwidth,
     Clients,
     DeadLetters,
     Mover,
     ProgressLog,
+    TokenBucket,
 )
 from headrace.replication import (
     NameFilter,
@@ -82,7 +82,7 @@ class FlowContext:
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
-        self.bandwidth = Bandwidth(clock)
+        self.bandwidth = TokenBucket(clock)
         """Of all source tasks on this driver; see ``Worker``."""
         self._mover: Mover | None = None
         self._making_mover = threading.Lock()

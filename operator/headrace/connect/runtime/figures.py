@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from headrace.api import ReplicationTaskStatus
 from headrace.assign import TaskId
 from headrace.errors import HeadraceError
-from headrace.movers import Copied
+from headrace.movers import CopiedCounts
 
 
 @dataclass
-class Commits:
+class CommitCounts:
     """What came of storing progress, a claim's left out; it only grows. Any thread may read."""
 
     succeeded: int = 0
@@ -42,9 +42,9 @@ class UnitFigures:
     id: TaskId
     status: ReplicationTaskStatus
     """What its next report would say."""
-    copied: Copied | None = None
+    copied: CopiedCounts | None = None
     """Of a source task."""
-    commits: Commits | None = None
+    commits: CommitCounts | None = None
     """Of a source task."""
     bandwidth_waited_s: float | None = None
     """Of a source task, with ``spec.bandwidth``: see ``Bandwidth.waited_s``."""

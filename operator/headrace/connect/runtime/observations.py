@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason, ReplicationFlowSpec
-from headrace.movers import Bandwidth, Copied
-from headrace.movers.batch import Comparison
+from headrace.movers import CopiedCounts, TokenBucket
+from headrace.movers.batch import BatchComparison
 
 _LONGEST_MESSAGE = 1024
 """Of each task: a flow shows those of all."""
@@ -30,9 +30,9 @@ def not_stored(target: str, since_s: float) -> Condition:
     return observation(ConditionType.PROGRESS_NOT_STORED, Reason.NOT_ACKNOWLEDGED, message)
 
 
-def verification_failed(copied: Copied) -> tuple[Condition, ...]:
+def verification_failed(copied: CopiedCounts) -> tuple[Condition, ...]:
     """Of a task whose batches the helper in C joined wrongly."""
-    if not copied.verified.get(Comparison.MISJOINED):
+    if not copied.verified.get(BatchComparison.MISJOINED):
         return ()
     message = (
         "the helper for small batches made a batch that has not the records of its source, which "
@@ -43,7 +43,7 @@ def verification_failed(copied: Copied) -> tuple[Condition, ...]:
     return (observation(ConditionType.VERIFICATION_FAILED, Reason.HELPER_FAULTY, message),)
 
 
-def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: Bandwidth) -> tuple[Condition, ...]:
+def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: TokenBucket) -> tuple[Condition, ...]:
     """Of a flow that would read faster than ``spec.bandwidth`` allows."""
     if (limit := flow.bandwidth) is None or not bandwidth.used_up:
         return ()

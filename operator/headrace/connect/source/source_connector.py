@@ -19,9 +19,9 @@ from headrace.connect.preflight.preflight import Requirements
 from headrace.connect.runtime.herder import EpochAltered, LoopFound, TargetTaken
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
 from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
-from headrace.connect.topics.discovery import Discovery, SourceRacks, prepare_target
+from headrace.connect.topics.discovery import DiscoveryResult, SourceRacks, prepare_target
 from headrace.connect.topics.losses import sentence, shown_losses
-from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeletion
+from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
 from headrace.connect.topics.topic_sync import AclSync, TopicConfigSync
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
@@ -39,7 +39,7 @@ class SourceConnector(ThreadedUnit):
     It measures how fast each partition grows, and splits them over the source tasks by that.
     """
 
-    _found: Discovery | None = None
+    _found: DiscoveryResult | None = None
     _next_discovery_s = _heartbeats_from_s = 0.0
     _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
     _lost: tuple[Condition, ...] = ()
@@ -50,7 +50,7 @@ class SourceConnector(ThreadedUnit):
         self._configs = TopicConfigSync(self.context)
         self._acls = AclSync(self.context)
         self._deleted = DeletedTopics(self.context)
-        self._deletion = TopicDeletion(self.context)
+        self._deletion = TopicDeleter(self.context)
         self._racks = SourceRacks(self.context)
         self._requirements = Requirements(self.context)
         self._take_over()
@@ -137,7 +137,7 @@ class SourceConnector(ThreadedUnit):
         )
         return checked
 
-    def _discover(self) -> Discovery:
+    def _discover(self) -> DiscoveryResult:
         with self._asking(Reason.SOURCE_UNREACHABLE):
             there = self.context.source.topics()
             on_source = {
@@ -169,7 +169,7 @@ class SourceConnector(ThreadedUnit):
         growth = self._growth
         return {at: growth[at].records_per_s if at in growth else None for at in partitions}
 
-    def _find_deleted(self, found: Discovery) -> None:
+    def _find_deleted(self, found: DiscoveryResult) -> None:
         """What was leaving the tasks of an earlier connector is not known until it has left."""
         state = self._split.state
         if not found.is_new or state is None or state.resumed_ms is not None:
@@ -184,7 +184,7 @@ class SourceConnector(ThreadedUnit):
         self._lost = shown.conditions
         self.observe(losses=shown.listed)
 
-    def _report_condition(self, found: Discovery) -> None:
+    def _report_condition(self, found: DiscoveryResult) -> None:
         on_source = found.on_source
         unmatched = self.context.topics.unmatched(list(on_source))
         unresolved = {at: one for at, one in self._deleted.losses.items() if one.unresolved}

@@ -24,7 +24,7 @@ from headrace.connect.source.unread_lag import UnreadLag
 from headrace.connect.takeover.starts import Start
 from headrace.connect.topics.losses import DataLoss, shown_losses
 from headrace.errors import HeadraceError
-from headrace.movers import Copied, Reached, RecordRefused
+from headrace.movers import CopiedCounts, Reached, RecordRefused
 from headrace.replication import Loss
 from headrace.timing import Clock
 
@@ -55,7 +55,7 @@ class SourceStatus:
         self, life: LifeCycle, clock: Clock, sentence: Callable[[TopicPartition, Loss], str]
     ) -> None:
         """``sentence`` puts a loss into words."""
-        self.copied = Copied()
+        self.copied = CopiedCounts()
         """By all lanes that the task has had."""
         self._life, self._clock, self._sentence = life, clock, sentence
         self._rate = Rate()

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.figures import Commits
+from headrace.connect.runtime.figures import CommitCounts
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.runtime.releasing import Releasing
 from headrace.connect.runtime.task import Role
@@ -20,7 +20,7 @@ from headrace.connect.source.observing import Observing
 from headrace.connect.source.standby import Standby
 from headrace.connect.source.task_context import TaskContext
 from headrace.errors import HeadraceError
-from headrace.movers import Copied
+from headrace.movers import CopiedCounts
 
 _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 
@@ -81,12 +81,12 @@ class SourceTask:
         return self._life.status
 
     @property
-    def copied(self) -> Copied:
+    def copied(self) -> CopiedCounts:
         """What it has copied."""
         return self._task.reported.copied
 
     @property
-    def commits(self) -> Commits:
+    def commits(self) -> CommitCounts:
         """How often it stored its progress."""
         return self._task.progress.outcomes.commits
 

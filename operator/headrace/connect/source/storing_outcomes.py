@@ -1,7 +1,7 @@
 """Whether the target stores the progress of a task: counted, and since when it does not."""
 
 from headrace.api import Condition
-from headrace.connect.runtime.figures import Commits
+from headrace.connect.runtime.figures import CommitCounts
 from headrace.connect.runtime.observations import not_stored
 from headrace.movers import ANSWER_S
 from headrace.timing import Clock
@@ -12,7 +12,7 @@ class StoringOutcomes:
 
     def __init__(self, clock: Clock, target: str) -> None:
         self._clock, self._target = clock, target
-        self.commits = Commits()
+        self.commits = CommitCounts()
         self._unstored_since: tuple[float, float] | None = None
         """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
 

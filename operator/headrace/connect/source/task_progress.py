@@ -14,12 +14,12 @@ from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_stretch
 from headrace.connect.takeover.starts import Starts, records
 from headrace.errors import Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, Lane, Reached, Storing, Transactional
-from headrace.replication import Progress, ProgressKey, Run, with_runs
+from headrace.movers import CopiedCounts, Lane, Reached, Storing, Transactional
+from headrace.replication import ContiguousRange, Progress, ProgressKey, with_runs
 
 log = get_logger(__name__)
 
-_NONE: Mapping[TopicPartition, Sequence[Run]] = MappingProxyType({})
+_NONE: Mapping[TopicPartition, Sequence[ContiguousRange]] = MappingProxyType({})
 _SILENCE_S = 0.2
 _POLL_S = 0.005
 _MOST_BYTES = 64 << 20
@@ -33,7 +33,11 @@ class TaskProgress(TaskPositions):
     """Not thread-safe, except for ``check_owner`` and ``write``."""
 
     def __init__(
-        self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing, copied: Copied
+        self,
+        context: FlowContext,
+        ownership: Ownership,
+        syncing: OffsetSyncing,
+        copied: CopiedCounts,
     ) -> None:
         """``copied``: by all lanes that the task has."""
         super().__init__(context, ownership, syncing)
@@ -117,7 +121,7 @@ class TaskProgress(TaskPositions):
         return bool(unstored)
 
     def _entries(
-        self, unstored: Starts, runs: Mapping[TopicPartition, Sequence[Run]] = _NONE
+        self, unstored: Starts, runs: Mapping[TopicPartition, Sequence[ContiguousRange]] = _NONE
     ) -> dict[ProgressKey, Progress]:
         """``runs``: with these, which syncing does not know before they are committed."""
         unstored = {

@@ -17,8 +17,8 @@ from headrace.connect.takeover.starts import UNKNOWN, Restored, Start, Starts, r
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
-from headrace.replication import Progress, Writer, with_runs
-from headrace.replication.reconcile import Outcome, Resume
+from headrace.replication import OwnerProducer, Progress, with_runs
+from headrace.replication.reconcile import Resume, ResumeReason
 
 log = get_logger(__name__)
 
@@ -135,7 +135,7 @@ def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -
     return following
 
 
-def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> Writer | None:
+def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> OwnerProducer | None:
     """Our writer with a new epoch; ``None`` where the target does not allow it."""
     driver = ownership.driver
     # Of this process alone: two runs of one flow must fence each other by what progress says, and
@@ -157,7 +157,7 @@ def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> W
 def _claimed(
     context: FlowContext,
     ownership: Ownership,
-    own: Writer,
+    own: OwnerProducer,
     claims: Starts,
     *,
     first: Set[TopicPartition],
@@ -182,10 +182,10 @@ def _claimed(
 
 
 def _doubt(resume: Resume, *, first: bool) -> str:
-    if resume.outcome is Outcome.UNFENCED:
+    if resume.outcome is ResumeReason.UNFENCED:
         return _NOT_FENCED
     # After a reset all is to be copied again: nobody doubts that. Not of two who claim it first.
-    reset = resume.outcome is Outcome.FILTER_CHANGED and not first
+    reset = resume.outcome is ResumeReason.FILTER_CHANGED and not first
     again = 0 if reset else resume.doubled_at_most
     return f"copied again up to {again} records ({resume.outcome})" if again else ""
 
@@ -208,7 +208,7 @@ def progress_partition(
 
 def earlier_writers(
     context: FlowContext, at: TopicPartition, stored: Progress | None
-) -> Set[Writer]:
+) -> Set[OwnerProducer]:
     """Those that a partition has to be closed to."""
     writers = {one.id: one for one in context.progress.writers(context.progress_key(at))}
     if stored is not None:

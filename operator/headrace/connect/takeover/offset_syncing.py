@@ -21,7 +21,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.starts import Start
 from headrace.errors import HeadraceError
 from headrace.movers import Lane
-from headrace.replication import MOST_PAIRS, OffsetPair, Run, few_enough
+from headrace.replication import MOST_PAIRS, ContiguousRange, OffsetPair, few_enough
 
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
@@ -40,7 +40,7 @@ def new_stretch() -> str:
 @dataclass
 class _Partition:
     stretch: int
-    """As in ``Run``."""
+    """As in ``ContiguousRange``."""
     begins: OffsetPair
     """Of the first record of the run that goes on."""
     last: OffsetPair
@@ -136,7 +136,7 @@ class OffsetSyncing:
             for at, known in self._partitions.items():
                 self._sync(at, known, known.begins, now_s)
 
-    def _follow(self, at: TopicPartition, run: Run, now_s: float) -> None:
+    def _follow(self, at: TopicPartition, run: ContiguousRange, now_s: float) -> None:
         known = self._partitions.get(at)
         same = known is not None and known.stretch == run.stretch
         name = known.last.stretch if known is not None and same else new_stretch()

@@ -7,7 +7,7 @@ from headrace.api import LossAction, LossCause, TopicPartition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.takeover.starts import Starts
-from headrace.connect.topics.losses import Found
+from headrace.connect.topics.losses import PartitionState
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import TopicConfig, replaced
 from headrace.movers import Before, Fencing
@@ -35,7 +35,7 @@ def of_another_kind(
     return found
 
 
-def begun_again(progress: Progress, found: Found, now_ms: int) -> Progress:
+def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
     """What is stored of a copy with its source's offsets, once it is known what there is: where
     the target ends decides, and a topic that was deleted there is copied again."""
     if replaced(progress.target_topic_id, found.target_topic_id):
@@ -60,7 +60,7 @@ def begun_again(progress: Progress, found: Found, now_ms: int) -> Progress:
     return _truncated(progress, found, now_ms)
 
 
-def _truncated(progress: Progress, found: Found, now_ms: int) -> Progress:
+def _truncated(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
     """What an unclean election took from the target is copied again: all behind it went, too."""
     seen, epoch_end = progress.target_seen, found.target_epoch_end
     end = found.target_end

@@ -25,7 +25,7 @@ from headrace.connect.takeover.starts import Restored, Start, Starts, records
 from headrace.connect.takeover.switching import failed_over
 from headrace.connect.takeover.tombstones import not_copied_since
 from headrace.connect.topics.losses import (
-    Found,
+    PartitionState,
     begins_later,
     find_loss,
     goes_on_as_new,
@@ -134,8 +134,8 @@ def _lost(
     )
 
 
-def _found(at: TopicPartition, offsets: KnownOffsets, ids: TopicIds) -> Found:
-    return Found(
+def _found(at: TopicPartition, offsets: KnownOffsets, ids: TopicIds) -> PartitionState:
+    return PartitionState(
         *ids[at.topic],
         offsets.starts[at],
         offsets.ends[at],
@@ -207,7 +207,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
 
 
 def _without_loss(
-    context: FlowContext, at: TopicPartition, progress: Progress, found: Found
+    context: FlowContext, at: TopicPartition, progress: Progress, found: PartitionState
 ) -> Progress:
     """Where to go on, by the policy; one loss may hide another. Each is logged once."""
     now_ms = context.now_ms

@@ -11,10 +11,10 @@ from headrace.replication import (
     Confirmed,
     Loss,
     OffsetPair,
+    OwnerProducer,
     Progress,
     ProgressKey,
     TargetSeen,
-    Writer,
     losses_before,
 )
 
@@ -47,11 +47,11 @@ class Start(NamedTuple):
     """See ``Progress``."""
     pairs: tuple[OffsetPair, ...] = ()
     """See ``Progress``."""
-    writer: Writer | None = None
+    writer: OwnerProducer | None = None
     """Whose identity it is copied with: of one lane alone."""
-    fencing: tuple[Writer, ...] = ()
+    fencing: tuple[OwnerProducer, ...] = ()
     """See ``Progress``."""
-    data_writer: Writer | None = None
+    data_writer: OwnerProducer | None = None
     """See ``Progress``."""
     unfenced: tuple[int, ...] = ()
     """See ``Progress``."""

@@ -18,7 +18,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.logs import get_logger
 from headrace.movers import Before, Closed
-from headrace.replication import Loss, Progress, Switch, Writer
+from headrace.replication import Loss, OwnerProducer, Progress, Switch
 
 log = get_logger(__name__)
 
@@ -175,7 +175,7 @@ def _unknown(stored: Progress) -> frozenset[int]:
     return _NOBODY if stored.writer else frozenset({UNKNOWN})
 
 
-def identify(context: FlowContext, verb: str) -> Writer | None:
+def identify(context: FlowContext, verb: str) -> OwnerProducer | None:
     """Of a command; None where the mover, or the target, allows no fences."""
     if (fencing := context.mover.fencing) is None:
         return None
@@ -203,14 +203,14 @@ def _claimed(
     raise Retriable("drivers claim partitions of the flow again and again: stop it first")
 
 
-def _others(context: FlowContext, at: TopicPartition, claim: Progress) -> list[Writer]:
+def _others(context: FlowContext, at: TopicPartition, claim: Progress) -> list[OwnerProducer]:
     own = claim.writer and claim.writer.id
     return [one for one in earlier_writers(context, at, claim) if one.id != own]
 
 
 def _closed(
     context: FlowContext,
-    own: Writer | None,
+    own: OwnerProducer | None,
     claims: Mapping[TopicPartition, Progress],
     wishes: Mapping[TopicPartition, Wish],
 ) -> Mapping[TopicPartition, Closed | Retriable]:

@@ -38,7 +38,7 @@ def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) 
 
 
 @dataclass
-class Discovery:
+class DiscoveryResult:
     """What one discovery found on both clusters."""
 
     on_source: Mapping[str, int]
@@ -56,10 +56,10 @@ class Discovery:
 
 def prepare_target(
     context: FlowContext, on_source: Mapping[str, int], log: FilteringBoundLogger
-) -> Discovery:
+) -> DiscoveryResult:
     """Create what the target lacks; a topic that cannot be created or grown is a problem."""
     on_target = context.target.topics()
-    found = Discovery(on_source)
+    found = DiscoveryResult(on_source)
     for topic, wanted in sorted(on_source.items()):
         target_topic = context.policy.target_topic(topic)
         if target_topic == context.spec.on_record_error.dead_letter_topic:

@@ -29,7 +29,7 @@ class DataLoss(Fatal):
     """Records are gone that were not copied, or copies are gone; the message says which."""
 
 
-class Found(NamedTuple):
+class PartitionState(NamedTuple):
     """What both clusters hold of one partition."""
 
     source_topic_id: str
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     known."""
 
 
-def goes_on_as_new(progress: Progress, found: Found) -> Progress:
+def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
     """What is stored of a topic that was deleted, when that loss was accepted: the topic that has
     its name now is copied from its beginning."""
     loss = progress.loss
@@ -62,7 +62,7 @@ def goes_on_as_new(progress: Progress, found: Found) -> Progress:
     )
 
 
-def begins_later(progress: Progress, found: Found) -> Progress:
+def begins_later(progress: Progress, found: PartitionState) -> Progress:
     """Return progress at the start of the source's log if retention overtook the first copy.
 
     Nothing was copied yet, so nothing is lost: the partition begins at the first offset that is
@@ -78,14 +78,14 @@ def begins_later(progress: Progress, found: Found) -> Progress:
     return replace(progress, source_offset=found.start, first_offset=found.start, confirmed=None)
 
 
-def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+def find_loss(progress: Progress, found: PartitionState, now_ms: int) -> Loss | None:
     """The loss that makes going on from here impossible; one that was resolved is none."""
     if progress.loss is not None and progress.loss.unresolved:
         return _until_now(progress.loss, progress, found)
     return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
 
 
-def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+def _recreated(progress: Progress, found: PartitionState, now_ms: int) -> Loss | None:
     if replaced(progress.source_topic_id, found.source_topic_id):
         return recreated_on_source(progress.known_good, now_ms)
     if replaced(progress.target_topic_id, found.target_topic_id):
@@ -93,7 +93,7 @@ def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
     return None
 
 
-def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+def _truncated_log(progress: Progress, found: PartitionState, now_ms: int) -> Loss | None:
     position, target_offset = progress.source_offset, progress.target_offset
     if position < found.start:
         return Loss(LossCause.SOURCE_TRUNCATED, position, found.start - 1, now_ms)
@@ -104,7 +104,7 @@ def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None
     return None
 
 
-def _target_truncated_at(progress: Progress, found: Found) -> int | None:
+def _target_truncated_at(progress: Progress, found: PartitionState) -> int | None:
     """Markers and other writers may have made the log long again: the epoch decides."""
     seen, end = progress.target_seen, found.target_epoch_end
     if seen is not None and end is not None and end < seen.offset:
@@ -112,7 +112,7 @@ def _target_truncated_at(progress: Progress, found: Found) -> int | None:
     return found.target_end if found.target_end < progress.target_offset else None
 
 
-def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
+def _until_now(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
     """While the partition waited retention went on, or the topic was created again."""
     if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
         return replace(loss, cause=LossCause.SOURCE_RECREATED)
@@ -153,7 +153,7 @@ def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
     return Loss(LossCause.TARGET_RECREATED, 0, target_offset - 1, now_ms)
 
 
-def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) -> Progress:
+def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDataLoss) -> Progress:
     """Where the copy goes on, by ``spec.onDataLoss``; with Fail it stays where it is.
 
     Restart copies all there is again, from the earliest offset. Continue goes on behind what is

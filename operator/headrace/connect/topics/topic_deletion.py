@@ -253,7 +253,7 @@ _MOST = 10
 _LONGEST_MESSAGE = 4096
 
 
-class TopicDeletion:
+class TopicDeleter:
     """One thread calls it. It raises nothing: data is copied all the same, and the condition says
     what keeps it from deleting."""
 

@@ -1,9 +1,10 @@
 """A client of Kafka's protocol, for what replication needs and librdkafka cannot do: record batches
 as they are, fences by a producer epoch of one's own, a log's end as its leader knows it.
 
-One thread runs a ``Loop``, which all clusters of a process share. A ``Cluster`` is the view of one,
-with a connection to each broker that is needed. What takes several requests is a coroutine: run it
-with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)`` without waiting.
+One thread runs an ``EventLoop``, which all clusters of a process share. A ``ClusterClient`` is the
+view of one, with a connection to each broker that is needed. What takes several requests is a
+coroutine: run it with ``loop.wait(start(coroutine), timeout_s)``, or
+``start(coroutine).then(...)`` without waiting.
 """
 
 from kio.schema.describe_producers.v0.response import ProducerState
@@ -15,7 +16,7 @@ from headrace.kafka.wire.batches import (
     split_batches,
     stored_bytes,
 )
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.control import aborts
 from headrace.kafka.wire.deletion import delete_records
@@ -25,8 +26,8 @@ from headrace.kafka.wire.errors import (
     ForeignBroker,
     Garbled,
     NoShareGroups,
-    Refused,
     RefusedForGood,
+    RequestRefused,
     UnreadableBatch,
     UnsupportedBroker,
     refusal,
@@ -35,9 +36,9 @@ from headrace.kafka.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Fetched,
+    FetchPosition,
     FetchResponse,
     Session,
-    Wanted,
     fetch_call,
 )
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
@@ -53,7 +54,7 @@ from headrace.kafka.wire.joining import (
     joined_bytes,
 )
 from headrace.kafka.wire.leaders import Answers
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 from headrace.kafka.wire.offsets import (
     EARLIEST,
     LATEST,
@@ -64,8 +65,8 @@ from headrace.kafka.wire.offsets import (
     list_offsets,
     log_ends,
 )
-from headrace.kafka.wire.opening import Settings
-from headrace.kafka.wire.outcomes import Answer, Outcome, Produced
+from headrace.kafka.wire.opening import ConnectionSettings
+from headrace.kafka.wire.outcomes import Answer, Produced, ProduceResult
 from headrace.kafka.wire.permissions import (
     answer_to_acls,
     may_use_transactional_id,
@@ -77,7 +78,7 @@ from headrace.kafka.wire.protocol import Buffer
 from headrace.kafka.wire.records import (
     BatchWriter,
     Decoded,
-    Stored,
+    StoredRecord,
     decoded,
     encoded,
     stored_records,
@@ -96,7 +97,7 @@ from headrace.kafka.wire.scan import (
 from headrace.kafka.wire.share_groups import set_share_starts, share_starts, used_share_groups
 from headrace.kafka.wire.stamp import MAX_SEQUENCE, Stamped, sequence_after, stamp, stamped
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
-from headrace.kafka.wire.view import Leadership, View, led_by
+from headrace.kafka.wire.view import ClusterMetadata, Leadership, led_by
 
 __all__ = [
     "EARLIEST",
@@ -112,14 +113,18 @@ __all__ = [
     "BatchWriter",
     "Buffer",
     "Buffers",
-    "Cluster",
+    "ClusterClient",
+    "ClusterMetadata",
     "Committed",
     "Connection",
     "ConnectionLost",
+    "ConnectionSettings",
     "CorruptBatch",
     "Decoded",
     "EpochEnd",
+    "EventLoop",
     "FetchOutcome",
+    "FetchPosition",
     "FetchResponse",
     "FetchSession",
     "Fetched",
@@ -131,27 +136,23 @@ __all__ = [
     "Joined",
     "Leadership",
     "Listed",
-    "Loop",
     "NoShareGroups",
-    "Outcome",
+    "ProduceResult",
     "Produced",
     "ProducerIdentity",
     "ProducerState",
-    "Refused",
     "RefusedForGood",
     "Reply",
+    "RequestRefused",
     "Scanned",
     "Scanner",
     "Session",
-    "Settings",
     "Stamped",
     "Stop",
-    "Stored",
+    "StoredRecord",
     "Transactions",
     "UnreadableBatch",
     "UnsupportedBroker",
-    "View",
-    "Wanted",
     "aborts",
     "answer_to_acls",
     "batch_at",

@@ -14,12 +14,12 @@ from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import ForeignBroker, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import Loop
-from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import Call, call
 from headrace.kafka.wire.replies import Reply, start
-from headrace.kafka.wire.security import Security
-from headrace.kafka.wire.view import View, updated
+from headrace.kafka.wire.security import ClientSecurity
+from headrace.kafka.wire.view import ClusterMetadata, updated
 from headrace.timing import Backoff
 
 _Key = tuple[Server, str]
@@ -33,17 +33,17 @@ class _Round:
     """One refresh, for all who wait for it."""
 
     topics: Set[str] | None = frozenset()
-    reply: Reply[View] = field(default_factory=Reply)
+    reply: Reply[ClusterMetadata] = field(default_factory=Reply)
 
 
-class Cluster:
+class ClusterClient:
     """Of one loop, used by its thread alone. Connections are opened when they are asked for."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         access: ClusterAccess,
-        settings: Settings | None = None,
+        settings: ConnectionSettings | None = None,
         *,
         buffers: Buffers | None = None,
     ) -> None:
@@ -53,15 +53,15 @@ class Cluster:
         of a loop.
         """
         self.loop = loop
-        self.view = View()
+        self.view = ClusterMetadata()
         """What is known; ``refresh`` replaces it."""
         self.name = access.name
         """For messages."""
         self.cluster_id = access.cluster_id
         """Brokers that report another id are not used. The first broker counts where none is
         expected."""
-        self.settings = settings = settings or Settings.of(access)
-        self._opener = Opener(loop, Security(access), buffers or Buffers(), settings)
+        self.settings = settings = settings or ConnectionSettings.of(access)
+        self._opener = Opener(loop, ClientSecurity(access), buffers or Buffers(), settings)
         self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
         self._connections: dict[_Key, Reply[Connection]] = {}
         self._resting: dict[Server, tuple[Backoff, float]] = {}
@@ -70,7 +70,7 @@ class Cluster:
         self._next: _Round | None = None
         """What is asked for behind the refresh that is under way."""
 
-    async def refresh(self, topics: Iterable[str] | None = ()) -> View:
+    async def refresh(self, topics: Iterable[str] | None = ()) -> ClusterMetadata:
         """Ask a broker for the brokers and these topics; ``None``: all. Creates none.
 
         A topic that does not exist is in the view with its error. One request at a time: who asks
@@ -98,7 +98,7 @@ class Cluster:
                 current.reply.succeed(view)
         self._refreshing = False
 
-    async def _refresh(self, topics: Set[str] | None) -> View:
+    async def _refresh(self, topics: Set[str] | None) -> ClusterMetadata:
         asked = None if topics is None else sorted(topics)
         connection = await self.any_connection()
         response = await connection.send(_metadata(asked))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from headrace.errors import HeadraceError
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers, FrameReader
-from headrace.kafka.wire.loop import READ, WRITE, Loop, Timer
+from headrace.kafka.wire.loop import READ, WRITE, EventLoop, Timer
 from headrace.kafka.wire.protocol import (
     API_VERSIONS,
     COMPARES_EPOCHS,
@@ -51,7 +51,7 @@ class Connection:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         transport: Transport,
         server: str,
         *,

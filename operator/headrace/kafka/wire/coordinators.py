@@ -11,9 +11,9 @@ from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinator
 from kio.static.primitive import i8
 
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.errors import Refused, refusal
+from headrace.kafka.wire.errors import RequestRefused, refusal
 from headrace.kafka.wire.protocol import FIND_COORDINATOR, call
 from headrace.kafka.wire.replies import start
 from headrace.timing import Backoff
@@ -36,7 +36,7 @@ _MOVES = {
 }
 
 
-async def at_coordinators(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
+async def at_coordinators(cluster: ClusterClient, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
     """Ask for each group at its coordinator, again where that moves or loads. Groups of a
     coordinator that does not answer have that error; what else ``ask`` raises is raised."""
     loop, backoff = cluster.loop, Backoff(0.02, 1.0)
@@ -80,7 +80,7 @@ async def find_coordinators(
     return found
 
 
-async def _once(cluster: Cluster, groups: Collection[str], ask: Ask[T]) -> Found[T]:
+async def _once(cluster: ClusterClient, groups: Collection[str], ask: Ask[T]) -> Found[T]:
     unanswered = Retriable(f"{cluster.name} did not answer for each group")
     found: Found[T] = dict.fromkeys(groups, unanswered)
     await cluster.refresh()
@@ -98,7 +98,7 @@ async def _once(cluster: Cluster, groups: Collection[str], ask: Ask[T]) -> Found
     return found
 
 
-async def _ask(cluster: Cluster, node: int, groups: Collection[str], ask: Ask[T]) -> Found[T]:
+async def _ask(cluster: ClusterClient, node: int, groups: Collection[str], ask: Ask[T]) -> Found[T]:
     try:
         return await ask(await cluster.connection(node), groups)
     except Retriable as error:
@@ -106,4 +106,4 @@ async def _ask(cluster: Cluster, node: int, groups: Collection[str], ask: Ask[T]
 
 
 def _moves(answer: object) -> bool:
-    return isinstance(answer, Refused) and answer.code in _MOVES
+    return isinstance(answer, RequestRefused) and answer.code in _MOVES

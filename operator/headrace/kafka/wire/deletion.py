@@ -13,7 +13,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.leaders import Answers, Group, Results, ask_leaders
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import Call, call
@@ -23,7 +23,7 @@ _REPLICAS_S = 20
 
 
 async def delete_records(
-    cluster: Cluster, before: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
+    cluster: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[int]:
     """Delete what lies before these offsets, each at most the high watermark; the answers are where
     the logs start then. A second time changes nothing. It takes the right to delete records, and a

@@ -43,7 +43,7 @@ class NoShareGroups(UnsupportedBroker):
     """A broker without share groups (KIP-932), or without their start offsets."""
 
 
-class Refused(HeadraceError):
+class RequestRefused(HeadraceError):
     """A broker answered with an error code: ``RefusedForNow`` or ``RefusedForGood``."""
 
     def __init__(self, message: str, code: ErrorCode) -> None:
@@ -51,18 +51,18 @@ class Refused(HeadraceError):
         self.code = code
 
 
-class RefusedForNow(Refused, Retriable):
+class RefusedForNow(RequestRefused, Retriable):
     """The same request may be accepted later."""
 
 
-class RefusedForGood(Refused, Fatal):
+class RefusedForGood(RequestRefused, Fatal):
     """Somebody has to change something first."""
 
 
 def refusal(code: ErrorCode, tried: str) -> HeadraceError:
     """The error for a broker's code; ``tried`` as for ``kafka.errors.translate``.
 
-    A failed login is ``AuthenticationFailed``, all others are ``Refused``.
+    A failed login is ``AuthenticationFailed``, all others are ``RequestRefused``.
     """
     error = translate(KafkaError(code.value), tried)
     if isinstance(error, Fatal):

@@ -36,7 +36,7 @@ _NO_TAGS: dict[int, memoryview] = {}
 _LEADER, _DIVERGING = struct.Struct(">ii"), struct.Struct(">iq")
 
 
-class Wanted(NamedTuple):
+class FetchPosition(NamedTuple):
     """A partition to fetch, from an offset on."""
 
     topic_id: UUID | None
@@ -116,7 +116,7 @@ class FetchResponse:
 
 
 def fetch_call(
-    wanted: Iterable[Wanted],
+    wanted: Iterable[FetchPosition],
     *,
     max_wait_ms: int = 500,
     min_bytes: int = 1,
@@ -154,7 +154,7 @@ def fetch_call(
 
 def _flexible(
     head: bytes,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[FetchPosition],
     forgotten: Sequence[Forgotten],
     rack: str,
     *,
@@ -185,7 +185,7 @@ def _flexible(
 
 
 def _version_11(
-    head: bytes, wanted: Sequence[Wanted], forgotten: Sequence[Forgotten], rack: str
+    head: bytes, wanted: Sequence[FetchPosition], forgotten: Sequence[Forgotten], rack: str
 ) -> bytes:
     topics: dict[str, list[bytes]] = {}
     for one in wanted:

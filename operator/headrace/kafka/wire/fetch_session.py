@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.wire.fetch import FetchResponse, Forgotten, Session, Wanted
+from headrace.kafka.wire.fetch import FetchPosition, FetchResponse, Forgotten, Session
 
 K = TypeVar("K", bound=Hashable)
 _OPEN = 0
@@ -23,10 +23,10 @@ class FetchSession(Generic[K]):
     def __init__(self) -> None:
         self._id, self._epoch = 0, _OPEN
         self._named = False
-        self._known: Mapping[K, Wanted] = {}
+        self._known: Mapping[K, FetchPosition] = {}
         """What the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
 
-    def begin(self, wanted: Mapping[K, Wanted]) -> tuple[list[Wanted], Session]:
+    def begin(self, wanted: Mapping[K, FetchPosition]) -> tuple[list[FetchPosition], Session]:
         """What the next request has to say so that the broker fetches ``wanted``.
 
         A partition whose topic was created again has another id: it is forgotten, and added.

@@ -24,7 +24,7 @@ from kio.static.primitive import i32, i64
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.coordinators import WITHIN_S, Found, at_coordinators
 from headrace.kafka.wire.errors import refusal
@@ -49,7 +49,7 @@ class Committed(NamedTuple):
 Offsets = dict[TopicPartition, Committed]
 
 
-async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Offsets]:
+async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Found[Offsets]:
     """Of each topic that the principal may describe; empty for a group that is absent. Raises
     ``Unreachable``, ``AccessDenied``."""
 
@@ -81,7 +81,7 @@ async def committed_offsets(cluster: Cluster, groups: Iterable[str]) -> Found[Of
 
 
 async def set_committed_offsets(
-    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+    cluster: ClusterClient, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
 ) -> Found[None]:
     """As a consumer that is no member sets them; a group that is absent is created. ``GroupActive``
     of those that have members. Raises as ``committed_offsets``."""
@@ -103,7 +103,7 @@ async def set_committed_offsets(
 
 
 def _offsets(
-    cluster: Cluster, group: str, answer: OffsetFetchResponseGroup | FetchOneResponse
+    cluster: ClusterClient, group: str, answer: OffsetFetchResponseGroup | FetchOneResponse
 ) -> Offsets | HeadraceError:
     if answer.error_code is ErrorCode.group_id_not_found:
         return {}
@@ -141,7 +141,9 @@ def _commit(group: str, offsets: Mapping[TopicPartition, Committed]) -> OffsetCo
     )
 
 
-def _not_set(cluster: Cluster, group: str, response: OffsetCommitResponse) -> HeadraceError | None:
+def _not_set(
+    cluster: ClusterClient, group: str, response: OffsetCommitResponse
+) -> HeadraceError | None:
     tried = f"set the committed offsets of group {group} of {cluster.name}"
     for topic in response.topics:
         for one in topic.partitions:

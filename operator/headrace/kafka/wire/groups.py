@@ -5,7 +5,7 @@ from typing import NamedTuple
 from kio.schema.list_groups.v4.request import ListGroupsRequest
 from kio.schema.list_groups.v4.response import ListGroupsResponse
 
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.errors import check
 from headrace.kafka.wire.protocol import call
 
@@ -30,7 +30,7 @@ class GroupListing(NamedTuple):
         return self.state not in _WITHOUT_MEMBERS if self.state else None
 
 
-async def list_groups(cluster: Cluster) -> dict[str, GroupListing]:
+async def list_groups(cluster: ClusterClient) -> dict[str, GroupListing]:
     """Return the groups that the principal may describe.
 
     Each broker lists the groups that it coordinates. Raises ``Refused``, ``Unreachable``.

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.errors import AccessDenied
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.errors import UnsupportedBroker, refusal
 from headrace.kafka.wire.protocol import Call
 from headrace.kafka.wire.replies import start
@@ -66,7 +66,7 @@ class _Asking(Generic[T]):
 
 
 async def ask_leaders(
-    cluster: Cluster,
+    cluster: ClusterClient,
     partitions: Iterable[TopicPartition],
     tried: str,
     request: Callable[[Group], Call[Any]],
@@ -109,7 +109,7 @@ async def ask_leaders(
     return Answers(asking.found, asking.failed | asking.open)
 
 
-def _by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[int, Group]:
+def _by_leader(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[int, Group]:
     groups: dict[int, Group] = {}
     for at in partitions:
         if (known := cluster.view.leadership(at)) is not None:
@@ -117,12 +117,12 @@ def _by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[i
     return groups
 
 
-async def _ask(cluster: Cluster, leader: int, call: Call[T]) -> T:
+async def _ask(cluster: ClusterClient, leader: int, call: Call[T]) -> T:
     connection = await cluster.connection(leader)
     return await connection.send(call)
 
 
-async def _refresh(cluster: Cluster, topics: Iterable[str], backoff: Backoff) -> None:
+async def _refresh(cluster: ClusterClient, topics: Iterable[str], backoff: Backoff) -> None:
     try:
         await cluster.refresh(topics)
     except (AccessDenied, UnsupportedBroker):

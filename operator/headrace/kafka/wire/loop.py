@@ -33,7 +33,7 @@ class Timer:
         self.call = None
 
 
-class Loop:
+class EventLoop:
     """``run_once`` does what is due. All but ``wake`` and ``call_from_thread`` belong to the thread
     that runs it."""
 

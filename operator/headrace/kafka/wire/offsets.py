@@ -22,7 +22,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.leaders import Answers, Group, Results, ask_leaders
 from headrace.kafka.wire.protocol import Call, call
 
@@ -52,7 +52,7 @@ class EpochEnd:
 
 
 async def list_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     partitions: Iterable[TopicPartition],
     timestamp_ms: int,
     *,
@@ -99,7 +99,7 @@ async def list_offsets(
 
 
 async def epoch_ends(
-    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
+    cluster: ClusterClient, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[EpochEnd]:
     """Where the log of a leader ends that epoch (KIP-320): an end below what was read of it is a
     divergence."""
@@ -107,7 +107,7 @@ async def epoch_ends(
 
 
 async def log_ends(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[EpochEnd]:
     """The end of each leader's log, records included that followers do not have yet.
 
@@ -119,7 +119,7 @@ async def log_ends(
 
 
 async def _epoch_ends(
-    cluster: Cluster,
+    cluster: ClusterClient,
     partitions: Iterable[TopicPartition],
     epochs: Mapping[TopicPartition, int],
     timeout_s: float,
@@ -155,7 +155,7 @@ async def _epoch_ends(
 
 
 async def describe_producers(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[tuple[ProducerState, ...]]:
     """Producers with state in the leader's log: epoch, last sequence, open transaction. It takes
     the right to read the topic."""

@@ -16,10 +16,10 @@ from headrace.errors import GaveUp, HeadraceError, Unreachable
 from headrace.kafka.errors import TlsFailed
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import WRITE, Loop
+from headrace.kafka.wire.loop import WRITE, EventLoop
 from headrace.kafka.wire.protocol import Headers
 from headrace.kafka.wire.replies import Reply
-from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.security import ClientSecurity
 from headrace.kafka.wire.session import begin_session
 from headrace.kafka.wire.transport import Encrypted, Plain, Transport
 
@@ -27,7 +27,7 @@ _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConnectionSettings:
     """Settings of a client: those of its connections, and those of its fetches."""
 
     client_id: str = "headrace"
@@ -48,7 +48,7 @@ class Settings:
     partition_bytes: int = 1 << 20
 
     @classmethod
-    def of(cls, cluster: ClusterAccess) -> "Settings":
+    def of(cls, cluster: ClusterAccess) -> "ConnectionSettings":
         """Read the settings of a cluster's ``config`` (``api.client_settings.SUPPORTED``)."""
         text = partial(text_of, cluster.spec.config)
         return cls(
@@ -80,7 +80,11 @@ class Opener:
     """Opens connections of one cluster, on one loop."""
 
     def __init__(
-        self, loop: Loop, security: Security, buffers: Buffers, settings: Settings
+        self,
+        loop: EventLoop,
+        security: ClientSecurity,
+        buffers: Buffers,
+        settings: ConnectionSettings,
     ) -> None:
         self._loop, self._security, self._settings = loop, security, settings
         self._buffers, self._headers = buffers, Headers(settings.client_id)

@@ -18,7 +18,7 @@ _NO_DETAILS = b"\1\0\0"  # no refused records, no message, no tags
 _THROTTLE = struct.Struct(">i")
 
 
-class Outcome(Enum):
+class ProduceResult(Enum):
     """Of one batch of a Produce request."""
 
     APPENDED = auto()
@@ -39,25 +39,25 @@ class Outcome(Enum):
 
 
 _NAMED = {
-    ErrorCode.out_of_order_sequence_number: Outcome.OUT_OF_ORDER,
-    ErrorCode.message_too_large: Outcome.TOO_LARGE,
-    ErrorCode.record_list_too_large: Outcome.TOO_LARGE,
-    ErrorCode.corrupt_message: Outcome.CORRUPT,
-    ErrorCode.invalid_record: Outcome.REFUSED,
-    ErrorCode.invalid_timestamp: Outcome.REFUSED,
-    ErrorCode.duplicate_sequence_number: Outcome.INDEFINITE,
-    ErrorCode.invalid_producer_epoch: Outcome.INDEFINITE,
-    ErrorCode.invalid_producer_id_mapping: Outcome.INDEFINITE,
-    ErrorCode.unknown_producer_id: Outcome.INDEFINITE,
-    ErrorCode.producer_fenced: Outcome.INDEFINITE,
-    ErrorCode.unknown_server_error: Outcome.INDEFINITE,
+    ErrorCode.out_of_order_sequence_number: ProduceResult.OUT_OF_ORDER,
+    ErrorCode.message_too_large: ProduceResult.TOO_LARGE,
+    ErrorCode.record_list_too_large: ProduceResult.TOO_LARGE,
+    ErrorCode.corrupt_message: ProduceResult.CORRUPT,
+    ErrorCode.invalid_record: ProduceResult.REFUSED,
+    ErrorCode.invalid_timestamp: ProduceResult.REFUSED,
+    ErrorCode.duplicate_sequence_number: ProduceResult.INDEFINITE,
+    ErrorCode.invalid_producer_epoch: ProduceResult.INDEFINITE,
+    ErrorCode.invalid_producer_id_mapping: ProduceResult.INDEFINITE,
+    ErrorCode.unknown_producer_id: ProduceResult.INDEFINITE,
+    ErrorCode.producer_fenced: ProduceResult.INDEFINITE,
+    ErrorCode.unknown_server_error: ProduceResult.INDEFINITE,
 }
 
 
 class Answer(NamedTuple):
     """For the batch of one partition."""
 
-    outcome: Outcome
+    outcome: ProduceResult
     base_offset: int
     """Of its first record, if it is appended; -1: the broker does not know it any more."""
     code: ErrorCode
@@ -100,7 +100,7 @@ class Produced:
         """The answer for each batch."""
         if self._answers is None:
             self._answers = {
-                TopicPartition(topic, index): Answer(Outcome.APPENDED, offset, ErrorCode.none)
+                TopicPartition(topic, index): Answer(ProduceResult.APPENDED, offset, ErrorCode.none)
                 for topic, partitions in (self.base_offsets or {}).items()
                 for index, offset in partitions.items()
             }
@@ -171,7 +171,7 @@ def _answers(
         for one in topic.partition_responses:
             at = TopicPartition(name, one.index)
             if one.error_code is ErrorCode.none:
-                yield at, Answer(Outcome.APPENDED, one.base_offset, one.error_code)
+                yield at, Answer(ProduceResult.APPENDED, one.base_offset, one.error_code)
             else:
                 refused = tuple(sorted(record.batch_index for record in one.record_errors))
                 reason = one.error_message or next(
@@ -180,7 +180,7 @@ def _answers(
                 yield at, Answer(_outcome(one.error_code), -1, one.error_code, refused, reason)
 
 
-def _outcome(code: ErrorCode) -> Outcome:
+def _outcome(code: ErrorCode) -> ProduceResult:
     if (named := _NAMED.get(code)) is not None:
         return named
-    return Outcome.AGAIN if code.retriable else Outcome.FORBIDDEN
+    return ProduceResult.AGAIN if code.retriable else ProduceResult.FORBIDDEN

@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import ProducerId, TransactionalId
 from kio.static.primitive import i8, i16
 
-from headrace.kafka.wire.cluster import Cluster
-from headrace.kafka.wire.fetch import Wanted, fetch_call
+from headrace.kafka.wire.cluster import ClusterClient
+from headrace.kafka.wire.fetch import FetchPosition, fetch_call
 from headrace.kafka.wire.outcomes import Answer
 from headrace.kafka.wire.produce import produce_call
 from headrace.kafka.wire.protocol import call
@@ -31,9 +31,9 @@ _TOPIC, _LITERAL, _READ, _ALLOW = i8(2), i8(3), i8(3), i8(3)
 AclPermissionType."""
 
 
-async def unreadable(cluster: Cluster, topics: Collection[str]) -> set[str]:
+async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
     """Return those of these topics, none of which exists, that the principal may not read."""
-    wanted = [Wanted(None, 0, 0, max_bytes=1, topic=one) for one in topics]
+    wanted = [FetchPosition(None, 0, 0, max_bytes=1, topic=one) for one in topics]
     connection = await cluster.any_connection()
     response = await connection.send(fetch_call(wanted, max_wait_ms=0, min_bytes=0))
     try:
@@ -42,7 +42,7 @@ async def unreadable(cluster: Cluster, topics: Collection[str]) -> set[str]:
         response.release()
 
 
-async def unwritable(cluster: Cluster, topics: Collection[str]) -> set[str]:
+async def unwritable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
     """Those of these topics, of which none exists, that the principal may not write. Of one that
     was made meanwhile the broker refuses the batch, which is none."""
     connection = await cluster.any_connection()
@@ -53,7 +53,7 @@ async def unwritable(cluster: Cluster, topics: Collection[str]) -> set[str]:
     return _forbidden((topic, answer.code) for topic, answer in answers)
 
 
-async def may_use_transactional_id(cluster: Cluster, transactional_id: str) -> bool:
+async def may_use_transactional_id(cluster: ClusterClient, transactional_id: str) -> bool:
     """Whether the principal may write with it."""
     request = EndTxnRequest(
         transactional_id=TransactionalId(transactional_id),
@@ -66,7 +66,7 @@ async def may_use_transactional_id(cluster: Cluster, transactional_id: str) -> b
     return response.error_code not in _FORBIDDEN
 
 
-async def answer_to_acls(cluster: Cluster) -> ErrorCode:
+async def answer_to_acls(cluster: ClusterClient) -> ErrorCode:
     """What a broker answers to who lists ACLs, which takes Describe on the cluster. The client does
     not say: to it a list that is refused is an empty one (confluent-kafka 2.16.1)."""
     request = DescribeAclsRequest(

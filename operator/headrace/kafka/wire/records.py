@@ -26,7 +26,7 @@ _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _NO_HEADERS = b"\0"
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record as a batch has it."""
 
     offset: int
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
     headers: Headers
 
 
-def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Stored]:
+def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[StoredRecord]:
     """The records of a batch of any magic, in order; valid as long as its memory.
 
     Takes at most ``limit_bytes`` of memory, and for messages of magic 0 and 1 twice as much. Raises
@@ -58,7 +58,7 @@ def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[
     if batch.magic < 2:
         for offset, timestamp_ms, key, value in old_records(batch, limit_bytes):
             content = b"".join((_sized(key), _sized(value), _NO_HEADERS))
-            yield Stored(offset, timestamp_ms, content)
+            yield StoredRecord(offset, timestamp_ms, content)
         return
     if not batch.intact:
         raise CorruptBatch(f"the checksum of the batch at offset {batch.base_offset} is wrong")
@@ -71,7 +71,7 @@ def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[
         raise _damaged(batch, str(error)) from None
 
 
-def _records(batch: Batch, content: memoryview) -> Iterator[Stored]:
+def _records(batch: Batch, content: memoryview) -> Iterator[StoredRecord]:
     base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
     appended_ms = batch.max_timestamp if batch.log_append_time else None
     last_delta, most, place = -1, batch.last_offset_delta, 0
@@ -85,13 +85,13 @@ def _records(batch: Batch, content: memoryview) -> Iterator[Stored]:
         if not last_delta < delta <= most or place > end:
             raise ValueError(f"offset {delta} follows {last_delta}, of {most}")
         timestamp_ms = base_timestamp + timestamp_delta if appended_ms is None else appended_ms
-        yield Stored(base_offset + delta, timestamp_ms, content[place:end])
+        yield StoredRecord(base_offset + delta, timestamp_ms, content[place:end])
         last_delta, place = delta, end
     if place != len(content):
         raise ValueError(f"{len(content) - place} bytes follow the last record")
 
 
-def decoded(record: Stored) -> Decoded:
+def decoded(record: StoredRecord) -> Decoded:
     """Return the record's parts. Raises ``CorruptBatch``."""
     content = memoryview(record.content)
     try:
@@ -103,7 +103,9 @@ def decoded(record: Stored) -> Decoded:
     return Decoded(record.offset, record.timestamp_ms, key, value, headers)
 
 
-def with_headers(record: Stored, change: Callable[[Headers], Headers | None]) -> Stored | None:
+def with_headers(
+    record: StoredRecord, change: Callable[[Headers], Headers | None]
+) -> StoredRecord | None:
     """Return the record with changed headers, or None if ``change`` returns None.
 
     The result is ``record`` itself if ``change`` returns its argument. Key and value are not
@@ -148,7 +150,7 @@ class BatchWriter:
         """Of the batch, without compression."""
         return HEADER_BYTES + len(self._content)
 
-    def add(self, record: Stored) -> None:
+    def add(self, record: StoredRecord) -> None:
         """Its content is copied."""
         timestamp_ms = record.timestamp_ms
         if not self.offsets:
@@ -175,9 +177,9 @@ class BatchWriter:
         return batch
 
 
-def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Stored:
+def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> StoredRecord:
     """A record without headers."""
-    return Stored(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
+    return StoredRecord(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
 
 
 def _sized(content: Content | None) -> bytes:

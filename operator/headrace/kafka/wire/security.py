@@ -14,7 +14,7 @@ from headrace.kafka.security import (
     tokens_of,
     unusable_files,
 )
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +30,7 @@ class Login:
     """Of OAUTHBEARER: what the broker is sent with the token."""
 
 
-class Security:
+class ClientSecurity:
     """Reads Secrets at each connection, so that a changed one needs no restart."""
 
     def __init__(self, cluster: ClusterAccess) -> None:
@@ -50,7 +50,7 @@ class Security:
             self._known = credentials.digest, _context(self._cluster, credentials)
         return self._known[1]
 
-    async def login(self, loop: Loop) -> Login | None:
+    async def login(self, loop: EventLoop) -> Login | None:
         """For the next login; ``None``: there is none. Raises ``SecretMissing``,
         ``TokenUnavailable``."""
         if (wanted := self._cluster.spec.authentication) is None:

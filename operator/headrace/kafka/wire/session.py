@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka.errors import AuthenticationFailed
 from headrace.kafka.wire.connection import OLDEST_KAFKA, Connection
 from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 from headrace.kafka.wire.protocol import (
     REQUIRED,
     SASL_HANDSHAKE,
@@ -22,7 +22,7 @@ from headrace.kafka.wire.protocol import (
 )
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.sasl import exchange
-from headrace.kafka.wire.security import Login, Security
+from headrace.kafka.wire.security import ClientSecurity, Login
 
 _OLD = f"headrace needs brokers of Kafka {OLDEST_KAFKA} or newer"
 _UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
@@ -30,7 +30,7 @@ _SHORTEST_SESSION_S = 0.02
 
 
 async def begin_session(
-    loop: Loop, connection: Connection, security: Security, timeout_s: float
+    loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
 ) -> None:
     """Raises ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
     connection.hold()
@@ -86,7 +86,11 @@ def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsRespon
 
 
 async def _log_in_for_good(
-    loop: Loop, connection: Connection, security: Security, login: Login, timeout_s: float
+    loop: EventLoop,
+    connection: Connection,
+    security: ClientSecurity,
+    login: Login,
+    timeout_s: float,
 ) -> None:
     """And see to it that it is renewed."""
     try:
@@ -134,7 +138,11 @@ async def _log_in(connection: Connection, login: Login, timeout_s: float) -> flo
 
 
 def _renew_later(
-    loop: Loop, connection: Connection, security: Security, lifetime_s: float, timeout_s: float
+    loop: EventLoop,
+    connection: Connection,
+    security: ClientSecurity,
+    lifetime_s: float,
+    timeout_s: float,
 ) -> None:
     """Log in again before the broker ends the session (KIP-368), at 85 to 95 % of it, as Kafka's
     client does: not all at once."""
@@ -148,7 +156,9 @@ def _renew_later(
         loop.call_later(delay_s, due)
 
 
-async def _renew(loop: Loop, connection: Connection, security: Security, timeout_s: float) -> None:
+async def _renew(
+    loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
+) -> None:
     if connection.closed_by is not None:
         return
     try:

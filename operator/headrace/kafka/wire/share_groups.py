@@ -28,7 +28,7 @@ from kio.static.primitive import i32, i64
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.coordinators import Ask, Found, at_coordinators
 from headrace.kafka.wire.errors import NoShareGroups, RefusedForGood, refusal
@@ -42,7 +42,9 @@ _FIRST_ASSIGNMENT = 2
 _DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
 
 
-async def share_starts(cluster: Cluster, groups: Iterable[str]) -> Found[dict[TopicPartition, int]]:
+async def share_starts(
+    cluster: ClusterClient, groups: Iterable[str]
+) -> Found[dict[TopicPartition, int]]:
     """The start offset of each partition that has one and whose topic the principal may describe.
     Empty for a group that is absent, or no share group. Raises ``Unreachable``, ``AccessDenied``,
     ``NoShareGroups``."""
@@ -63,7 +65,7 @@ async def share_starts(cluster: Cluster, groups: Iterable[str]) -> Found[dict[To
 
 
 async def set_share_starts(
-    cluster: Cluster, starts: Mapping[str, Mapping[TopicPartition, int]]
+    cluster: ClusterClient, starts: Mapping[str, Mapping[TopicPartition, int]]
 ) -> Found[None]:
     """Set them; a group that is absent is created (since Kafka 4.2). ``GroupActive`` of those that
     have members. Raises as ``share_starts``."""
@@ -79,7 +81,7 @@ async def set_share_starts(
     return await _where_served(cluster, starts, ask)
 
 
-async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bool]:
+async def used_share_groups(cluster: ClusterClient, groups: Iterable[str]) -> Found[bool]:
     """Whether a group has, or ever had, members. Raises as ``share_starts``."""
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[bool]:
@@ -101,7 +103,7 @@ async def used_share_groups(cluster: Cluster, groups: Iterable[str]) -> Found[bo
 
 
 def _starts(
-    cluster: Cluster, group: DescribeShareGroupOffsetsResponseGroup
+    cluster: ClusterClient, group: DescribeShareGroupOffsetsResponseGroup
 ) -> dict[TopicPartition, int] | HeadraceError:
     tried = f"read the start offsets of share group {group.group_id} of {cluster.name}"
     if group.error_code is ErrorCode.group_id_not_found:
@@ -140,7 +142,7 @@ def _alter(group: str, starts: Mapping[TopicPartition, int]) -> AlterShareGroupO
 
 
 def _not_set(
-    cluster: Cluster, group: str, response: AlterShareGroupOffsetsResponse
+    cluster: ClusterClient, group: str, response: AlterShareGroupOffsetsResponse
 ) -> HeadraceError | None:
     tried = f"set the start offsets of share group {group} of {cluster.name}"
     if response.error_code is ErrorCode.group_id_not_found:
@@ -156,7 +158,7 @@ def _not_set(
     return None
 
 
-def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | None:
+def _error(cluster: ClusterClient, code: ErrorCode, tried: str) -> HeadraceError | None:
     if code is ErrorCode.none:
         return None
     if code is ErrorCode.unsupported_version:
@@ -166,7 +168,7 @@ def _error(cluster: Cluster, code: ErrorCode, tried: str) -> HeadraceError | Non
     return refusal(code, tried)
 
 
-async def _where_served(cluster: Cluster, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
+async def _where_served(cluster: ClusterClient, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
     async def ask_if_served(connection: Connection, those: Collection[str]) -> Found[T]:
         if not all(map(connection.serves, SHARE_GROUP_KEYS)):
             raise NoShareGroups(

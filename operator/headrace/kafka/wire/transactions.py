@@ -29,9 +29,15 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable, Unreachable
 from headrace.kafka.errors import AccessDenied
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.coordinators import find_coordinators
-from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check, refusal
+from headrace.kafka.wire.errors import (
+    ConnectionLost,
+    RequestRefused,
+    UnsupportedBroker,
+    check,
+    refusal,
+)
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import Call, call
 from headrace.timing import Backoff
@@ -59,11 +65,16 @@ class ProducerIdentity:
 
 
 class Transactions:
-    """Of one transactional id. Its methods raise ``Refused`` with the coordinator's code (47 or 90:
-    another owner has a higher epoch), ``ConnectionLost`` where it is not known whether a request
-    was carried out, and ``Retriable`` when no coordinator was found in time."""
+    """Transactions of one transactional id.
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, again_s: float = 0.02) -> None:
+    Methods raise ``RequestRefused`` with the coordinator's code (47 or 90: another owner has a
+    higher epoch), ``ConnectionLost`` where it is not known whether a request was carried out, and
+    ``Retriable`` when no coordinator was found in time.
+    """
+
+    def __init__(
+        self, cluster: ClusterClient, transactional_id: str, *, again_s: float = 0.02
+    ) -> None:
         """``again_s``: so long it waits before what a coordinator could not do yet is sent again;
         longer each time."""
         self._cluster, self._again_s = cluster, again_s
@@ -201,7 +212,10 @@ class Transactions:
                 return response
             if not _nothing_done(last) or loop.now_s() >= deadline_s:
                 raise last
-            if not isinstance(last, Refused) or last.code is not ErrorCode.concurrent_transactions:
+            if (
+                not isinstance(last, RequestRefused)
+                or last.code is not ErrorCode.concurrent_transactions
+            ):
                 self._coordinator = -1
             await loop.sleep(backoff.next_s())
 
@@ -220,11 +234,12 @@ class Transactions:
 
 
 async def idempotent_producer(
-    cluster: Cluster, *, timeout_s: float = TIMEOUT_S
+    cluster: ClusterClient, *, timeout_s: float = TIMEOUT_S
 ) -> ProducerIdentity:
     """A new producer id, without a transactional id: nobody fences it. Any broker gives one.
 
-    Raises ``Retriable`` when none did in time, ``Refused`` for want of rights, ``AccessDenied``.
+    Raises ``Retriable`` when none did in time, ``RequestRefused`` for want of rights, and
+    ``AccessDenied``.
     """
     request = InitProducerIdRequest(
         transactional_id=None,
@@ -259,7 +274,7 @@ def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:
 
 
 def _nothing_done(error: HeadraceError) -> bool:
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.code in _NOTHING_DONE
     if isinstance(error, AccessDenied | UnsupportedBroker):
         return False

@@ -43,7 +43,7 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterMetadata:
     """The latest of all responses; it does not change."""
 
     cluster_id: str | None = None
@@ -62,7 +62,9 @@ class View:
         return {name: known[name].id if name in known else None for name in topics}
 
 
-def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None) -> View:
+def updated(
+    view: ClusterMetadata, response: MetadataResponse, asked: Iterable[str] | None
+) -> ClusterMetadata:
     """Return the view with what a response says. ``asked`` is None if it names all topics.
 
     A leadership with a lower epoch than the known one comes from a broker that lags behind: it is
@@ -78,7 +80,7 @@ def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None)
     for reported in response.topics:
         if reported.name is not None:
             topics[reported.name] = _topic(reported, view.topics.get(reported.name))
-    return View(response.cluster_id, MappingProxyType(brokers), MappingProxyType(topics))
+    return ClusterMetadata(response.cluster_id, MappingProxyType(brokers), MappingProxyType(topics))
 
 
 def _topic(reported: MetadataResponseTopic, known: TopicView | None) -> TopicView:
@@ -92,7 +94,7 @@ def _topic(reported: MetadataResponseTopic, known: TopicView | None) -> TopicVie
     return TopicView(name, reported.topic_id, reported.error_code, MappingProxyType(partitions))
 
 
-def led_by(view: View, at: TopicPartition, leader: int, epoch: int) -> View:
+def led_by(view: ClusterMetadata, at: TopicPartition, leader: int, epoch: int) -> ClusterMetadata:
     """With a leader that a response to Fetch named (KIP-951), if its epoch is newer."""
     topic = view.topics.get(at.topic)
     if topic is None or at.partition not in topic.partitions:

@@ -5,7 +5,7 @@ half hands to the target's, the ``Appender``. A lane runs in one thread, that of
 """
 
 from headrace.movers.batch.appender import Appender
-from headrace.movers.batch.comparison import Comparison, compared
+from headrace.movers.batch.comparison import BatchComparison, compared
 from headrace.movers.batch.endings import transactions_decided
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.leader import Leaders
@@ -23,10 +23,10 @@ from headrace.movers.batch.rebuild import rebuilt
 __all__ = [
     "Acknowledged",
     "Appender",
+    "BatchComparison",
     "BatchCorrupt",
     "BatchMover",
     "BatchRefused",
-    "Comparison",
     "Failed",
     "Indefinite",
     "Judged",

@@ -13,10 +13,10 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     Answer,
     CorruptBatch,
+    EventLoop,
     Garbled,
-    Loop,
-    Outcome,
     Produced,
+    ProduceResult,
     ProducerIdentity,
     Reply,
     UnreadableBatch,
@@ -86,7 +86,7 @@ class Appender:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         leaders: Leaders,
         identity: ProducerIdentity,
         acknowledged: Acknowledged,
@@ -291,7 +291,7 @@ class Appender:
         if answer is None:
             name = self._cluster.name
             self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
-        elif answer.outcome is Outcome.APPENDED:
+        elif answer.outcome is ProduceResult.APPENDED:
             entry.base_offset = answer.base_offset
             self.appended([entry])
         else:
@@ -394,16 +394,16 @@ class Appender:
         alone = last == outgoing.first_offset
         offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
         error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
-        if not first or answer.outcome is Outcome.AGAIN:
+        if not first or answer.outcome is ProduceResult.AGAIN:
             # What comes after one that has to be sent again gets its verdict after that one.
             self._again(queue, entry, error)
             return
-        damaged = answer.outcome is Outcome.CORRUPT and outgoing.batch.intact
+        damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact
         if damaged and queue.damaged < _MOST_DAMAGED:
             queue.damaged += 1
             self._again(queue, entry, error)
             return
-        if answer.outcome is Outcome.TOO_LARGE and outgoing.records > 1 and not queue.failed:
+        if answer.outcome is ProduceResult.TOO_LARGE and outgoing.records > 1 and not queue.failed:
             queue.came_back(entry, error)
             queue.to_split = True
             self._go_on(queue)
@@ -411,11 +411,11 @@ class Appender:
         queue.came_back(entry, error)
         offset = outgoing.first_offset
         match answer.outcome:
-            case Outcome.OUT_OF_ORDER | Outcome.INDEFINITE:
+            case ProduceResult.OUT_OF_ORDER | ProduceResult.INDEFINITE:
                 error = Indefinite(at, offset, answer.name, str(error))
-            case Outcome.CORRUPT if not damaged:
+            case ProduceResult.CORRUPT if not damaged:
                 error = BatchCorrupt(at, offset, f"{error}; the batch is damaged: fetch it again")
-            case Outcome.REFUSED | Outcome.TOO_LARGE | Outcome.CORRUPT:
+            case ProduceResult.REFUSED | ProduceResult.TOO_LARGE | ProduceResult.CORRUPT:
                 refused = _source_offsets(outgoing, answer.refused)
                 error = BatchRefused(at, refused, answer.name, str(error))
         self._fail(queue, error)

@@ -5,14 +5,20 @@ from collections.abc import Callable, Mapping, Set
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Batch, BatchWriter, Cluster, encoded
+from headrace.kafka.wire import Batch, BatchWriter, ClusterClient, encoded
 from headrace.movers.batch.appender import Appender, RowsAcknowledged
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import Acknowledged, Failed, Outgoing
 from headrace.movers.batch.transaction import LaneTransactions, as_lost
-from headrace.movers.transactions import CUT_WITHIN_S, POLL_S, Records, Stage, not_acknowledged
-from headrace.replication import Writer
+from headrace.movers.transactions import (
+    CUT_WITHIN_S,
+    POLL_S,
+    Records,
+    TransactionStage,
+    not_acknowledged,
+)
+from headrace.replication import OwnerProducer
 
 Committed = Callable[[HeadraceError | None], None]
 
@@ -23,9 +29,9 @@ class Commits:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         state: LaneState,
-        writer: Writer,
+        writer: OwnerProducer,
         acknowledged: Acknowledged,
         failed: Failed,
         *,
@@ -60,8 +66,8 @@ class Commits:
                 return
             await self._loop.sleep(POLL_S)
         with self._state.lock:
-            if self._state.stage is Stage.CUTTING:
-                self._state.stage = Stage.CUT
+            if self._state.stage is TransactionStage.CUTTING:
+                self._state.stage = TransactionStage.CUT
 
     async def commit(
         self, progress: Mapping[TopicPartition, Records], committed: Committed
@@ -92,13 +98,13 @@ class Commits:
             self._break(error)
         else:
             with state.lock:
-                state.stage = Stage.COPYING
+                state.stage = TransactionStage.COPYING
         committed(None)
         self._wake()
 
     async def abort(self) -> None:
         """What is neither committed nor about to be; not waited for when it fails."""
-        if self._state.stage is Stage.COMMITTING or self._error is not None:
+        if self._state.stage is TransactionStage.COMMITTING or self._error is not None:
             return
         await self._transactions.abort()
 

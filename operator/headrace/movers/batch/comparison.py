@@ -16,7 +16,7 @@ Records = Mapping[int, Decoded]
 """By the offset on the target."""
 
 
-class Comparison(StrEnum):
+class BatchComparison(StrEnum):
     """Of a batch that was copied as it is, or joined of such."""
 
     SAME = "Same"
@@ -27,7 +27,7 @@ class Comparison(StrEnum):
     """The helper in C made other records of its batches: it was not sent."""
 
 
-def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Comparison, str]:
+def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[BatchComparison, str]:
     """``stored``: what the target holds from ``base_offset`` on, where it appended ``sent``; and
     why that is not the same.
 
@@ -35,29 +35,32 @@ def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Co
     not bytes.
     """
     if not stored:
-        return Comparison.NOT_READ, "the target does not hold these offsets any more"
+        return BatchComparison.NOT_READ, "the target does not hold these offsets any more"
     if _same_bytes(sent, stored[0], base_offset):
-        return Comparison.SAME, ""
+        return BatchComparison.SAME, ""
     try:
         wanted = dict(_records(sent, base_offset - sent.base_offset))
         found = dict(record for batch in stored for record in _records(batch, 0))
     except UnreadableBatch as error:  # a codec that only the clusters know, say
-        return Comparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
+        return BatchComparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
     except CorruptBatch as error:
-        return Comparison.DIFFERENT, str(error)
+        return BatchComparison.DIFFERENT, str(error)
     return _compared(wanted, found, compare_timestamps=not stored[0].log_append_time)
 
 
 def _compared(
     wanted: Records, found: Records, *, compare_timestamps: bool
-) -> tuple[Comparison, str]:
+) -> tuple[BatchComparison, str]:
     for offset in sorted(wanted.keys() & found.keys()):
         what = _difference(wanted[offset], found[offset], compare_timestamps=compare_timestamps)
         if what:
-            return Comparison.DIFFERENT, f"the {what} of the record at offset {offset} differs"
+            return BatchComparison.DIFFERENT, f"the {what} of the record at offset {offset} differs"
     if missing := len(wanted.keys() - found.keys()):
-        return Comparison.NOT_READ, f"the target does not hold {missing} of its records any more"
-    return Comparison.SAME, ""
+        return (
+            BatchComparison.NOT_READ,
+            f"the target does not hold {missing} of its records any more",
+        )
+    return BatchComparison.SAME, ""
 
 
 def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.kafka.wire import Cluster, Loop, aborts
+from headrace.kafka.wire import ClusterClient, EventLoop, aborts
 from headrace.movers.batch.tail import Tail
-from headrace.replication.reconcile import Decided, Ended, Written, decided
+from headrace.replication.reconcile import Decided, Ended, TransactionalBatch, decided
 
 _PATIENCE_S = 5.0
 
@@ -18,8 +18,8 @@ def transactions_decided(
 
     Raises ``Retriable`` while no leader answers, ``Fatal`` without the right to read.
     """
-    loop = Loop()
-    client = Cluster(loop, cluster)
+    loop = EventLoop()
+    client = ClusterClient(loop, cluster)
     try:
         tail = Tail(client, at, offsets.start, patience_s=_PATIENCE_S)
         return list(decided(_entries(tail, offsets.stop)))
@@ -28,11 +28,13 @@ def transactions_decided(
         loop.close()
 
 
-def _entries(tail: Tail, end: int) -> Iterator[Written | Ended]:
+def _entries(tail: Tail, end: int) -> Iterator[TransactionalBatch | Ended]:
     for batch in tail.batches(end):
         if batch.magic < 2:
             continue  # older than transactions
         if batch.control:
             yield Ended(batch.base_offset, batch.producer_id, not aborts(batch))
         elif batch.transactional:
-            yield Written(range(batch.base_offset, batch.last_offset + 1), batch.producer_id)
+            yield TransactionalBatch(
+                range(batch.base_offset, batch.last_offset + 1), batch.producer_id
+            )

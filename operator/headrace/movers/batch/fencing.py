@@ -11,7 +11,7 @@ from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, epoch_ends
+from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, epoch_ends
 from headrace.logs import get_logger
 from headrace.movers.batch.leftovers import commit_leftovers
 from headrace.movers.batch.marking import (
@@ -29,8 +29,15 @@ from headrace.movers.batch.marking import (
 from headrace.movers.batch.requirements import NoTransactions
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
-from headrace.replication import RecordChanges, Writer
-from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
+from headrace.replication import OwnerProducer, RecordChanges
+from headrace.replication.reconcile import (
+    Dropped,
+    Marker,
+    Record,
+    ResumeReason,
+    StoredProgress,
+    reconcile,
+)
 
 log = get_logger(__name__)
 
@@ -56,19 +63,19 @@ class MarkerFencing:
     def _clients(self) -> "FenceClients":
         return FenceClients(self._source, self._target)
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         """See ``Fencing.identify``."""
         self._require_transactions()
         with self._clients() as (loop, _, target):
             asked = new_epoch(target, transactional_id)
             identity = wait_for(loop, asked, 2 * COORDINATOR_S)
-            return Writer(transactional_id, identity.producer_id, identity.epoch)
+            return OwnerProducer(transactional_id, identity.producer_id, identity.epoch)
 
     def _require_transactions(self) -> None:
         if self.impossible:
             raise NoTransactions(self.impossible)
 
-    def data_writer(self, task: str) -> Writer | None:
+    def data_writer(self, task: str) -> OwnerProducer | None:
         """See ``Fencing.data_writer``."""
         return None
 
@@ -101,7 +108,7 @@ class MarkerFencing:
         return found
 
     def resume(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
         """See ``Fencing.resume``."""
         with self._clients() as (_, source, target):
@@ -115,7 +122,7 @@ class MarkerFencing:
             }
 
     def close(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
         """See ``Fencing.close``."""
         with self._clients() as (_, _, target):
@@ -127,7 +134,7 @@ class MarkerFencing:
 
 
 def _closed_by_markers(
-    target: Cluster, own: Writer, partitions: Collection[Before]
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
     """Let markers be written, but for the partitions that are to be tried again. Those of progress
     are read."""
@@ -153,11 +160,11 @@ class FenceClients:
     """A loop, and clients of both clusters, for as long as a call takes."""
 
     def __init__(self, source: ClusterAccess, target: ClusterAccess) -> None:
-        self._loop = Loop()
-        self._source = Cluster(self._loop, source)
-        self._target = Cluster(self._loop, target)
+        self._loop = EventLoop()
+        self._source = ClusterClient(self._loop, source)
+        self._target = ClusterClient(self._loop, target)
 
-    def __enter__(self) -> tuple[Loop, Cluster, Cluster]:
+    def __enter__(self) -> tuple[EventLoop, ClusterClient, ClusterClient]:
         return self._loop, self._source, self._target
 
     def __exit__(self, *_: object) -> None:
@@ -178,15 +185,15 @@ def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int,
 
 
 def _resumed(
-    source: Cluster,
-    target: Cluster,
+    source: ClusterClient,
+    target: ClusterClient,
     at: TopicPartition,
     before: Before,
     fences: Mapping[int, int],
     *,
     changes: RecordChanges | None,
 ) -> Resumed | Retriable:
-    stored = Stored(
+    stored = StoredProgress(
         before.source_offset,
         before.target_offset,
         frozenset(writer.producer_id for writer in before.writers) | before.unfenced,
@@ -203,7 +210,7 @@ def _resumed(
         return error
     resume = resumed.resume
     log.info(
-        "fenced" if resume.outcome is not Outcome.UNFENCED else "not fenced",
+        "fenced" if resume.outcome is not ResumeReason.UNFENCED else "not fenced",
         partition=str(at),
         outcome=str(resume.outcome),
         producers=sorted(fences),
@@ -213,7 +220,7 @@ def _resumed(
     return resumed
 
 
-def _closed(target: Cluster, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
+def _closed(target: ClusterClient, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
     """Once the markers are read."""
     records, awaited = 0, dict(fences)
     ids = {writer.producer_id for writer in before.writers}
@@ -237,12 +244,12 @@ def _closed(target: Cluster, before: Before, fences: Mapping[int, int]) -> Close
 
 
 def _reconciled(
-    source: Cluster,
-    target: Cluster,
+    source: ClusterClient,
+    target: ClusterClient,
     at: TopicPartition,
     before: Before,
     *,
-    stored: Stored,
+    stored: StoredProgress,
     fences: Mapping[int, int],
     changes: RecordChanges | None,
 ) -> Resumed:

@@ -16,10 +16,10 @@ from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.commit_window import Mark
-from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, Transactional
+from headrace.movers.lane import CopiedCounts, CopyFrom, Problem, Reached, Transactional
 from headrace.movers.transactions import LANE_AGE_S
-from headrace.replication import Writer
-from headrace.replication.progress import Run
+from headrace.replication import OwnerProducer
+from headrace.replication.progress import ContiguousRange
 
 _CLOSE_S = 1.0
 
@@ -33,7 +33,7 @@ class BatchLane:
         resources: LaneResources,
         task: TaskId,
         on_error: Callable[[str], None],
-        copied: Copied,
+        copied: CopiedCounts,
     ) -> None:
         """See ``Mover.lane``."""
         self._resources, self._on_error = resources, on_error
@@ -92,10 +92,10 @@ class BatchLane:
     def _open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
         self._state.open(at, target, position)
 
-    def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+    def _write_as(self, target: TopicPartition, writer: OwnerProducer) -> None:
         self._post(partial(self._pipeline.write_as, target, self._begin(target, writer)))
 
-    def _begin(self, target: TopicPartition, writer: Writer) -> ProducerIdentity:
+    def _begin(self, target: TopicPartition, writer: OwnerProducer) -> ProducerIdentity:
         identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
         self._resources.begin(target, identity)
         return identity
@@ -185,7 +185,7 @@ class BatchLane:
             target_seen=mark.target_seen,
         )
 
-    def take_runs(self) -> dict[TopicPartition, list[Run]]:
+    def take_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
         """See ``Lane.take_runs``."""
         with self._state.lock:
             taken = {at: window.take_runs() for at, window in self._state.windows.items()}

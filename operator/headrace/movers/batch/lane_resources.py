@@ -6,10 +6,10 @@ from collections.abc import Callable
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.client_settings import Compression
 from headrace.api.flow import BatchVerification
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.errors import Fatal
 from headrace.kafka.wire import ProducerIdentity
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.outlet import Outlet
 from headrace.movers.batch.topic_changes import TopicChanges
@@ -27,9 +27,9 @@ class LaneResources:
         thread: Callable[[], LoopThread],
         verification: Callable[[], BatchVerification],
         *,
-        bandwidth: Bandwidth,
+        bandwidth: TokenBucket,
         exactly_once: bool,
-        holes: Holes,
+        holes: GapPolicy,
         records: RecordChanges | None,
         compression: Compression,
     ) -> None:

@@ -10,8 +10,8 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.window import BatchWindow
-from headrace.movers.lane import Copied, CopyFrom, Problem
-from headrace.movers.transactions import Stage
+from headrace.movers.lane import CopiedCounts, CopyFrom, Problem
+from headrace.movers.transactions import TransactionStage
 
 LANE_BYTES = 32 << 20
 """On the way to the target, of all partitions together; each has its share."""
@@ -26,7 +26,7 @@ does not call it. A task's turn takes some 20 ms."""
 class LaneState:
     """Methods need the lock, unless they say otherwise."""
 
-    def __init__(self, copied: Copied) -> None:
+    def __init__(self, copied: CopiedCounts) -> None:
         self.lock = threading.RLock()
         """The loop appends while it takes what was read, and may be called back then."""
         self.windows: dict[TopicPartition, BatchWindow] = {}
@@ -43,7 +43,7 @@ class LaneState:
         """Sentences about brokers, in order."""
         self.broken: HeadraceError | None = None
         """What concerns all partitions."""
-        self.stage = Stage.COPYING
+        self.stage = TransactionStage.COPYING
         self._leased_until_s = 0.0
         self._rested = False
         self.ended = False
@@ -93,7 +93,7 @@ class LaneState:
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing may be read or taken. For the loop's thread, without the lock."""
-        if self.stage is not Stage.COPYING:
+        if self.stage is not TransactionStage.COPYING:
             return True
         if now_s <= self._leased_until_s:
             return False

@@ -12,14 +12,14 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Buffer,
-    Cluster,
+    ClusterClient,
     Connection,
     Produced,
     Reply,
     produce_call,
     start,
 )
-from headrace.movers.batch.queue import IN_FLIGHT, Entry, Owner, PartitionQueue, State
+from headrace.movers.batch.queue import IN_FLIGHT, Entry, PartitionQueue, QueueListener, State
 
 _REQUEST_BYTES = 4 << 20
 """Of a request with several batches; one batch may be larger."""
@@ -36,7 +36,7 @@ Sent = Sequence[Entry]
 class Leader:
     """Sends what its partitions have, each one batch at a time, in turns."""
 
-    def __init__(self, cluster: Cluster, node: int, transactional_id: str | None) -> None:
+    def __init__(self, cluster: ClusterClient, node: int, transactional_id: str | None) -> None:
         self._cluster, self._node = cluster, node
         self._transactional_id = transactional_id
         self._purpose = f"{_PURPOSE} {transactional_id}" if transactional_id else _PURPOSE
@@ -133,7 +133,7 @@ class Leader:
 
         Return False if the response lacks one of them.
         """
-        owners: dict[Owner, list[Entry]] = {}
+        owners: dict[QueueListener, list[Entry]] = {}
         try:
             for entry in sent:
                 queue = entry.queue
@@ -171,7 +171,7 @@ class Leader:
 class Leaders:
     """Of one target. Whoever makes them closes them, and ``cluster``."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str | None = None) -> None:
+    def __init__(self, cluster: ClusterClient, transactional_id: str | None = None) -> None:
         """``transactional_id``: of the one appender that may have them, if it is in transactions: a
         request has one."""
         self.cluster, self._transactional_id = cluster, transactional_id

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import LATEST, Cluster, list_offsets
+from headrace.kafka.wire import LATEST, ClusterClient, list_offsets
 from headrace.logs import get_logger
 from headrace.movers.batch.marking import LEADER_S, READ_S, failed_with, write_markers
 from headrace.movers.lane import Before
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 
 log = get_logger(__name__)
 
@@ -21,7 +21,7 @@ _POLL_S = 0.05
 
 
 async def commit_leftovers(
-    target: Cluster, own: Writer, partitions: Collection[Before]
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[TopicPartition, Retriable]:
     """Before a marker aborts them. Returns those that are to be tried again, by target."""
     ours = {
@@ -47,7 +47,7 @@ async def commit_leftovers(
 
 
 async def _open(
-    target: Cluster, ours: Mapping[TopicPartition, Before]
+    target: ClusterClient, ours: Mapping[TopicPartition, Before]
 ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, HeadraceError]]:
     """The target offset of each partition that has an open transaction below it."""
     ends = await list_offsets(target, ours, LATEST, read_committed=True, timeout_s=LEADER_S)

@@ -9,7 +9,7 @@ from headrace.kafka.wire import (
     EARLIEST,
     LATEST,
     Answers,
-    Cluster,
+    ClusterClient,
     Reply,
     UnsupportedBroker,
     epoch_ends,
@@ -47,7 +47,7 @@ class Locator:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         partitions: Mapping[TopicPartition, SourcePartition],
         *,
         found: Callable[[], None],

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from headrace.kafka.wire import Buffers, Loop, Scanner
+from headrace.kafka.wire import Buffers, EventLoop, Scanner
 from headrace.logs import get_logger
 from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.memory import Memory
@@ -19,7 +19,7 @@ class LoopThread:
     """A loop that runs until the process ends, and what its lanes share."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.buffers = Buffers(_KEPT_BYTES)
         self.memory = Memory()
         self.joiner = Joiner(self.buffers, self.memory, self.loop.now_s)

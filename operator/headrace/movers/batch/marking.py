@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable
 from headrace.kafka.wire import (
-    Cluster,
+    ClusterClient,
     ConnectionLost,
     EpochEnd,
-    Loop,
+    EventLoop,
     ProducerIdentity,
-    Refused,
     Reply,
+    RequestRefused,
     Transactions,
     log_ends,
     start,
@@ -27,7 +27,7 @@ from headrace.logs import get_logger
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before
 from headrace.movers.transactions import TRANSACTION_MS
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 from headrace.replication.reconcile import Marker
 
 log = get_logger(__name__)
@@ -47,7 +47,7 @@ Closing = Mapping[str, Collection[TopicPartition]]
 T = TypeVar("T")
 
 
-async def new_epoch(target: Cluster, transactional_id: str) -> ProducerIdentity:
+async def new_epoch(target: ClusterClient, transactional_id: str) -> ProducerIdentity:
     """A transaction of this id that is open is aborted; one that is committed is so when this
     returns."""
     transactions = Transactions(target, transactional_id)
@@ -55,14 +55,14 @@ async def new_epoch(target: Cluster, transactional_id: str) -> ProducerIdentity:
         return await transactions.init_producer_id(
             timeout_ms=TRANSACTION_MS, timeout_s=COORDINATOR_S
         )
-    except Refused as error:
+    except RequestRefused as error:
         if error.code.name != "invalid_transaction_timeout":
             raise
         why = f"set transaction.max.timeout.ms of its brokers to {TRANSACTION_MS} or more"
         raise Fatal(f"{error}: {why}") from error
 
 
-async def end_transactions(target: Cluster, transactional_ids: Collection[str]) -> None:
+async def end_transactions(target: ClusterClient, transactional_ids: Collection[str]) -> None:
     """Afterwards it is final which of them were committed, as long as nobody has these ids."""
     replies = {name: start(new_epoch(target, name)) for name in transactional_ids}
     for name, reply in replies.items():
@@ -73,7 +73,7 @@ async def end_transactions(target: Cluster, transactional_ids: Collection[str]) 
 
 
 async def write_markers(
-    target: Cluster, own: Writer, closing: Closing, *, commit: bool = False
+    target: ClusterClient, own: OwnerProducer, closing: Closing, *, commit: bool = False
 ) -> dict[str, ProducerIdentity]:
     """Let markers be written: the identity of those of each transactional id."""
     replies = {
@@ -90,9 +90,9 @@ async def write_markers(
 
 
 async def _mark(
-    target: Cluster,
+    target: ClusterClient,
     transactional_id: str,
-    own: Writer,
+    own: OwnerProducer,
     partitions: Collection[TopicPartition],
     *,
     commit: bool,
@@ -108,8 +108,8 @@ async def _mark(
                 identity = await new_epoch(target, transactional_id)
             await transactions.add_partitions(identity, partitions, timeout_s=COORDINATOR_S)
             await transactions.end(identity, commit=commit, timeout_s=COORDINATOR_S)
-        except (ConnectionLost, Refused) as error:
-            replaced = isinstance(error, Refused) and error.code.name in _REPLACED
+        except (ConnectionLost, RequestRefused) as error:
+            replaced = isinstance(error, RequestRefused) and error.code.name in _REPLACED
             if replaced and (mine or commit):
                 raise Retriable(f"{error}: it is tried again with a new one") from error
             lost = isinstance(error, ConnectionLost)
@@ -121,7 +121,7 @@ async def _mark(
 
 
 def log_ends_of(
-    target: Cluster, partitions: Collection[Before]
+    target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], Mapping[TopicPartition, EpochEnd]]:
     """Those whose leader, or that of their progress, does not answer: a marker for one without a
     leader would be lost, and its transaction be pending for all the others of that writer. And
@@ -152,7 +152,7 @@ def failed_with(
 
 
 def unread_markers(
-    target: Cluster,
+    target: ClusterClient,
     ends: Mapping[TopicPartition, EpochEnd],
     closing: Closing,
     marked: Mapping[str, ProducerIdentity],
@@ -181,7 +181,7 @@ def unread_markers(
 
 
 def wait_for(
-    loop: Loop,
+    loop: EventLoop,
     coroutine: Coroutine[Reply[Any], None, T],
     timeout_s: float,
     tried: str = "fence earlier writers on the target",

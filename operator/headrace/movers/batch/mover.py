@@ -5,15 +5,15 @@ from collections.abc import Callable
 from headrace.api import ClusterAccess
 from headrace.api.client_settings import AS_ON_SOURCE, Compression
 from headrace.api.flow import BatchVerification
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.assign import TaskId
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.loop_thread import LoopThread, shared_loop
 from headrace.movers.batch.transactional_lane import TransactionalLane
-from headrace.movers.lane import Copied
+from headrace.movers.lane import CopiedCounts
 from headrace.replication import RecordChanges
 
 
@@ -28,9 +28,9 @@ class BatchMover:
         thread: Callable[[], LoopThread] = shared_loop,
         verification: Callable[[], BatchVerification] = lambda: BatchVerification.DISABLED,
         *,
-        bandwidth: Bandwidth | None = None,
+        bandwidth: TokenBucket | None = None,
         exactly_once: bool = False,
-        holes: Holes = Holes.MARKERS,
+        holes: GapPolicy = GapPolicy.MARKERS,
         records: RecordChanges | None = None,
         compression: Compression = AS_ON_SOURCE,
         fences_impossible: str = "",
@@ -45,7 +45,7 @@ class BatchMover:
             target_topic,
             thread,
             verification,
-            bandwidth=bandwidth or Bandwidth(),
+            bandwidth=bandwidth or TokenBucket(),
             exactly_once=exactly_once,
             holes=holes,
             records=records,
@@ -54,7 +54,9 @@ class BatchMover:
         self.fencing = MarkerFencing(source, target, records, fences_impossible)
         """See ``Mover.fencing``."""
 
-    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:
+    def lane(
+        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
+    ) -> BatchLane:
         """See ``Mover.lane``."""
         make = TransactionalLane if self._resources.exactly_once else BatchLane
         return make(self._resources, task, on_error, copied)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import isqrt
 
-from headrace.kafka.wire import Stored, decoded
+from headrace.kafka.wire import StoredRecord, decoded
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.lane import SourceRecord
 
@@ -19,7 +19,7 @@ class OneAtATime:
         """``suspects``: source offsets."""
         self._suspects = suspects
         self._waiting: deque[Outgoing] = deque()
-        self._originals: dict[int, Stored] = {}
+        self._originals: dict[int, StoredRecord] = {}
         """Records as the source has them, by offset, if they are sent alone."""
 
     @property
@@ -44,7 +44,7 @@ class OneAtATime:
         """The next to be sent, once all before it are acknowledged."""
         return self._waiting.popleft() if self._waiting else None
 
-    def remember(self, records: Iterable[Stored]) -> None:
+    def remember(self, records: Iterable[StoredRecord]) -> None:
         """Keep the source's records of the batches that were put in: each is sent alone."""
         for record in records:
             self._originals[record.offset] = record._replace(content=bytes(record.content))

@@ -2,7 +2,7 @@
 
 from headrace.api import ClusterAccess
 from headrace.kafka import Renewal
-from headrace.kafka.wire import Cluster
+from headrace.kafka.wire import ClusterClient
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.loop_thread import LoopThread
 
@@ -14,7 +14,7 @@ class Outlet:
     def __init__(self, thread: LoopThread, target: ClusterAccess) -> None:
         self.users = 0
         self._renewal = Renewal(target)
-        self.cluster = Cluster(thread.loop, target, buffers=thread.buffers)
+        self.cluster = ClusterClient(thread.loop, target, buffers=thread.buffers)
         self.leaders = Leaders(self.cluster)
 
     @property

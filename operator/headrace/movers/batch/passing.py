@@ -6,7 +6,7 @@ from headrace.api import TopicPartition
 from headrace.kafka.wire import (
     Batch,
     CorruptBatch,
-    Loop,
+    EventLoop,
     UnreadableBatch,
     stored_bytes,
     stored_records,
@@ -37,7 +37,7 @@ class Passing:
     def __init__(
         self,
         state: LaneState,
-        loop: Loop,
+        loop: EventLoop,
         verifier: Verifier,
         joiner: Joiner,
         *,

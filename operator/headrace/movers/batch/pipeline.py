@@ -7,7 +7,7 @@ from functools import partial
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
-    Cluster,
+    ClusterClient,
     ProducerIdentity,
     UnreadableBatch,
     UnsupportedBroker,
@@ -34,7 +34,7 @@ from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused
 from headrace.movers.transactions import Records
-from headrace.replication import TargetSeen, Writer
+from headrace.replication import OwnerProducer, TargetSeen
 from headrace.timing import Backoff
 
 _DRAIN_S = 0.005
@@ -51,7 +51,7 @@ class Pipeline:
         self._resources, self._state = resources, state
         self._loop = thread.loop
         buffers = thread.buffers
-        self._source = Cluster(thread.loop, resources.source, buffers=buffers)
+        self._source = ClusterClient(thread.loop, resources.source, buffers=buffers)
         self._outlet = resources.outlet(thread)
         self._target = self._outlet.cluster
         self._closed = False
@@ -116,7 +116,7 @@ class Pipeline:
         if self._appender is not None:
             self._appender.begin(at, identity)
 
-    def write_in_transactions(self, writer: Writer) -> None:
+    def write_in_transactions(self, writer: OwnerProducer) -> None:
         """All partitions, before they are read."""
         if self._commits is None:
             self._commits = Commits(

@@ -85,7 +85,7 @@ class Entry:
             self.source.release()
 
 
-class Owner(Protocol):
+class QueueListener(Protocol):
     """Who has a queue, and receives what becomes of it."""
 
     def appended(self, entries: Sequence[Entry]) -> None:
@@ -132,7 +132,11 @@ class PartitionQueue:
     )
 
     def __init__(
-        self, at: TopicPartition, owner: Owner, producer: ProducerIdentity, sequence: int = 0
+        self,
+        at: TopicPartition,
+        owner: QueueListener,
+        producer: ProducerIdentity,
+        sequence: int = 0,
     ) -> None:
         """``sequence``: of the first batch."""
         self.at, self.owner, self.producer = at, owner, producer

@@ -13,15 +13,15 @@ from typing import Protocol
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
-    Cluster,
+    ClusterClient,
     Connection,
     CorruptBatch,
     Fetched,
     FetchOutcome,
+    FetchPosition,
     FetchResponse,
     FetchSession,
     Reply,
-    Wanted,
     fetch_call,
     fetch_outcome,
     led_by,
@@ -30,7 +30,7 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.logs import get_logger
-from headrace.movers.bandwidth import Bandwidth
+from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.batch.locator import Locator, diverged
 from headrace.movers.batch.memory import LEAST_BYTES, HeldResponse, Memory
 from headrace.movers.batch.source_partition import SourcePartition
@@ -111,7 +111,7 @@ class _Broker:
         self.connection: Connection | None = None
         self.session: FetchSession[TopicPartition] = FetchSession()
         self.busy = False
-        self.asked: dict[TopicPartition, Wanted] = {}
+        self.asked: dict[TopicPartition, FetchPosition] = {}
         """In the request under way."""
         self.most_bytes = 0
         """That its response should have; 0: none is under way."""
@@ -126,7 +126,12 @@ class Reader:
     """Of one lane, used by its loop's thread."""
 
     def __init__(
-        self, cluster: Cluster, memory: Memory, sink: Sink, bandwidth: Bandwidth, rack: str = ""
+        self,
+        cluster: ClusterClient,
+        memory: Memory,
+        sink: Sink,
+        bandwidth: TokenBucket,
+        rack: str = "",
     ) -> None:
         """``rack`` is our own: a leader may name a follower there to fetch from."""
         self._cluster, self._loop = cluster, cluster.loop

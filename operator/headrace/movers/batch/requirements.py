@@ -5,11 +5,11 @@ from contextlib import suppress
 from headrace.api import ClusterAccess
 from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable, Unreachable
 from headrace.kafka.wire import (
-    Cluster,
-    Loop,
-    Refused,
+    ClusterClient,
+    ConnectionSettings,
+    EventLoop,
     Reply,
-    Settings,
+    RequestRefused,
     Transactions,
     UnsupportedBroker,
     start,
@@ -39,9 +39,9 @@ def check_clusters(
     Raises ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the
     target answers.
     """
-    loop = Loop()
-    settings = Settings(connect_timeout_s=_CONNECT_S)
-    clusters = [Cluster(loop, access, settings) for access in (source, target)]
+    loop = EventLoop()
+    settings = ConnectionSettings(connect_timeout_s=_CONNECT_S)
+    clusters = [ClusterClient(loop, access, settings) for access in (source, target)]
     try:
         with suppress(Unreachable):
             loop.wait(start(_check_versions(clusters[0])), _ALL_S)
@@ -55,7 +55,7 @@ def check_clusters(
         loop.close()
 
 
-async def _check_versions(cluster: Cluster) -> None:
+async def _check_versions(cluster: ClusterClient) -> None:
     """Of each broker that can be reached: a connection begins with that."""
     view = await cluster.refresh()
     opening: list[Reply[object]] = [start(cluster.connection(node)) for node in view.brokers]
@@ -68,10 +68,10 @@ async def _check_versions(cluster: Cluster) -> None:
             continue
 
 
-async def _check_coordinator(target: Cluster, within_s: float) -> None:
+async def _check_coordinator(target: ClusterClient, within_s: float) -> None:
     try:
         await Transactions(target, "headrace-").find(timeout_s=within_s)
-    except Refused as error:
+    except RequestRefused as error:
         if error.code.name != "coordinator_not_available":
             return
         view = await target.refresh([_TRANSACTIONS])

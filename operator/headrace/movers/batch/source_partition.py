@@ -4,7 +4,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire import View, Wanted
+from headrace.kafka.wire import ClusterMetadata, FetchPosition
 
 PARTITION_BYTES = 1 << 20
 """Kafka's ``max.partition.fetch.bytes``."""
@@ -65,13 +65,13 @@ class SourcePartition:
         """Whether it is not fetched until something else is known."""
         self.corrupt = 0
         """How often in a row what was fetched contradicted itself."""
-        self.wanted: Wanted | None = None
+        self.wanted: FetchPosition | None = None
         """What its broker is to be sent; ``None``: it has changed."""
 
-    def want(self) -> Wanted:
+    def want(self) -> FetchPosition:
         """The entry for the next request; the same object as long as nothing changes."""
         if self.wanted is None:
-            self.wanted = Wanted(
+            self.wanted = FetchPosition(
                 self.topic_id,
                 self.at.partition,
                 self.position,
@@ -89,7 +89,7 @@ class SourcePartition:
             self.corrupt = 0
             self.wanted = None
 
-    def place(self, view: View, now_s: float) -> bool:
+    def place(self, view: ClusterMetadata, now_s: float) -> bool:
         """Find whom to fetch it from; whether there is somebody."""
         leadership = view.leadership(self.at)
         topic = view.topics.get(self.at.topic)
@@ -113,7 +113,7 @@ class SourcePartition:
         """Return True if a leader was elected since the log was compared with what was read."""
         return self.checked_epoch >= 0 and self.compared_at_epoch != self.epoch
 
-    def recreated(self, view: View) -> bool:
+    def recreated(self, view: ClusterMetadata) -> bool:
         """Whether the topic of that name is another one now."""
         topic = view.topics.get(self.at.topic)
         known = self.topic_id is not None and topic is not None and topic.id is not None

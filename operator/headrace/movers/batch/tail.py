@@ -14,11 +14,11 @@ from headrace.kafka.wire import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Batch,
-    Cluster,
+    ClusterClient,
     FetchOutcome,
-    Stored,
+    FetchPosition,
+    StoredRecord,
     UnsupportedBroker,
-    Wanted,
     decoded,
     fetch_call,
     fetch_outcome,
@@ -47,7 +47,7 @@ class Tail:
     """Of one partition; read in the thread of the cluster's loop, which it runs while it waits."""
 
     def __init__(
-        self, cluster: Cluster, at: TopicPartition, offset: int, *, patience_s: float
+        self, cluster: ClusterClient, at: TopicPartition, offset: int, *, patience_s: float
     ) -> None:
         """``patience_s``: so long nothing may come, neither records nor an answer."""
         self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
@@ -128,7 +128,7 @@ class Tail:
             try:
                 topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
                 if topic is not None and led is not None:
-                    wanted = Wanted(
+                    wanted = FetchPosition(
                         topic.id,
                         at.partition,
                         self._offset,
@@ -147,7 +147,7 @@ class Tail:
             await cluster.loop.sleep(backoff.next_s())
             await cluster.refresh([at.topic])
 
-    async def _ask(self, wanted: Wanted, leader: int, isolation: int) -> _Chunk:
+    async def _ask(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
         connection = await self._cluster.connection(leader, "tail")
         call = fetch_call([wanted], isolation=isolation, max_wait_ms=_WAIT_MS)
         response = await connection.send(call)
@@ -179,6 +179,6 @@ class Tail:
         self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
 
 
-def _record(stored: Stored, producer_id: int) -> Record:
+def _record(stored: StoredRecord, producer_id: int) -> Record:
     offset, timestamp_ms, key, value, headers = decoded(stored)
     return Record(offset, key, value, headers, timestamp_ms, producer_id)

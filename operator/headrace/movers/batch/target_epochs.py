@@ -10,7 +10,7 @@ from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import Answers, Cluster, EpochEnd, Reply, log_ends, start
+from headrace.kafka.wire import Answers, ClusterClient, EpochEnd, Reply, log_ends, start
 from headrace.logs import get_logger
 from headrace.movers.lane import TargetLoss
 from headrace.replication import TargetSeen
@@ -28,7 +28,7 @@ class TargetEpochs:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         unseen: Callable[[], Offsets],
         seen: Callable[[TopicPartition, TargetSeen], None],
         lost: Callable[[TopicPartition, TargetLoss], None],

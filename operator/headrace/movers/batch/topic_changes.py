@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headrace.api.client_settings import AS_ON_SOURCE, Compression, CompressionType
-from headrace.kafka.wire import Batch, BatchWriter, Stored, stored_records, with_headers
+from headrace.kafka.wire import Batch, BatchWriter, StoredRecord, stored_records, with_headers
 from headrace.replication import RecordChanges
 
 
@@ -42,7 +42,7 @@ class TopicChanges:
             self.copy(record) is not record for record in stored_records(batch)
         )
 
-    def copy(self, record: Stored) -> Stored | None:
+    def copy(self, record: StoredRecord) -> StoredRecord | None:
         """Return the record as the target gets it, or None if it is not copied.
 
         Raises ``CorruptBatch``.

@@ -9,17 +9,17 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
-    Cluster,
+    ClusterClient,
     ConnectionLost,
     ProducerIdentity,
-    Refused,
     Reply,
+    RequestRefused,
     Transactions,
     list_offsets,
     start,
 )
 from headrace.movers import transactions
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 from headrace.timing import Backoff
 
 _COORDINATOR_S = 15.0
@@ -30,8 +30,8 @@ class LaneTransactions:
 
     def __init__(
         self,
-        cluster: Cluster,
-        writer: Writer,
+        cluster: ClusterClient,
+        writer: OwnerProducer,
         admit: Callable[[Set[TopicPartition]], None],
         broken: Callable[[HeadraceError], None],
     ) -> None:
@@ -143,6 +143,6 @@ class LaneTransactions:
 
 def as_lost(error: HeadraceError) -> HeadraceError:
     """The same; where the transaction is over, an error that another lane may do better after."""
-    if isinstance(error, Refused) and transactions.is_lost(error.code.name):
+    if isinstance(error, RequestRefused) and transactions.is_lost(error.code.name):
         return transactions.lost(error)
     return error

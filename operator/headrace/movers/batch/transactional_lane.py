@@ -9,8 +9,8 @@ from headrace.errors import Fatal, HeadraceError
 from headrace.kafka.wire import start
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.lane import CopyFrom, Reached
-from headrace.movers.transactions import ABORT_S, Records, Stage
-from headrace.replication import Run, Writer
+from headrace.movers.transactions import ABORT_S, Records, TransactionStage
+from headrace.replication import ContiguousRange, OwnerProducer
 
 
 class TransactionalLane(BatchLane):
@@ -33,16 +33,16 @@ class TransactionalLane(BatchLane):
         with state.lock:
             if state.broken is not None:
                 raise state.broken
-            if state.stage is Stage.COPYING:
-                state.stage = Stage.CUTTING
+            if state.stage is TransactionStage.COPYING:
+                state.stage = TransactionStage.CUTTING
                 self._run(self._pipeline.cut())
-            if state.stage is not Stage.CUT:
+            if state.stage is not TransactionStage.CUT:
                 return None
             return {
                 at: self._reached(at, window, window.mark()) for at, window in state.windows.items()
             }
 
-    def cut_runs(self) -> dict[TopicPartition, list[Run]]:
+    def cut_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
         """See ``Transactional.cut_runs``."""
         with self._state.lock:
             return {at: list(one.cut_runs()) for at, one in self._state.windows.items()}
@@ -54,14 +54,14 @@ class TransactionalLane(BatchLane):
     ) -> None:
         """See ``Transactional.commit``."""
         with self._state.lock:
-            assert self._state.stage is Stage.CUT
-            self._state.stage = Stage.COMMITTING
+            assert self._state.stage is TransactionStage.CUT
+            self._state.stage = TransactionStage.COMMITTING
         self._run(self._pipeline.commit(progress, committed))
 
     def go_on(self) -> None:
         """See ``Transactional.go_on``."""
         with self._state.lock:
-            self._state.stage = Stage.COPYING
+            self._state.stage = TransactionStage.COPYING
         self._post(self._pipeline.reader.wake)
 
     def _open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
@@ -69,7 +69,7 @@ class TransactionalLane(BatchLane):
             raise Fatal(f"internal error: {at} would be copied without a transactional id")
         self._state.open(at, target, position, transactional=True)
 
-    def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+    def _write_as(self, target: TopicPartition, writer: OwnerProducer) -> None:
         self._begin(target, writer)
         self._post(partial(self._pipeline.write_in_transactions, writer))
 

@@ -12,10 +12,10 @@ from headrace.kafka import AccessDenied
 from headrace.kafka.wire import (
     READ_UNCOMMITTED,
     Batch,
-    Cluster,
+    ClusterClient,
     CorruptBatch,
     FetchOutcome,
-    Wanted,
+    FetchPosition,
     fetch_call,
     fetch_outcome,
     refusal,
@@ -23,9 +23,9 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.logs import get_logger
-from headrace.movers.batch.comparison import Comparison, compared
+from headrace.movers.batch.comparison import BatchComparison, compared
 from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.lane import Copied
+from headrace.movers.lane import CopiedCounts
 from headrace.timing import Backoff
 
 log = get_logger(__name__)
@@ -54,9 +54,9 @@ class Verifier:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         wanted: Callable[[], BatchVerification],
-        copied: Copied,
+        copied: CopiedCounts,
         *,
         differs: Callable[[TopicPartition, Differs], None],
         room: Callable[[], None],
@@ -110,13 +110,13 @@ class Verifier:
 
     async def verdict(
         self, at: TopicPartition, base_offset: int, batch: Batch
-    ) -> tuple[Comparison, str]:
+    ) -> tuple[BatchComparison, str]:
         """Of a batch in memory of its own, which was appended there; and why it is not the same."""
         return await self._verdict(_Written(at, base_offset, batch))
 
     def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
         """The helper in C made a wrong batch of these offsets of a partition of the source."""
-        self._count(Comparison.MISJOINED)
+        self._count(BatchComparison.MISJOINED)
         log.error(
             "the helper for small batches made a wrong batch, and is not used any more: batches "
             "that it made before may be wrong on the target",
@@ -138,37 +138,37 @@ class Verifier:
             self._room()
         self._reading = False
 
-    async def _verdict(self, written: _Written) -> tuple[Comparison, str]:
+    async def _verdict(self, written: _Written) -> tuple[BatchComparison, str]:
         verdict, why = await self._compared(written)
-        if verdict is Comparison.DIFFERENT:  # it may have been damaged on its way here
+        if verdict is BatchComparison.DIFFERENT:  # it may have been damaged on its way here
             return await self._compared(written)
         return verdict, why
 
-    async def _compared(self, written: _Written) -> tuple[Comparison, str]:
+    async def _compared(self, written: _Written) -> tuple[BatchComparison, str]:
         if self._closed:
-            return Comparison.NOT_READ, "its lane was closed"
+            return BatchComparison.NOT_READ, "its lane was closed"
         try:
             stored = await self._stored(written)
         except CorruptBatch as error:
-            return Comparison.DIFFERENT, str(error)
+            return BatchComparison.DIFFERENT, str(error)
         except (AccessDenied, Fatal) as error:  # somebody has to grant a right first
             if not self._denied:
                 self._denied = True
                 log.warning("batches are not verified", why=str(error))
-            return Comparison.NOT_READ, str(error)
+            return BatchComparison.NOT_READ, str(error)
         except HeadraceError as error:
-            return Comparison.NOT_READ, str(error)
+            return BatchComparison.NOT_READ, str(error)
         return compared(written.batch, written.base_offset, stored)
 
-    def _count(self, verdict: Comparison) -> None:
+    def _count(self, verdict: BatchComparison) -> None:
         verified = self._copied.verified
         verified[verdict] = verified.get(verdict, 0) + 1
 
-    def _report(self, written: _Written, verdict: Comparison, why: str) -> None:
+    def _report(self, written: _Written, verdict: BatchComparison, why: str) -> None:
         self._count(verdict)
-        if verdict is Comparison.NOT_READ:
+        if verdict is BatchComparison.NOT_READ:
             log.debug("not verified", partition=str(written.at), why=why)
-        if verdict is not Comparison.DIFFERENT:
+        if verdict is not BatchComparison.DIFFERENT:
             return
         of = written.batch
         error = Differs(
@@ -202,7 +202,7 @@ class Verifier:
             raise Retriable(f"{at} on {cluster.name} has no leader")
         connection = await cluster.connection(led.leader, _PURPOSE)
         size = len(written.batch.data)  # a larger one comes whole, too
-        wanted = Wanted(
+        wanted = FetchPosition(
             topic.id, at.partition, written.base_offset, size, led.epoch, topic=at.topic
         )
         response = await connection.send(

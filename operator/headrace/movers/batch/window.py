@@ -12,7 +12,7 @@ from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.queue import Entry
 from headrace.movers.batch.span import Span
 from headrace.movers.commit_window import CommitWindow, Mark
-from headrace.movers.lane import Copied, CopyFrom, TargetLoss
+from headrace.movers.lane import CopiedCounts, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
 
 
@@ -47,7 +47,7 @@ class BatchWindow(CommitWindow):
     )
 
     def __init__(
-        self, at: TopicPartition, target: TopicPartition, start: CopyFrom, copied: Copied
+        self, at: TopicPartition, target: TopicPartition, start: CopyFrom, copied: CopiedCounts
     ) -> None:
         """``target`` is the partition written to; ``copied`` counts for all of a task."""
         super().__init__(start.offset)

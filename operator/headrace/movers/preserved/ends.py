@@ -8,7 +8,7 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
-    Cluster,
+    ClusterClient,
     ProducerIdentity,
     ProducerState,
     UnsupportedBroker,
@@ -37,7 +37,7 @@ class End(NamedTuple):
 
 
 async def ends_of(
-    target: Cluster, producers: Mapping[TopicPartition, int]
+    target: ClusterClient, producers: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, End | HeadraceError]:
     """``producers``: the producer id of each partition's data.
 
@@ -85,7 +85,7 @@ def _end(
 
 
 async def not_replicated(
-    target: Cluster, ends: Mapping[TopicPartition, int]
+    target: ClusterClient, ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, HeadraceError]:
     """Those whose high watermark does not come to these ends in time, or passes them."""
     loop = target.loop
@@ -111,7 +111,7 @@ async def not_replicated(
 
 
 async def copies_lost(
-    target: Cluster, acknowledged: Mapping[TopicPartition, int]
+    target: ClusterClient, acknowledged: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, HeadraceError]:
     """Those of which another leader does not hold all below these offsets, or does not answer.
 
@@ -131,6 +131,6 @@ async def copies_lost(
     return {**ends.failed, **lost}
 
 
-def _leader_epoch(target: Cluster, at: TopicPartition) -> int:
+def _leader_epoch(target: ClusterClient, at: TopicPartition) -> int:
     known = target.view.leadership(at)
     return -1 if known is None else known.epoch

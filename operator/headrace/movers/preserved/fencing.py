@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Reply, start
+from headrace.kafka.wire import ClusterClient, Reply, start
 from headrace.logs import get_logger
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.marking import COORDINATOR_S, new_epoch, wait_for
@@ -20,8 +20,8 @@ from headrace.movers.preserved.ends import End
 from headrace.movers.preserved.openings import Openings
 from headrace.movers.preserved.owner import Closer, data_producer, identified
 from headrace.movers.preserved.starting import Pair, Starts
-from headrace.replication import Writer
-from headrace.replication.reconcile import Accounts, Outcome, Resume
+from headrace.replication import OwnerProducer
+from headrace.replication.reconcile import Accounts, Resume, ResumeReason
 
 log = get_logger(__name__)
 
@@ -40,7 +40,7 @@ class PreservedFencing(MarkerFencing):
         super().__init__(source, target, impossible=impossible)
         self._openings = openings
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         """See ``Fencing.identify``. While a lane is open its epoch is kept: partitions that are
         added to it have no earlier writers with a higher one."""
         self._require_transactions()
@@ -51,19 +51,19 @@ class PreservedFencing(MarkerFencing):
                 asked = identified(target, transactional_id)
                 owner = wait_for(loop, asked, 2 * COORDINATOR_S, _TRIED)
             identity = owner.identities[0]
-            writer = Writer(transactional_id, identity.producer_id, identity.epoch)
+            writer = OwnerProducer(transactional_id, identity.producer_id, identity.epoch)
             self._openings.identified(writer, owner)
             return writer
 
-    def data_writer(self, task: str) -> Writer:
+    def data_writer(self, task: str) -> OwnerProducer:
         """See ``Fencing.data_writer``. Its epoch is the one that the partition knows."""
         name = f"headrace-{task}-data"
         with self._clients() as (loop, _, target):
             asked = data_producer(target, name)
-            return Writer(name, wait_for(loop, asked, 2 * COORDINATOR_S, _TRIED), 0)
+            return OwnerProducer(name, wait_for(loop, asked, 2 * COORDINATOR_S, _TRIED), 0)
 
     def resume(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Resumed | HeadraceError]:
         """See ``Fencing.resume``."""
         with (
@@ -101,7 +101,7 @@ class PreservedFencing(MarkerFencing):
             return found
 
     def close(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
         """See ``Fencing.close``. Nothing more is copied: a marker closes the partition to data."""
         with self._clients() as (_, _, target):
@@ -116,7 +116,7 @@ class PreservedFencing(MarkerFencing):
         return super().close(own, by_data)
 
 
-def _names(own: Writer, before: Before) -> frozenset[str]:
+def _names(own: OwnerProducer, before: Before) -> frozenset[str]:
     names = {writer.transactional_id for writer in before.writers}
     return frozenset(names - {own.transactional_id})
 
@@ -125,14 +125,16 @@ def _data_id(before: Before) -> frozenset[str]:
     return frozenset({before.data_writer.transactional_id} if before.data_writer else ())
 
 
-def _raise_epochs(target: Cluster, own: Writer, partitions: Collection[Before]) -> dict[str, Fatal]:
+def _raise_epochs(
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
+) -> dict[str, Fatal]:
     """Of all earlier owners; those for which the target grants no right to it."""
     names = {name for before in partitions for name in _names(own, before)}
     return _of_each(target, partial(identified, target), names)[1]
 
 
 def _closers(
-    target: Cluster, partitions: Collection[Before]
+    target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[int, Closer], dict[str, Fatal]]:
     """By producer id; an earlier owner's markers with these ids are written then, or never. An id
     that has expired comes back with another producer id, which closes nothing."""
@@ -143,7 +145,7 @@ def _closers(
 
 
 def _of_each(
-    target: Cluster, raised: Callable[[str], Coroutine[Reply[Any], None, T]], names: Set[str]
+    target: ClusterClient, raised: Callable[[str], Coroutine[Reply[Any], None, T]], names: Set[str]
 ) -> tuple[dict[str, T], dict[str, Fatal]]:
     replies = {name: start(raised(name)) for name in sorted(names)}
     found: dict[str, T] = {}
@@ -178,6 +180,6 @@ def _resumed(before: Before, end: End) -> Resumed:
     """Where the target ends; which epoch the source's record before that has is not known."""
     copied, nothing = max(0, end.offset - before.source_offset), Accounts(0, 0, 0)
     resume = Resume(
-        Outcome.AGREES, end.offset, end.offset, nothing, Accounts(copied, 0, 0), copied=copied
+        ResumeReason.AGREES, end.offset, end.offset, nothing, Accounts(copied, 0, 0), copied=copied
     )
     return Resumed(resume, -1)

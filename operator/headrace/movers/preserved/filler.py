@@ -13,8 +13,8 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     Batch,
     BatchWriter,
-    Cluster,
-    Outcome,
+    ClusterClient,
+    ProduceResult,
     ProducerIdentity,
     Transactions,
     describe_producers,
@@ -40,7 +40,7 @@ class Filler:
     """Of one transactional id, in its owner's epoch; in the thread of the target's loop."""
 
     def __init__(
-        self, target: Cluster, transactions: Transactions, identity: ProducerIdentity
+        self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
     ) -> None:
         self._target, self._transactions = target, transactions
         self._identity = replace(identity, transactional=True)
@@ -111,7 +111,7 @@ class Filler:
             self._timestamp_ms = int(time.time() * 1000)
             await self._send(at, piece, sequence)
             return
-        if answer.outcome is not Outcome.APPENDED:
+        if answer.outcome is not ProduceResult.APPENDED:
             error = answer.error(f"fill offsets of {at} on {name} from {offset} on")
             if answer.name == "INVALID_TXN_STATE":  # its coordinator has ended the transaction
                 raise Retriable(str(error))
@@ -131,8 +131,8 @@ def _records(count: int, timestamp_ms: int) -> Batch:
     return writer.finish()
 
 
-def _as_retriable(outcome: Outcome, error: HeadraceError) -> HeadraceError:
+def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError:
     """Another owner took it over, or the partition moved: the end says how far it is."""
-    if outcome in {Outcome.OUT_OF_ORDER, Outcome.INDEFINITE, Outcome.AGAIN}:
+    if outcome in {ProduceResult.OUT_OF_ORDER, ProduceResult.INDEFINITE, ProduceResult.AGAIN}:
         return Retriable(str(error))
     return error

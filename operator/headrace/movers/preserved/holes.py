@@ -13,7 +13,7 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
-    Cluster,
+    ClusterClient,
     Reply,
     Transactions,
     list_offsets,
@@ -21,7 +21,7 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.movers.preserved.filler import BATCH_RECORDS, Filler
-from headrace.movers.preserved.owner import Closer, Owner
+from headrace.movers.preserved.owner import Closer, TaskProducers
 from headrace.movers.preserved.plan import Hole
 from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 
@@ -53,7 +53,12 @@ class Holes:
     """Of one owner; in the thread of the loop of ``cluster``, the target."""
 
     def __init__(
-        self, cluster: Cluster, owner: Owner, filled: Filled, *, with_records: bool = False
+        self,
+        cluster: ClusterClient,
+        owner: TaskProducers,
+        filled: Filled,
+        *,
+        with_records: bool = False,
     ) -> None:
         """``with_records``: holes that take more than one round of markers have empty records."""
         self._cluster, self._filled, self._with_records = cluster, filled, with_records

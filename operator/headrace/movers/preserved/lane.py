@@ -9,10 +9,10 @@ from headrace.errors import Fatal
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.loop_thread import LoopThread
-from headrace.movers.lane import Copied, CopyFrom
+from headrace.movers.lane import CopiedCounts, CopyFrom
 from headrace.movers.preserved.openings import Openings
 from headrace.movers.preserved.pipeline import PreservedPipeline
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 
 
 class PreservedLane(BatchLane):
@@ -26,11 +26,11 @@ class PreservedLane(BatchLane):
         openings: Openings,
         task: TaskId,
         on_error: Callable[[str], None],
-        copied: Copied,
+        copied: CopiedCounts,
     ) -> None:
         """See ``Mover.lane``."""
         self._openings = openings
-        self._writer: Writer | None = None
+        self._writer: OwnerProducer | None = None
         super().__init__(resources, task, on_error, copied)
 
     def _make_pipeline(self, thread: LoopThread) -> PreservedPipeline:
@@ -49,7 +49,7 @@ class PreservedLane(BatchLane):
         self._state.open(at, target, position)
         self._post(partial(self._pipeline.write_from, target, opening))
 
-    def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+    def _write_as(self, target: TopicPartition, writer: OwnerProducer) -> None:
         """The producer of data is its partition's."""
 
     def leave(self, partitions: Set[TopicPartition]) -> None:

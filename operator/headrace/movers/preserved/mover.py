@@ -6,7 +6,7 @@ from typing import Any
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
 from headrace.movers.batch.mover import BatchMover
-from headrace.movers.lane import Copied
+from headrace.movers.lane import CopiedCounts
 from headrace.movers.preserved.fencing import PreservedFencing
 from headrace.movers.preserved.lane import PreservedLane
 from headrace.movers.preserved.openings import Openings
@@ -29,6 +29,8 @@ class PreservedMover(BatchMover):
         self.fencing = PreservedFencing(source, target, self._openings, self.fencing.impossible)
         """See ``Mover.fencing``."""
 
-    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> PreservedLane:
+    def lane(
+        self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
+    ) -> PreservedLane:
         """See ``Mover.lane``."""
         return PreservedLane(self._resources, self._openings, task, on_error, copied)

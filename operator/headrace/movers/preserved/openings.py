@@ -6,14 +6,14 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers.preserved.ends import End
-from headrace.movers.preserved.owner import Closer, Owner
-from headrace.replication import Writer
+from headrace.movers.preserved.owner import Closer, TaskProducers
+from headrace.replication import OwnerProducer
 
 
 class Opening(NamedTuple):
     """Of one partition of the target; it serves once."""
 
-    owner: Owner
+    owner: TaskProducers
     end: End
     closer: Closer | None
     """None: it has expired, so that nobody can close the partition."""
@@ -25,9 +25,9 @@ class Openings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taking_over: dict[str, threading.Lock] = {}
-        self._owners: dict[Writer, Owner] = {}
-        self._ends: dict[tuple[Writer, TopicPartition], tuple[End, Closer | None]] = {}
-        self._used: set[Writer] = set()
+        self._owners: dict[OwnerProducer, TaskProducers] = {}
+        self._ends: dict[tuple[OwnerProducer, TopicPartition], tuple[End, Closer | None]] = {}
+        self._used: set[OwnerProducer] = set()
 
     def taking_over(self, name: str) -> threading.Lock:
         """To be held by who takes over for the task with this transactional id: a restore whose
@@ -35,12 +35,12 @@ class Openings:
         with self._lock:
             return self._taking_over.setdefault(name, threading.Lock())
 
-    def current(self, name: str) -> Writer | None:
+    def current(self, name: str) -> OwnerProducer | None:
         """That of a lane which is open: with another epoch it could fill no hole any more."""
         with self._lock:
             return next((one for one in self._used if one.transactional_id == name), None)
 
-    def identified(self, writer: Writer, owner: Owner) -> None:
+    def identified(self, writer: OwnerProducer, owner: TaskProducers) -> None:
         """Nothing goes on with earlier epochs of it."""
         with self._lock:
             for one in [one for one in self._owners if one.id == writer.id]:
@@ -48,19 +48,21 @@ class Openings:
                 self._ends = {key: end for key, end in self._ends.items() if key[0] != one}
             self._owners[writer] = owner
 
-    def owner(self, writer: Writer) -> Owner:
+    def owner(self, writer: OwnerProducer) -> TaskProducers:
         """All its ids. ``Retriable``: it has another epoch by now."""
         with self._lock:
             if (owner := self._owners.get(writer)) is None:
                 raise Retriable(f"{writer.transactional_id} has another epoch by now")
             return owner
 
-    def found(self, writer: Writer, at: TopicPartition, end: End, closer: Closer | None) -> None:
+    def found(
+        self, writer: OwnerProducer, at: TopicPartition, end: End, closer: Closer | None
+    ) -> None:
         """Nobody writes to the partition now, and there it ends."""
         with self._lock:
             self._ends[writer, at] = end, closer
 
-    def begin(self, writer: Writer, at: TopicPartition) -> Opening:
+    def begin(self, writer: OwnerProducer, at: TopicPartition) -> Opening:
         """A lane writes from here on, until ``close``."""
         with self._lock:
             owner, found = self._owners.get(writer), self._ends.pop((writer, at), None)
@@ -69,7 +71,7 @@ class Openings:
             self._used.add(writer)
             return Opening(owner, *found)
 
-    def close(self, writer: Writer) -> None:
+    def close(self, writer: OwnerProducer) -> None:
         """No lane writes any more."""
         with self._lock:
             self._used.discard(writer)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.kafka.wire import Cluster, ProducerIdentity, Transactions, start
+from headrace.kafka.wire import ClusterClient, ProducerIdentity, Transactions, start
 from headrace.movers.batch.marking import new_epoch
 
 HELPERS = 3
@@ -43,7 +43,7 @@ class Closer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Owner:
+class TaskProducers:
     """The ids of a task, with their producer ids in this owner's epoch."""
 
     ids: Sequence[str]
@@ -53,22 +53,22 @@ class Owner:
     """Of what fills a partition before its copy begins: others have holes filled meanwhile."""
     padding: ProducerIdentity
 
-    def transactions(self, cluster: Cluster) -> list[Transactions]:
+    def transactions(self, cluster: ClusterClient) -> list[Transactions]:
         """Of each id, with a client of the target."""
         return [Transactions(cluster, one, again_s=_AGAIN_S) for one in self.ids]
 
 
-async def identified(target: Cluster, name: str) -> Owner:
+async def identified(target: ClusterClient, name: str) -> TaskProducers:
     """With a higher epoch than any owner before. All transactions of these ids have ended, with
     their markers, when it returns; but brokers lose those of partitions without a leader."""
     holes = [name, *(f"{name}-holes-{number}" for number in range(1, HELPERS + 1))]
     ids = [*holes, f"{name}-{_PADDING}"]
     replies = [start(new_epoch(target, one)) for one in ids]
     *identities, padding = [await reply for reply in replies]
-    return Owner(holes, identities, ids[-1], padding)
+    return TaskProducers(holes, identities, ids[-1], padding)
 
 
-async def data_producer(target: Cluster, data_id: str) -> int:
+async def data_producer(target: ClusterClient, data_id: str) -> int:
     """The producer id of data for partitions that were never written: the same for all who ask
     within a week (``transactional.id.expiration.ms``). A partition keeps its own for ever: progress
     has it."""

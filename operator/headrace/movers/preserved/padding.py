@@ -6,11 +6,11 @@ Aborted, so that a consumer of committed records that is there already sees none
 from math import inf
 
 from headrace.api import TopicPartition
-from headrace.kafka.wire import Cluster, Transactions, delete_records
+from headrace.kafka.wire import ClusterClient, Transactions, delete_records
 from headrace.movers.lane import Filling
 from headrace.movers.preserved.ends import End, not_replicated
 from headrace.movers.preserved.filler import Filler
-from headrace.movers.preserved.owner import Owner
+from headrace.movers.preserved.owner import TaskProducers
 from headrace.movers.preserved.plan import Hole
 
 _TRANSACTION_OFFSETS = 1_000_000
@@ -18,8 +18,8 @@ _TRANSACTION_OFFSETS = 1_000_000
 
 
 async def pad(
-    target: Cluster,
-    owner: Owner,
+    target: ClusterClient,
+    owner: TaskProducers,
     at: TopicPartition,
     end: End,
     first: int,

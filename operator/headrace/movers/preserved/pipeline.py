@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from headrace.api import TopicPartition
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import Reply, start
-from headrace.movers.batch.comparison import Comparison
+from headrace.movers.batch.comparison import BatchComparison
 from headrace.movers.batch.gate import Judged, Passage, Why
 from headrace.movers.batch.joining import Run
 from headrace.movers.batch.memory import HeldResponse
@@ -19,7 +19,7 @@ from headrace.movers.batch.topic_changes import TopicChanges
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.preserved.filler import BATCH_RECORDS
 from headrace.movers.preserved.openings import Opening
-from headrace.movers.preserved.owner import Owner
+from headrace.movers.preserved.owner import TaskProducers
 from headrace.movers.preserved.plan import Append, Operation, planned
 from headrace.movers.preserved.writer import Writer
 from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
@@ -36,7 +36,7 @@ class PreservedPipeline(Pipeline):
 
     _copies_spans = False
     _writer: Writer | None = None
-    _owner: Owner | None = None
+    _owner: TaskProducers | None = None
 
     async def begin(self) -> None:
         """The producer ids come with the partitions."""
@@ -58,7 +58,7 @@ class PreservedPipeline(Pipeline):
                 self._failed,
                 first=self._check_first,
                 waiting=self._say_target,
-                with_records=self._resources.holes is Holes.ABORTED_FILLERS,
+                with_records=self._resources.holes is GapPolicy.ABORTED_FILLERS,
             )
         self._writer.begin(at, opening.end, opening.closer)
         self.reader.wake()
@@ -106,7 +106,7 @@ class PreservedPipeline(Pipeline):
             self._counted(found),
             start=window.position,
             release=held.release,
-            copies=self._resources.holes is Holes.COPIES,
+            copies=self._resources.holes is GapPolicy.COPIES,
         )
         for operation in operations:
             if isinstance(operation, Append) and not operation.rebuilt:
@@ -123,7 +123,7 @@ class PreservedPipeline(Pipeline):
             window.sent(operation.outgoing)
             state.handed += operation.outgoing.records
         else:
-            filled = self._resources.holes is Holes.ABORTED_FILLERS
+            filled = self._resources.holes is GapPolicy.ABORTED_FILLERS
             for piece in operation.pieces(BATCH_RECORDS if filled else _MARKERS):
                 window.skipping(piece.next)
                 self._give(window, piece)
@@ -170,12 +170,12 @@ class PreservedPipeline(Pipeline):
     ) -> None:
         offset = outgoing.first_offset
 
-        def found(reply: Reply[tuple[Comparison, str]]) -> None:
+        def found(reply: Reply[tuple[BatchComparison, str]]) -> None:
             verdict, why = reply.result()
             name = self._target.name
-            if verdict is Comparison.SAME:
+            if verdict is BatchComparison.SAME:
                 done(None)
-            elif verdict is Comparison.NOT_READ:
+            elif verdict is BatchComparison.NOT_READ:
                 done(
                     Retriable(f"could not read {at} on {name} back from offset {offset} on: {why}")
                 )

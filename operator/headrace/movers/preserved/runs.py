@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from headrace.kafka.wire import Batch, BatchWriter, Stored, stored_records
+from headrace.kafka.wire import Batch, BatchWriter, StoredRecord, stored_records
 from headrace.movers.batch.outgoing import Outgoing
 
 _BATCH_BYTES = 512 << 10
@@ -59,7 +59,7 @@ def copies_before(batch: Batch, first: int) -> Iterator[Outgoing]:
     return _copies(batch, record, range(first, record.offset))
 
 
-def _copies(batch: Batch, record: Stored, offsets: range) -> Iterator[Outgoing]:
+def _copies(batch: Batch, record: StoredRecord, offsets: range) -> Iterator[Outgoing]:
     """Of long gaps most batches are the same bytes."""
     most = min(_MOST_COPIES, max(1, _BATCH_BYTES // (len(record.content) + 8)))
     made: dict[int, Batch] = {}
@@ -77,7 +77,7 @@ def _finished(writer: BatchWriter) -> Outgoing:
     return Outgoing(writer.finish(), writer.offsets[-1] + 1, _nothing, writer.offsets)
 
 
-def _full(writer: BatchWriter, record: Stored) -> bool:
+def _full(writer: BatchWriter, record: StoredRecord) -> bool:
     return writer.size_bytes + len(record.content) > _BATCH_BYTES
 
 

@@ -12,14 +12,14 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     EARLIEST,
     LATEST,
-    Cluster,
+    ClusterClient,
     delete_records,
     list_offsets,
 )
 from headrace.movers.batch.marking import wait_for
 from headrace.movers.batch.tail import Tail
 from headrace.movers.preserved.ends import End, ends_of
-from headrace.movers.preserved.owner import Owner
+from headrace.movers.preserved.owner import TaskProducers
 from headrace.movers.preserved.padding import pad
 from headrace.movers.preserved.shape import first_difference
 from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
@@ -60,7 +60,12 @@ class Starts:
     """Of one owner. Both clusters have the same loop, which it runs while it waits."""
 
     def __init__(
-        self, source: Cluster, target: Cluster, owner: Owner, *, pad_s: float = inf
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        owner: TaskProducers,
+        *,
+        pad_s: float = inf,
     ) -> None:
         """``pad_s``: so long partitions are filled up to the source's first offset, all of them
         together; then ``Filling`` says how far each is. One transaction of each is ended."""
@@ -188,7 +193,7 @@ class Starts:
 
 
 def _offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], time: int
+    cluster: ClusterClient, partitions: Sequence[TopicPartition], time: int
 ) -> dict[TopicPartition, int | HeadraceError]:
     """Of what is committed."""
     listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_PATIENCE_S)

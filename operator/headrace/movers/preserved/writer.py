@@ -14,7 +14,7 @@ from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.preserved.ends import End, copies_lost
 from headrace.movers.preserved.holes import Holes
-from headrace.movers.preserved.owner import Closer, Owner
+from headrace.movers.preserved.owner import Closer, TaskProducers
 from headrace.movers.preserved.plan import Append, Operation
 from headrace.movers.preserved.wrong_offset import appended_elsewhere
 
@@ -39,7 +39,7 @@ class FirstBatch(Protocol):
         ...
 
 
-class Written(Protocol):
+class WrittenCallback(Protocol):
     """Called in order, for each partition of the target."""
 
     def __call__(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
@@ -72,8 +72,8 @@ class Writer:
     def __init__(
         self,
         leaders: Leaders,
-        owner: Owner,
-        written: Written,
+        owner: TaskProducers,
+        written: WrittenCallback,
         failed: Callable[[TopicPartition, HeadraceError], None],
         *,
         first: FirstBatch | None = None,

@@ -21,7 +21,7 @@ from headrace.cli.compare_experiments import (
 )
 from headrace.cli.main import group, main
 from headrace.mirror_test import Counts, Fault, Latency, Result
-from headrace.report.pages import Outcome, markdown, mirror_table
+from headrace.report.pages import ExperimentResult, markdown, mirror_table
 
 
 class Workers:
@@ -142,9 +142,9 @@ def test_a_cell_says_what_came_out() -> None:
     undone = result(faults=(fault(error="broker 2 is down already"),))
     unseen = result(faults=(fault(at_ms=1, error="it did not recover within 120 s"),))
     rows = {
-        "a": [Outcome(result()), Outcome(lost)],
-        "b": [Outcome(undone), Outcome(None)],
-        "c": [Outcome(unseen), Outcome(None, "no report")],
+        "a": [ExperimentResult(result()), ExperimentResult(lost)],
+        "b": [ExperimentResult(undone), ExperimentResult(None)],
+        "c": [ExperimentResult(unseen), ExperimentResult(None, "no report")],
     }
     table = mirror_table(["one", "two"], rows, ["where"])
     assert markdown(table).splitlines() == [

@@ -20,7 +20,7 @@ from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
 from headrace.movers import Before, Closed
-from headrace.replication import Checkpoint, Loss, StoredCheckpoint, Writer, write_denial
+from headrace.replication import Checkpoint, Loss, OwnerProducer, StoredCheckpoint, write_denial
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -356,15 +356,15 @@ class TransactionsToEnd:
         self.commit, self.ended = commit, set[str]()
         self.closed: dict[TopicPartition, Before] = {}
 
-    def identify(self, transactional_id: str) -> Writer:
-        return Writer(transactional_id, 9, 0)
+    def identify(self, transactional_id: str) -> OwnerProducer:
+        return OwnerProducer(transactional_id, 9, 0)
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
         self.ended |= transactional_ids
         self.commit()
 
     def close(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Closed]:
         assert own.transactional_id == "headrace-f-failover"
         self.closed |= partitions
@@ -379,7 +379,7 @@ def test_what_a_cut_off_driver_had_committed_is_known_before_its_partitions_are_
     key = scene.context.progress_key(P0)
     known = replace(
         scene.stored(P0), source_offset=10, target_offset=10, source_end=15,
-        writer=Writer("headrace-cut-off", 7, 0),
+        writer=OwnerProducer("headrace-cut-off", 7, 0),
     )  # fmt: skip
     before = replace(known, source_offset=6, target_offset=6) if options else known
     scene.context.progress.write({key: before})

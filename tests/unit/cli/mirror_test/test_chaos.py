@@ -13,7 +13,7 @@ from headrace.chaos import Chaos, Injection
 from headrace.cli.mirror_test import jobs as job
 from headrace.errors import InvalidSpec, Retriable
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, LoadTail, Run
+from headrace.mirror_test import Fault, Faults, LoadTail, MirrorTestRun
 from headrace.mirror_test import load as load_module
 from headrace.mirror_test.faults import build_plan, read_plan
 
@@ -27,7 +27,7 @@ TEST = MirrorTest.model_validate(
         },
     }
 )
-RUN = Run(name="r1", test=TEST)
+RUN = MirrorTestRun(name="r1", test=TEST)
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 ROLL = ChaosStep(action=ChaosAction.ROLL_DRIVERS, at_percent=90)
 PLAN = read_plan(build_plan((KILL, ROLL), "nobody did it"), "the plan")

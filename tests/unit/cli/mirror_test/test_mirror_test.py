@@ -16,9 +16,9 @@ from headrace.mirror_test import (
     Fault,
     Faults,
     LoadProgress,
+    MirrorTestRun,
     Rehearsed,
     Result,
-    Run,
     documents,
 )
 from headrace.mirror_test.sequence import Stage
@@ -143,7 +143,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 def carry_out(folder: Folder, *steps: ChaosStep, test: MirrorTest = TEST) -> tuple[Result, View]:
     view: Any = View()
-    return local_run.run_test(Run(name="r1", test=test), steps, folder.path, 60, view), view
+    return local_run.run_test(
+        MirrorTestRun(name="r1", test=test), steps, folder.path, 60, view
+    ), view
 
 
 TITLES = [
@@ -202,7 +204,7 @@ def test_what_jobs_measure_is_passed_on_to_who_wants_it(folder: Folder) -> None:
     folder.events[Stage.PRODUCE].insert(1, metrics)
     view: Any = View()
     found: list[tuple[Stage, str]] = []
-    run = Run(name="r1", test=TEST)
+    run = MirrorTestRun(name="r1", test=TEST)
     local_run.run_test(
         run, (), folder.path, 60, view, on_metrics=lambda *metrics: found.append(metrics)
     )
@@ -275,7 +277,7 @@ def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
     done: list[str] = []
 
     class FailOver:
-        def __init__(self, run: Run, groups: Sequence[str]) -> None:
+        def __init__(self, run: MirrorTestRun, groups: Sequence[str]) -> None:
             done.append(f"{len(groups)} groups")
 
         def start(self) -> None:
@@ -297,7 +299,7 @@ def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
 
     monkeypatch.setattr(local_run, "FailOver", FailOver)
     view: Any = View()
-    run, asked = Run(name="r1", test=OF_FLOW), Rehearsal(groups=3)
+    run, asked = MirrorTestRun(name="r1", test=OF_FLOW), Rehearsal(groups=3)
     local_run.run_test(run, (), folder.path, 60, view, rehearsal=asked)
     assert list(dict.fromkeys(done)) == [
         *("3 groups", "reads", "at 40 %", "at 60 %", "at 100 %", "failed over", "undone")

@@ -15,7 +15,7 @@ from headrace.cli.main import main
 from headrace.cli.mirror_test import verify
 from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
-from headrace.mirror_test import Run
+from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.run import resolve
 from headrace_spark import command
 
@@ -205,7 +205,7 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     resolved = resolve(test, flow)
     # What the jobs are given is a manifest like any other.
     document = resolved.model_dump_json(by_alias=True)
-    run = Run(name="r", test=MirrorTest.model_validate_json(document))
+    run = MirrorTestRun(name="r", test=MirrorTest.model_validate_json(document))
     assert run.topics["t-0"] == target
     assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
     assert run.flow == resolved.metadata.annotations[FLOW_LABEL] == "orders"

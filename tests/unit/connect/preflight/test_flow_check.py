@@ -9,7 +9,7 @@ from support.source_tasks import COPY, TOPIC, Scene
 
 from headrace.api import TopicPartition
 from headrace.api.flow import Location
-from headrace.connect.preflight.permissions import Finding, Outcome
+from headrace.connect.preflight.permissions import CheckResult, Finding
 from headrace.connect.preflight.preflight import Requirements, check_flow
 from headrace.errors import Fatal
 from headrace.kafka import Operation
@@ -28,7 +28,7 @@ def scene() -> Iterator[Scene]:
 
 
 def wrong(scene: Scene) -> list[Finding]:
-    return [one for one in check_flow(scene.context) if one.outcome is not Outcome.OK]
+    return [one for one in check_flow(scene.context) if one.outcome is not CheckResult.OK]
 
 
 def only(scene: Scene) -> Finding:
@@ -47,7 +47,7 @@ def test_a_right_that_is_missing_is_named_with_the_acl_and_the_command(scene: Sc
     scene.target.denied = {(COPY, Operation.WRITE)}
     found = only(scene)
     assert (found.outcome, found.subject, found.what) == (
-        Outcome.MISSING,
+        CheckResult.MISSING,
         f"topic {COPY}",
         "Write",
     )
@@ -59,7 +59,7 @@ def test_a_right_that_is_missing_is_named_with_the_acl_and_the_command(scene: Sc
 
 def test_a_right_without_which_the_flow_copies_all_the_same_is_a_warning(scene: Scene) -> None:
     scene.target.denied = {(COPY, Operation.ALTER)}
-    assert only(scene).outcome is Outcome.WARNING
+    assert only(scene).outcome is CheckResult.WARNING
 
 
 def test_what_exists_need_not_be_made(scene: Scene) -> None:
@@ -71,9 +71,9 @@ def test_what_exists_need_not_be_made(scene: Scene) -> None:
 
 def test_rights_of_what_the_spec_turns_off_are_not_asked_for(scene: Scene) -> None:
     scene.source.denied = {("heartbeats", Operation.WRITE), (TOPIC, Operation.DESCRIBE_CONFIGS)}
-    assert {one.outcome for one in wrong(scene)} == {Outcome.MISSING}
+    assert {one.outcome for one in wrong(scene)} == {CheckResult.MISSING}
     scene.change_spec(heartbeats={"onSource": False}, topicConfigs={"enabled": False})
-    assert only(scene).outcome is Outcome.WARNING
+    assert only(scene).outcome is CheckResult.WARNING
 
 
 def test_groups_that_may_not_be_described_or_committed_for(scene: Scene) -> None:
@@ -102,7 +102,7 @@ def test_where_no_group_can_be_seen_the_right_on_all_of_them_is_asked_for(scene:
     scene.change_spec(checkpoints={"enabled": True})
     assert only(scene).command.endswith("--operation Describe --group '*'")
     scene.change_spec(groups={"include": ["readers-.*"]})
-    assert (only(scene).what, only(scene).outcome) == ("name", Outcome.WARNING)
+    assert (only(scene).what, only(scene).outcome) == ("name", CheckResult.WARNING)
 
 
 def test_a_cluster_that_does_not_answer_is_the_only_finding_of_it(scene: Scene) -> None:
@@ -113,7 +113,7 @@ def test_a_cluster_that_does_not_answer_is_the_only_finding_of_it(scene: Scene) 
 
 def test_brokers_that_are_too_old_are_a_missing_requirement(scene: Scene) -> None:
     scene.source.too_old = True
-    assert (only(scene).what, only(scene).outcome) == ("version", Outcome.MISSING)
+    assert (only(scene).what, only(scene).outcome) == ("version", CheckResult.MISSING)
 
 
 def test_a_setting_that_the_flow_corrects_itself_is_not_wrong(scene: Scene) -> None:
@@ -131,7 +131,7 @@ def test_a_setting_that_the_target_refuses_is_a_warning(scene: Scene) -> None:
     before = dict(scene.target.configs[COPY])
     scene.target.refused_settings.add("segment.ms")
     found = only(scene)
-    assert (found.what, found.outcome) == ("segment.ms", Outcome.WARNING)
+    assert (found.what, found.outcome) == ("segment.ms", CheckResult.WARNING)
     assert found.message == (
         "it does not follow the source: could not set segment.ms of east.orders"
     )
@@ -149,8 +149,8 @@ def test_a_target_that_takes_no_record_or_no_topic(scene: Scene) -> None:
 def test_internal_topics_that_would_forget(scene: Scene) -> None:
     scene.target.create_topic(PROGRESS, 3, config={"cleanup.policy": "delete"})
     assert [(one.what, one.outcome) for one in wrong(scene)] == [
-        ("partitions", Outcome.MISSING),
-        ("cleanup.policy", Outcome.MISSING),
+        ("partitions", CheckResult.MISSING),
+        ("cleanup.policy", CheckResult.MISSING),
     ]
 
 
@@ -215,11 +215,11 @@ def test_what_equal_offsets_take_is_missing_and_not_only_missed(
 ) -> None:
     assert wrong(preserved) == []
     preserved.target.denied = {(name, operation)}
-    assert {one.outcome for one in wrong(preserved)} == {Outcome.MISSING}
+    assert {one.outcome for one in wrong(preserved)} == {CheckResult.MISSING}
 
 
 def test_a_setting_against_equal_offsets_is_missing_with_the_command(preserved: Scene) -> None:
     preserved.target.configs[COPY] |= {"compression.type": "zstd"}
     found = only(preserved)
-    assert (found.outcome, found.what) == (Outcome.MISSING, "compression.type")
+    assert (found.outcome, found.what) == (CheckResult.MISSING, "compression.type")
     assert found.command.endswith("--add-config compression.type=producer")

@@ -9,7 +9,7 @@ from headrace.api import TopicPartition
 from headrace.connect.source.task_transactions import LONGEST_S, TaskTransactions
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Reached
-from headrace.replication import Progress, Run
+from headrace.replication import ContiguousRange, Progress
 
 HERE = Reached(5, 5, 0, 0, 5, None, 0)
 Written = Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]]
@@ -32,7 +32,7 @@ class FakeLane:
         self.committed.append(progress)
         self.answer = answer
 
-    def cut_runs(self) -> Mapping[TopicPartition, Sequence[Run]]:
+    def cut_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
         return {}
 
     def go_on(self) -> None:

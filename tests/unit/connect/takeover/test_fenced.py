@@ -14,11 +14,11 @@ from headrace.api import ConditionType, OnDataLoss, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
-from headrace.replication import Run
-from headrace.replication.progress import Progress, TargetSeen, Writer
-from headrace.replication.reconcile import Accounts, Outcome, Resume
+from headrace.replication import ContiguousRange
+from headrace.replication.progress import OwnerProducer, Progress, TargetSeen
+from headrace.replication.reconcile import Accounts, Resume, ResumeReason
 
-DEAD = Writer("headrace-dead", 7, 0)
+DEAD = OwnerProducer("headrace-dead", 7, 0)
 NONE = Accounts(0, 0, 0)
 
 
@@ -44,12 +44,12 @@ class FakeFencing:
         self.next_id = 0
         """Rises when the coordinator has forgotten an id, or spent its epochs."""
 
-    def identify(self, transactional_id: str) -> Writer:
+    def identify(self, transactional_id: str) -> OwnerProducer:
         if isinstance(self.error, Fatal):
             raise self.error
         self.meanwhile()
         epoch = self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
-        return Writer(transactional_id, hash(transactional_id) % 1000 + self.next_id, epoch)
+        return OwnerProducer(transactional_id, hash(transactional_id) % 1000 + self.next_id, epoch)
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
         self.ended |= transactional_ids
@@ -61,7 +61,7 @@ class FakeFencing:
         return {at: self.ends[at] for at in epochs if at in self.ends}
 
     def resume(
-        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | Retriable]:
         if self.error is not None:
             raise self.error
@@ -76,15 +76,21 @@ class FakeFencing:
         tail = records if before.compare else 0
         expired = self.expired & {writer.producer_id for writer in before.writers}
         unfenced = before.unfenced | expired
-        outcome = Outcome.AGREES if before.compare else Outcome.FILTER_CHANGED
-        outcome = Outcome.UNFENCED if unfenced else outcome
+        outcome = ResumeReason.AGREES if before.compare else ResumeReason.FILTER_CHANGED
+        outcome = ResumeReason.UNFENCED if unfenced else outcome
         marker = 0 if unfenced else 1
         return Resume(
-            outcome, before.source_offset + tail, before.target_offset + tail + marker,
-            NONE, Accounts(records, 0, 0),
-            copied=tail, unfenced=unfenced,
-            runs=(Run(before.source_offset, before.target_offset, tail, 1),) if tail else (),
-        )  # fmt: skip
+            outcome,
+            before.source_offset + tail,
+            before.target_offset + tail + marker,
+            NONE,
+            Accounts(records, 0, 0),
+            copied=tail,
+            unfenced=unfenced,
+            runs=(ContiguousRange(before.source_offset, before.target_offset, tail, 1),)
+            if tail
+            else (),
+        )
 
 
 Made = Callable[..., Scene]
@@ -223,7 +229,7 @@ def test_an_owner_that_claims_at_the_same_time_is_fenced_too(made: Made) -> None
     first = made(P0)
     first.start()
     second = made(P0, kafka=first.kafka, driver="other")
-    frozen = Writer("headrace-frozen", 9, 0)
+    frozen = OwnerProducer("headrace-frozen", 9, 0)
 
     def claim() -> None:  # behind what the second has read, before its own claim
         write_progress(first, P0, owner="frozen", writer=frozen, fencing=())
@@ -367,7 +373,7 @@ def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(ma
     """The other's copies may lie below the end that was read."""
     first = made(P0)
     first.context.progress.start()
-    frozen = Writer("headrace-frozen", 9, 0)
+    frozen = OwnerProducer("headrace-frozen", 9, 0)
 
     def claim() -> None:  # behind what was read, before its own claim
         key = first.context.progress_key(P0)

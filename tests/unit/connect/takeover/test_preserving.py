@@ -12,7 +12,7 @@ from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 from headrace.api import HEARTBEATS, ConditionType, LossCause, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
 from headrace.movers.preserved import fencing, filler, padding
-from headrace.replication import Loss, Writer
+from headrace.replication import Loss, OwnerProducer
 
 THERE = TopicPartition(COPY, 0)
 
@@ -252,7 +252,7 @@ def test_a_copy_with_translated_offsets_is_not_gone_on_with(scenes: PreservedSce
 def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
     scene = Scene(P0)
     scene.start()
-    stored = scene.stored(P0).preserving(Writer("headrace-other-data", 7, 0))
+    stored = scene.stored(P0).preserving(OwnerProducer("headrace-other-data", 7, 0))
     scene.context.progress.write({scene.context.progress_key(P0): replace(stored, epoch=9)})
     scene.context.progress.read_to_end()
     another = Scene(P0, kafka=scene.kafka, driver="other")

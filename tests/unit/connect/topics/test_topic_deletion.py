@@ -7,7 +7,7 @@ import pytest
 from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import LossAction, LossCause, TopicPartition
-from headrace.connect.topics.topic_deletion import TopicDeletion
+from headrace.connect.topics.topic_deletion import TopicDeleter
 from headrace.errors import Retriable
 from headrace.replication import Loss, Progress, Switch
 
@@ -23,9 +23,9 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture
-def deletion(scene: Scene) -> Iterator[TopicDeletion]:
+def deletion(scene: Scene) -> Iterator[TopicDeleter]:
     """It remembers the copy of the only topic as made."""
-    deletion = TopicDeletion(scene.context)
+    deletion = TopicDeleter(scene.context)
     deletion.made([TOPIC])
     deletion.poll([TOPIC], set())
     assert deletion.conditions == ()
@@ -38,13 +38,13 @@ def enabled(**more: Any) -> dict[str, Any]:
     return {"mode": "Enabled", "delaySeconds": 60, "maxTopics": 2, **more}
 
 
-def poll(scene: Scene, deletion: TopicDeletion, held: set[str] | None = None) -> str:
+def poll(scene: Scene, deletion: TopicDeleter, held: set[str] | None = None) -> str:
     """As after a discovery; the condition."""
     deletion.poll(scene.source.topics(), held or set())
     return "".join(f"{one.reason}: {one.message}" for one in deletion.conditions)
 
 
-def later(scene: Scene, deletion: TopicDeletion, held: set[str] | None = None) -> str:
+def later(scene: Scene, deletion: TopicDeleter, held: set[str] | None = None) -> str:
     """When the source's topics are gone for long enough."""
     poll(scene, deletion)
     scene.clock.advance(60)
@@ -58,7 +58,7 @@ def stored(scene: Scene, **more: Any) -> None:
 
 
 def test_a_copy_goes_when_its_source_is_gone_for_long_enough(
-    scene: Scene, deletion: TopicDeletion
+    scene: Scene, deletion: TopicDeleter
 ) -> None:
     scene.source.delete_topic(TOPIC)
     assert poll(scene, deletion).startswith("DeletionPending: their sources are deleted")
@@ -73,7 +73,7 @@ def test_a_copy_goes_when_its_source_is_gone_for_long_enough(
 
 
 def test_a_source_that_comes_back_begins_the_time_again(
-    scene: Scene, deletion: TopicDeletion
+    scene: Scene, deletion: TopicDeleter
 ) -> None:
     scene.source.delete_topic(TOPIC)
     poll(scene, deletion)
@@ -86,7 +86,7 @@ def test_a_source_that_comes_back_begins_the_time_again(
     assert "CopiesDeleted" in poll(scene, deletion)
 
 
-def test_a_dry_run_names_what_it_would_delete(scene: Scene, deletion: TopicDeletion) -> None:
+def test_a_dry_run_names_what_it_would_delete(scene: Scene, deletion: TopicDeleter) -> None:
     scene.change_spec(topicDeletion=enabled(mode="DryRun"))
     scene.source.delete_topic(TOPIC)
     assert later(scene, deletion) == f"DeletionDryRun: would be deleted: {COPY}"
@@ -98,7 +98,7 @@ def test_a_dry_run_names_what_it_would_delete(scene: Scene, deletion: TopicDelet
 def test_what_the_flow_has_not_made_is_never_deleted(scene: Scene) -> None:
     scene.source.create_topic("users", 1)
     scene.target.create_topic("east.users", 1)
-    deletion = TopicDeletion(scene.context)
+    deletion = TopicDeleter(scene.context)
     scene.source.delete_topic("users")
     assert later(scene, deletion) == ""
     assert "east.users" in scene.target.ids
@@ -113,7 +113,7 @@ def test_what_the_flow_has_not_made_is_never_deleted(scene: Scene) -> None:
 
 
 def test_without_an_answer_of_the_source_nothing_is_deleted(
-    scene: Scene, deletion: TopicDeletion, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list may lack topics; and each is asked for by its name again."""
     deletion.poll([], set())
@@ -134,7 +134,7 @@ def test_without_an_answer_of_the_source_nothing_is_deleted(
     assert (deletion.conditions, COPY in scene.target.ids) == ((), True)
 
 
-def test_of_too_many_none_is_deleted(scene: Scene, deletion: TopicDeletion) -> None:
+def test_of_too_many_none_is_deleted(scene: Scene, deletion: TopicDeleter) -> None:
     names = {TOPIC, "users", "events"}
     for topic in names - {TOPIC}:
         scene.source.create_topic(topic, 1)
@@ -149,9 +149,7 @@ def test_of_too_many_none_is_deleted(scene: Scene, deletion: TopicDeletion) -> N
     assert "CopiesDeleted" in poll(scene, deletion)
 
 
-def test_what_was_failed_over_lost_or_is_read_is_kept(
-    scene: Scene, deletion: TopicDeletion
-) -> None:
+def test_what_was_failed_over_lost_or_is_read_is_kept(scene: Scene, deletion: TopicDeleter) -> None:
     stored(scene, switch=Switch(1, True, 5, 5))
     scene.source.delete_topic(TOPIC)
     assert later(scene, deletion) == f"DeletionRefused: kept: {COPY}: it was failed over"
@@ -168,7 +166,7 @@ def test_what_was_failed_over_lost_or_is_read_is_kept(
 
 
 def test_what_the_target_refuses_is_a_sentence_and_tried_again(
-    scene: Scene, deletion: TopicDeletion, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.source.delete_topic(TOPIC)
     poll(scene, deletion)

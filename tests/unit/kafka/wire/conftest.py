@@ -14,12 +14,12 @@ from support.fake_broker import (
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka import Admin
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop()
     yield loop
     loop.close()
 

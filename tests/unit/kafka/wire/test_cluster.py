@@ -31,21 +31,21 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable, Unreachable
 from headrace.kafka.wire import cluster as cluster_of_wire
-from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     ForeignBroker,
-    Refused,
     RefusedForGood,
+    RequestRefused,
     UnsupportedBroker,
 )
 from headrace.kafka.wire.groups import GroupListing, list_groups
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
-from headrace.kafka.wire.opening import Server, Settings
+from headrace.kafka.wire.opening import ConnectionSettings, Server
 from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
-from headrace.kafka.wire.view import View, led_by, updated
+from headrace.kafka.wire.view import ClusterMetadata, led_by, updated
 
 METADATA, LIST_GROUPS, API_VERSIONS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 18, 22, 23
 AT = TopicPartition("orders", 0)
@@ -86,17 +86,17 @@ def two(serve: Serve) -> Two:
     return Two(serve)
 
 
-Client = Callable[..., Cluster]
+Client = Callable[..., ClusterClient]
 
 
 @pytest.fixture
-def client(loop: Loop) -> Iterator[Client]:
-    made: list[Cluster] = []
+def client(loop: EventLoop) -> Iterator[Client]:
+    made: list[ClusterClient] = []
 
-    def make(*brokers: FakeBroker, **settings: Any) -> Cluster:
+    def make(*brokers: FakeBroker, **settings: Any) -> ClusterClient:
         servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
         spec = ClusterSpec(alias="east", bootstrap_servers=servers)
-        made.append(Cluster(loop, ClusterAccess(spec), Settings(**settings)))
+        made.append(ClusterClient(loop, ClusterAccess(spec), ConnectionSettings(**settings)))
         return made[-1]
 
     yield make
@@ -104,7 +104,7 @@ def client(loop: Loop) -> Iterator[Client]:
         cluster.close()
 
 
-def run(cluster: Cluster, coroutine: Any) -> Any:
+def run(cluster: ClusterClient, coroutine: Any) -> Any:
     return cluster.loop.wait(start(coroutine), WITHIN_S)
 
 
@@ -143,18 +143,18 @@ def test_a_broker_of_another_cluster_is_unreachable_until_it_is_gone(
 
 
 def test_nothing_that_a_foreign_bootstrap_server_says_is_believed(
-    serve: Serve, two: Two, loop: Loop
+    serve: Serve, two: Two, loop: EventLoop
 ) -> None:
     stranger = foreign(serve)
     servers = f"127.0.0.1:{stranger.port},127.0.0.1:{two.second.port}"
     spec = ClusterSpec(alias="east", bootstrap_servers=servers)
     for _ in range(8):  # servers are queried in random order
-        cluster = Cluster(loop, ClusterAccess(spec, cluster_id="east-id"))
+        cluster = ClusterClient(loop, ClusterAccess(spec, cluster_id="east-id"))
         view = run(cluster, cluster.refresh(["orders"]))
         assert (view.cluster_id, view.topics["orders"].id) == ("east-id", TOPIC_ID)
         cluster.close()
     alone = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{stranger.port}")
-    cluster = Cluster(loop, ClusterAccess(alone, cluster_id="east-id"))
+    cluster = ClusterClient(loop, ClusterAccess(alone, cluster_id="east-id"))
     with pytest.raises(Unreachable, match="belongs to another cluster"):
         run(cluster, cluster.refresh(["orders"]))
     assert cluster.view.topics == {}
@@ -314,7 +314,9 @@ def test_a_connection_with_a_purpose_is_for_nothing_else(two: Two, client: Clien
     assert run(cluster, cluster.any_connection()) is not fetching
 
 
-def test_what_opens_while_the_client_closes_is_closed(two: Two, client: Client, loop: Loop) -> None:
+def test_what_opens_while_the_client_closes_is_closed(
+    two: Two, client: Client, loop: EventLoop
+) -> None:
     cluster = client(two.first)
     opening = start(cluster.any_connection())
     cluster.close()
@@ -437,7 +439,9 @@ def test_a_fenced_owner_is_told_so(two: Two, coordinator: FakeBroker, client: Cl
     )
     cluster = client(two.first)
 
-    with pytest.raises(Refused, match="could not abort the transaction of tx on east") as raised:
+    with pytest.raises(
+        RequestRefused, match="could not abort the transaction of tx on east"
+    ) as raised:
         run(cluster, Transactions(cluster, "tx").end(ProducerIdentity(12, 3), commit=False))
 
     assert raised.value.code is ErrorCode.producer_fenced
@@ -471,7 +475,7 @@ def test_closing_fails_what_waits(two: Two, coordinator: FakeBroker, client: Cli
 
 
 def test_a_broker_that_lags_behind_does_not_turn_back_an_epoch() -> None:
-    new = updated(View(), metadata_of({1: 1, 2: 2}, {0: (2, 5)}), ["orders"])
+    new = updated(ClusterMetadata(), metadata_of({1: 1, 2: 2}, {0: (2, 5)}), ["orders"])
 
     lagging = updated(new, metadata_of({1: 1, 2: 2}, {0: (1, 4)}), ["orders"])
     made_again = updated(new, metadata_of({1: 1, 2: 2}, {0: (1, 0)}, UUID(int=8)), ["orders"])
@@ -480,7 +484,7 @@ def test_a_broker_that_lags_behind_does_not_turn_back_an_epoch() -> None:
 
 
 def test_what_was_asked_for_and_not_told_is_gone() -> None:
-    both = updated(View(), metadata_of({1: 1}, {0: (1, 1)}), ["orders"])
+    both = updated(ClusterMetadata(), metadata_of({1: 1}, {0: (1, 1)}), ["orders"])
     both = updated(both, metadata_of({1: 1}, {0: (1, 1)}, topic="bills"), ["bills"])
 
     assert set(both.topics) == {"orders", "bills"}
@@ -488,7 +492,7 @@ def test_what_was_asked_for_and_not_told_is_gone() -> None:
 
 
 def test_a_leader_that_a_response_names_is_taken_if_it_is_newer() -> None:
-    view = updated(View(), metadata_of({1: 1, 2: 2}, {0: (1, 4)}), ["orders"])
+    view = updated(ClusterMetadata(), metadata_of({1: 1, 2: 2}, {0: (1, 4)}), ["orders"])
 
     newer, older = led_by(view, AT, 2, 5), led_by(view, AT, 2, 4)
 

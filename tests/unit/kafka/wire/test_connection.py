@@ -29,14 +29,14 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import Loop
-from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import call
 from headrace.kafka.wire.replies import start
-from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.security import ClientSecurity
 
 
-def test_requests_are_answered_in_their_order(loop: Loop, serve: Serve) -> None:
+def test_requests_are_answered_in_their_order(loop: EventLoop, serve: Serve) -> None:
     broker = serve({END_TXN: lambda _: ACCEPTED})
     connection = connect(loop, broker, max_in_flight=3)
     order: list[int] = []
@@ -52,7 +52,7 @@ def test_requests_are_answered_in_their_order(loop: Loop, serve: Serve) -> None:
     assert connection.load == 0
 
 
-def test_no_more_requests_are_begun_than_may_be_in_flight(loop: Loop, serve: Serve) -> None:
+def test_no_more_requests_are_begun_than_may_be_in_flight(loop: EventLoop, serve: Serve) -> None:
     broker = serve({END_TXN: lambda _: Silence()})
     connection = connect(loop, broker, max_in_flight=2)
 
@@ -78,7 +78,7 @@ def test_no_more_requests_are_begun_than_may_be_in_flight(loop: Loop, serve: Ser
     ],
 )
 def test_an_answer_that_breaks_the_protocol_ends_the_connection(
-    loop: Loop, serve: Serve, answer: Callable[[Request], Raw], said: str
+    loop: EventLoop, serve: Serve, answer: Callable[[Request], Raw], said: str
 ) -> None:
     connection = connect(loop, serve({END_TXN: answer}))
     first, second = connection.send(end_txn()), connection.send(end_txn())
@@ -97,7 +97,7 @@ def test_an_answer_that_breaks_the_protocol_ends_the_connection(
 
 
 def test_an_error_code_that_is_newer_than_this_client_is_logged_with_its_number(
-    loop: Loop, serve: Serve
+    loop: EventLoop, serve: Serve
 ) -> None:
     newer = b"\0\0\0\0" + struct.pack(">h", 22_222) + b"\0"
     connection = connect(loop, serve({END_TXN: lambda _: newer}))
@@ -110,7 +110,9 @@ def test_an_error_code_that_is_newer_than_this_client_is_logged_with_its_number(
 
 
 @pytest.mark.parametrize("cut", [1, 4, 6, 9])
-def test_a_connection_that_ends_in_a_response_is_lost(loop: Loop, serve: Serve, cut: int) -> None:
+def test_a_connection_that_ends_in_a_response_is_lost(
+    loop: EventLoop, serve: Serve, cut: int
+) -> None:
     broker = serve({END_TXN: lambda request: Raw(framed(request, ACCEPTED)[:cut], close=True)})
     connection = connect(loop, broker, max_in_flight=1)
     begun, waiting = connection.send(end_txn()), connection.send(end_txn())
@@ -124,7 +126,7 @@ def test_a_connection_that_ends_in_a_response_is_lost(loop: Loop, serve: Serve, 
     assert not unsent.value.may_have_arrived
 
 
-def test_a_silent_broker_is_given_up(loop: Loop, serve: Serve) -> None:
+def test_a_silent_broker_is_given_up(loop: EventLoop, serve: Serve) -> None:
     connection = connect(loop, serve({END_TXN: lambda _: Silence()}), max_in_flight=1)
     begun = connection.send(end_txn(), timeout_s=0.05)
     waiting = connection.send(end_txn(), timeout_s=30)
@@ -138,7 +140,7 @@ def test_a_silent_broker_is_given_up(loop: Loop, serve: Serve) -> None:
     assert connection.closed_by is not None
 
 
-def test_a_request_whose_turn_never_comes_fails_alone(loop: Loop, serve: Serve) -> None:
+def test_a_request_whose_turn_never_comes_fails_alone(loop: EventLoop, serve: Serve) -> None:
     # No timer of the connection's opening may end the wait: it is due in 60 s.
     broker = serve({END_TXN: lambda _: Silence()})
     connection = connect(loop, broker, max_in_flight=1, connect_timeout_s=60.0)
@@ -153,7 +155,7 @@ def test_a_request_whose_turn_never_comes_fails_alone(loop: Loop, serve: Serve) 
     assert not begun.done
 
 
-def test_a_throttle_time_is_obeyed(loop: Loop, serve: Serve) -> None:
+def test_a_throttle_time_is_obeyed(loop: EventLoop, serve: Serve) -> None:
     throttled = EndTxnResponse(
         throttle_time=i32Timedelta.parse(timedelta(seconds=0.3)), error_code=ErrorCode.none
     )
@@ -184,13 +186,13 @@ def test_a_throttle_time_is_obeyed(loop: Loop, serve: Serve) -> None:
     ],
 )
 def test_a_broker_without_a_common_version_is_refused(
-    loop: Loop, serve: Serve, changed: dict[int, tuple[int, int]], said: str
+    loop: EventLoop, serve: Serve, changed: dict[int, tuple[int, int]], said: str
 ) -> None:
     with pytest.raises(UnsupportedBroker, match=said):
         connect(loop, serve({18: lambda _: served(changed)}))
 
 
-def test_the_newest_common_version_is_spoken(loop: Loop, serve: Serve) -> None:
+def test_the_newest_common_version_is_spoken(loop: EventLoop, serve: Serve) -> None:
     for served_versions, spoken in (((0, 1), 1), ((0, 2), 2), ((0, 3), 3), ((2, 9), 3)):
         ranges = {END_TXN: served_versions}
         broker = serve({18: lambda _: served(ranges), END_TXN: lambda _: ACCEPTED})  # noqa: B023
@@ -200,7 +202,7 @@ def test_the_newest_common_version_is_spoken(loop: Loop, serve: Serve) -> None:
         assert broker.seen[-1].version == connection.version(END_TXN) == spoken
 
 
-def test_a_request_that_a_broker_lacks_fails_alone(loop: Loop, serve: Serve) -> None:
+def test_a_request_that_a_broker_lacks_fails_alone(loop: EventLoop, serve: Serve) -> None:
     whole = served({END_TXN: (7, 8)})
     lacking = tuple(api for api in whole.api_keys if api.api_key != 61)
     answer = type(whole)(
@@ -220,19 +222,19 @@ def test_a_request_that_a_broker_lacks_fails_alone(loop: Loop, serve: Serve) -> 
     assert connection.load == 0
 
 
-def test_a_broker_that_answers_in_version_0_is_too_old(loop: Loop, serve: Serve) -> None:
+def test_a_broker_that_answers_in_version_0_is_too_old(loop: EventLoop, serve: Serve) -> None:
     old = b"\0\x23" + struct.pack(">ihhh", 1, 18, 0, 2)
 
     with pytest.raises(UnsupportedBroker, match=r"is too old; .* 2\.4 or newer"):
         connect(loop, serve({18: lambda _: old}))
 
 
-def test_a_listener_that_never_answers_is_unreachable(loop: Loop, serve: Serve) -> None:
+def test_a_listener_that_never_answers_is_unreachable(loop: EventLoop, serve: Serve) -> None:
     with pytest.raises(Unreachable, match="no answer to api_versions in time"):
         connect(loop, serve({18: lambda _: Silence()}), connect_timeout_s=0.2)
 
 
-def test_a_closed_port_is_unreachable(loop: Loop, serve: Serve) -> None:
+def test_a_closed_port_is_unreachable(loop: EventLoop, serve: Serve) -> None:
     broker = serve({})
     broker.close()
 
@@ -240,15 +242,15 @@ def test_a_closed_port_is_unreachable(loop: Loop, serve: Serve) -> None:
         connect(loop, broker)
 
 
-def test_a_name_without_an_address_is_unreachable(loop: Loop) -> None:
+def test_a_name_without_an_address_is_unreachable(loop: EventLoop) -> None:
     spec = ClusterSpec(alias="east", bootstrap_servers="broker.invalid:9092")
-    opener = Opener(loop, Security(ClusterAccess(spec)), Buffers(), Settings())
+    opener = Opener(loop, ClientSecurity(ClusterAccess(spec)), Buffers(), ConnectionSettings())
 
     with pytest.raises(Unreachable, match=r"the name broker\.invalid cannot be resolved"):
         loop.wait(start(opener.open(Server("broker.invalid", 9092))), WITHIN_S)
 
 
-def test_closing_fails_what_is_unanswered(loop: Loop, serve: Serve) -> None:
+def test_closing_fails_what_is_unanswered(loop: EventLoop, serve: Serve) -> None:
     connection = connect(loop, serve({END_TXN: lambda _: Silence()}))
     reply = connection.send(end_txn())
 

@@ -4,15 +4,15 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.wire import FetchResponse, FetchSession, Session, Wanted
+from headrace.kafka.wire import FetchPosition, FetchResponse, FetchSession, Session
 from headrace.kafka.wire.fetch import Forgotten
 from headrace.kafka.wire.frames import Buffers, Frame
 
 ORDERS, USERS = UUID(int=7), UUID(int=8)
 
 
-def wanted(topic_id: UUID = ORDERS, partition: int = 0, offset: int = 0) -> Wanted:
-    return Wanted(topic_id, partition, offset, 1 << 20)
+def wanted(topic_id: UUID = ORDERS, partition: int = 0, offset: int = 0) -> FetchPosition:
+    return FetchPosition(topic_id, partition, offset, 1 << 20)
 
 
 def response(session_id: int = 5, error: ErrorCode = ErrorCode.none) -> FetchResponse:
@@ -103,7 +103,7 @@ def test_a_broker_may_end_a_session() -> None:
 
 def test_a_session_of_topics_without_ids_names_them() -> None:
     session: FetchSession[str] = FetchSession()
-    named = Wanted(None, 0, 0, 1 << 20, topic="orders")
+    named = FetchPosition(None, 0, 0, 1 << 20, topic="orders")
     session.begin({"a": named, "b": wanted()})
     session.answered(response())
 

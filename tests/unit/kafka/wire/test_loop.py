@@ -7,11 +7,11 @@ import pytest
 from support.patience import WITHIN_S
 
 from headrace.errors import GaveUp
-from headrace.kafka.wire.loop import READ, Loop
+from headrace.kafka.wire.loop import READ, EventLoop
 from headrace.kafka.wire.replies import Reply, start
 
 
-def test_timers_come_in_their_order_unless_cancelled(loop: Loop) -> None:
+def test_timers_come_in_their_order_unless_cancelled(loop: EventLoop) -> None:
     came: list[str] = []
     last: Reply[None] = Reply()
     loop.call_later(0.02, lambda: last.succeed(None))
@@ -24,7 +24,7 @@ def test_timers_come_in_their_order_unless_cancelled(loop: Loop) -> None:
     assert came == ["first", "second"]
 
 
-def test_a_wake_up_ends_the_rest(loop: Loop) -> None:
+def test_a_wake_up_ends_the_rest(loop: EventLoop) -> None:
     for _ in range(3):  # and so does the next one
         thread = threading.Timer(0.01, loop.wake)
         thread.start()
@@ -32,7 +32,7 @@ def test_a_wake_up_ends_the_rest(loop: Loop) -> None:
         thread.join()
 
 
-def test_calls_from_threads_are_made_in_the_loop(loop: Loop) -> None:
+def test_calls_from_threads_are_made_in_the_loop(loop: EventLoop) -> None:
     made: list[int] = []
     done: Reply[None] = Reply()
 
@@ -49,13 +49,13 @@ def test_calls_from_threads_are_made_in_the_loop(loop: Loop) -> None:
     assert made == list(range(1000))
 
 
-def test_work_in_the_thread_answers_or_fails(loop: Loop) -> None:
+def test_work_in_the_thread_answers_or_fails(loop: EventLoop) -> None:
     assert loop.wait(loop.in_thread(threading.get_ident), WITHIN_S) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         loop.wait(loop.in_thread(lambda: 1 // 0), WITHIN_S)
 
 
-def test_a_coroutine_goes_on_when_its_reply_is_there(loop: Loop) -> None:
+def test_a_coroutine_goes_on_when_its_reply_is_there(loop: EventLoop) -> None:
     first: Reply[int] = Reply()
 
     async def adding() -> int:
@@ -68,7 +68,7 @@ def test_a_coroutine_goes_on_when_its_reply_is_there(loop: Loop) -> None:
     assert loop.wait(outcome, WITHIN_S) == 42
 
 
-def test_a_coroutine_that_fails_fails_its_reply(loop: Loop) -> None:
+def test_a_coroutine_that_fails_fails_its_reply(loop: EventLoop) -> None:
     async def failing() -> None:
         await loop.sleep(0.001)
         raise KeyError("here")
@@ -77,7 +77,7 @@ def test_a_coroutine_that_fails_fails_its_reply(loop: Loop) -> None:
         loop.wait(start(failing()), WITHIN_S)
 
 
-def test_waiting_ends_in_time(loop: Loop) -> None:
+def test_waiting_ends_in_time(loop: EventLoop) -> None:
     with pytest.raises(GaveUp, match=r"no answer within 0.01 s"):
         loop.wait(Reply(), 0.01)
 
@@ -93,7 +93,7 @@ def test_only_the_first_outcome_counts() -> None:
     assert reply.result() == 1
 
 
-def test_a_socket_that_was_closed_by_what_came_before_it_in_the_same_round(loop: Loop) -> None:
+def test_a_socket_that_was_closed_by_what_came_before_it_in_the_same_round(loop: EventLoop) -> None:
     pairs = [socket.socketpair() for _ in range(2)]
     (first, _), (second, _) = pairs
     came: list[socket.socket] = []

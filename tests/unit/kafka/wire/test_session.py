@@ -28,7 +28,7 @@ from headrace.kafka.errors import (
 )
 from headrace.kafka.wire import opening
 from headrace.kafka.wire.errors import UnsupportedBroker
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import EventLoop
 from headrace.sandbox import Authority
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -74,7 +74,7 @@ def logins(broker: FakeBroker) -> list[bytes]:
     return [message.auth_bytes for message in broker.requests(AUTHENTICATE)]
 
 
-def test_a_login_comes_before_all_requests(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_a_login_comes_before_all_requests(loop: EventLoop, serve: Serve, secrets: Mounted) -> None:
     broker = serve(answers())
     connection = connect(loop, broker, cluster(secrets, authentication=PLAIN))
 
@@ -85,7 +85,7 @@ def test_a_login_comes_before_all_requests(loop: Loop, serve: Serve, secrets: Mo
 
 
 def test_a_changed_password_is_used_at_the_next_login(
-    loop: Loop, serve: Serve, secrets: Mounted
+    loop: EventLoop, serve: Serve, secrets: Mounted
 ) -> None:
     broker, east = serve(answers()), cluster(secrets, authentication=PLAIN)
     connect(loop, broker, east)
@@ -96,7 +96,7 @@ def test_a_changed_password_is_used_at_the_next_login(
     assert logins(broker) == [b"\0anna\0first", b"\0anna\0second"]
 
 
-def test_a_token_is_sent_with_oauth_bearer(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_a_token_is_sent_with_oauth_bearer(loop: EventLoop, serve: Serve, secrets: Mounted) -> None:
     broker = serve(answers(lifetime_s=0.05))
     with running_token_endpoint() as issuer:
         for name, content in secrets_of(issuer).items():
@@ -113,7 +113,9 @@ def test_a_token_is_sent_with_oauth_bearer(loop: Loop, serve: Serve, secrets: Mo
     }
 
 
-def test_without_a_token_there_is_no_connection(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_without_a_token_there_is_no_connection(
+    loop: EventLoop, serve: Serve, secrets: Mounted
+) -> None:
     broker = serve(answers())
     with running_token_endpoint() as issuer:
         for name, content in secrets_of(issuer).items():
@@ -142,20 +144,20 @@ def test_without_a_token_there_is_no_connection(loop: Loop, serve: Serve, secret
     ],
 )
 def test_a_refused_login_says_why(
-    loop: Loop, serve: Serve, secrets: Mounted, script: dict[int, Any], said: str
+    loop: EventLoop, serve: Serve, secrets: Mounted, script: dict[int, Any], said: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match=said):
         connect(loop, serve(script), cluster(secrets, authentication=PLAIN))
 
 
-def test_a_missing_secret_is_named(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_a_missing_secret_is_named(loop: EventLoop, serve: Serve, secrets: Mounted) -> None:
     secrets.take("user")
 
     with pytest.raises(SecretMissing, match="Secret user"):
         connect(loop, serve(answers()), cluster(secrets, authentication=PLAIN))
 
 
-def test_a_login_is_renewed_before_it_ends(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_a_login_is_renewed_before_it_ends(loop: EventLoop, serve: Serve, secrets: Mounted) -> None:
     broker = serve(answers(lifetime_s=0.05))
     connection = connect(loop, broker, cluster(secrets, authentication=PLAIN))
     secrets.write("user", {"password": b"second"})
@@ -170,7 +172,9 @@ def test_a_login_is_renewed_before_it_ends(loop: Loop, serve: Serve, secrets: Mo
     assert all(keys[place + 1] == AUTHENTICATE for place in starts if place + 1 < len(keys))
 
 
-def test_a_refused_renewal_ends_the_connection(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+def test_a_refused_renewal_ends_the_connection(
+    loop: EventLoop, serve: Serve, secrets: Mounted
+) -> None:
     broker = serve(answers(lifetime_s=0.05))
     connection = connect(loop, broker, cluster(secrets, authentication=PLAIN))
     refused = answers(code=ErrorCode.sasl_authentication_failed)
@@ -203,7 +207,7 @@ TLS = {"trustedCertificates": [{"secretName": "ca", "key": "ca.crt"}]}
 
 
 def test_requests_travel_encrypted(
-    loop: Loop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
+    loop: EventLoop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
 ) -> None:
     secrets.write("ca", {"ca.crt": authority.certificate})
     broker = serve({END_TXN: lambda _: ACCEPTED}, context=listening(authority, tmp_path))
@@ -216,7 +220,7 @@ def test_requests_travel_encrypted(
 
 
 def test_a_certificate_for_another_host_is_refused(
-    loop: Loop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
+    loop: EventLoop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
 ) -> None:
     secrets.write("ca", {"ca.crt": authority.certificate})
     broker = serve({}, context=listening(authority, tmp_path, address="127.0.0.2"))
@@ -226,7 +230,7 @@ def test_a_certificate_for_another_host_is_refused(
 
 
 def test_an_unknown_authority_is_refused_until_its_file_is_there(
-    loop: Loop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
+    loop: EventLoop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
 ) -> None:
     secrets.write("ca", {"ca.crt": Authority("other").certificate})
     broker = serve({END_TXN: lambda _: ACCEPTED}, context=listening(authority, tmp_path))
@@ -240,7 +244,7 @@ def test_an_unknown_authority_is_refused_until_its_file_is_there(
 
 
 def test_a_listener_without_tls_is_named(
-    loop: Loop, serve: Serve, secrets: Mounted, authority: Authority
+    loop: EventLoop, serve: Serve, secrets: Mounted, authority: Authority
 ) -> None:
     secrets.write("ca", {"ca.crt": authority.certificate})
 
@@ -249,7 +253,7 @@ def test_a_listener_without_tls_is_named(
 
 
 def test_a_listener_with_tls_is_not_taken_for_kafka(
-    loop: Loop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
+    loop: EventLoop, serve: Serve, secrets: Mounted, authority: Authority, tmp_path: Path
 ) -> None:
     broker = serve({}, context=listening(authority, tmp_path))
 
@@ -258,7 +262,7 @@ def test_a_listener_with_tls_is_not_taken_for_kafka(
 
 
 def test_files_that_are_no_certificates_are_named(
-    loop: Loop, serve: Serve, secrets: Mounted
+    loop: EventLoop, serve: Serve, secrets: Mounted
 ) -> None:
     secrets.write("ca", {"ca.crt": b"not PEM"})
 
@@ -267,7 +271,7 @@ def test_files_that_are_no_certificates_are_named(
 
 
 def test_what_this_machine_refuses_is_an_error_of_ours(
-    loop: Loop, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any other one would end the loop's thread, and the driver."""
 

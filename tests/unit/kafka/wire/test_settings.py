@@ -11,10 +11,10 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.client_settings import SUPPORTED, nearest, owner_of, supported
 from headrace.errors import Unreachable
 from headrace.kafka import check_settings
-from headrace.kafka.wire import Connection, Loop, Settings, start
+from headrace.kafka.wire import Connection, ConnectionSettings, EventLoop, start
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.opening import Opener, Server
-from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.security import ClientSecurity
 
 
 def access(**config: str) -> ClusterAccess:
@@ -23,7 +23,7 @@ def access(**config: str) -> ClusterAccess:
 
 
 def test_a_cluster_without_settings_has_the_defaults() -> None:
-    assert Settings.of(access()) == Settings()
+    assert ConnectionSettings.of(access()) == ConnectionSettings()
 
 
 def test_settings_have_the_names_of_both_clients() -> None:
@@ -41,8 +41,8 @@ def test_settings_have_the_names_of_both_clients() -> None:
         fetch_wait_max_ms="50",
         fetch_message_max_bytes="2048",
     )
-    found = Settings.of(java)
-    assert found == Settings.of(librdkafka)
+    found = ConnectionSettings.of(java)
+    assert found == ConnectionSettings.of(librdkafka)
     assert (found.client_id, found.request_timeout_s) == ("me", 7.0)
     assert (found.fetch_wait_ms, found.partition_bytes) == (50, 2048)
 
@@ -97,7 +97,7 @@ def test_codec_of_producers_names_the_field_of_the_target() -> None:
 
 
 def test_sockets_have_the_buffers_that_are_set(
-    loop: Loop, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[tuple[int, int]] = []
     set_option = socket.socket.setsockopt
@@ -115,13 +115,13 @@ def test_sockets_have_the_buffers_that_are_set(
     assert {(socket.SO_SNDBUF, 10_000), (socket.SO_RCVBUF, 12_000)} <= set(made)
 
 
-def test_addresses_of_another_family_are_not_used(loop: Loop, serve: Serve) -> None:
+def test_addresses_of_another_family_are_not_used(loop: EventLoop, serve: Serve) -> None:
     broker = serve({})  # on 127.0.0.1
     server = Server("localhost", broker.port)
 
     def opened(family: int) -> Connection:
-        settings = Settings(address_family=family)
-        opener = Opener(loop, Security(access()), Buffers(), settings)
+        settings = ConnectionSettings(address_family=family)
+        opener = Opener(loop, ClientSecurity(access()), Buffers(), settings)
         return loop.wait(start(opener.open(server)), WITHIN_S)
 
     assert opened(socket.AF_INET).closed_by is None

@@ -25,11 +25,11 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.kafka.wire import (
     LATEST,
-    Cluster,
+    ClusterClient,
     Committed,
-    Loop,
+    EventLoop,
     ProducerIdentity,
-    Refused,
+    RequestRefused,
     Transactions,
     UnsupportedBroker,
     committed_offsets,
@@ -52,9 +52,9 @@ def broker(serve: Serve) -> FakeBroker:
 
 
 @pytest.fixture
-def cluster(loop: Loop, broker: FakeBroker) -> Cluster:
+def cluster(loop: EventLoop, broker: FakeBroker) -> ClusterClient:
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    return Cluster(loop, ClusterAccess(spec))
+    return ClusterClient(loop, ClusterAccess(spec))
 
 
 def coordinated_here(_: Request) -> FindCoordinatorResponse:
@@ -68,7 +68,7 @@ def coordinated_here(_: Request) -> FindCoordinatorResponse:
     )
 
 
-def test_topics_have_no_ids(loop: Loop, cluster: Cluster) -> None:
+def test_topics_have_no_ids(loop: EventLoop, cluster: ClusterClient) -> None:
     view = loop.wait(start(cluster.refresh(["orders"])), WITHIN_S)
 
     assert view.topics["orders"].id is None
@@ -78,7 +78,7 @@ def test_topics_have_no_ids(loop: Loop, cluster: Cluster) -> None:
 
 
 def test_a_leadership_of_a_topic_without_an_id_may_fall_back(
-    loop: Loop, cluster: Cluster, broker: FakeBroker
+    loop: EventLoop, cluster: ClusterClient, broker: FakeBroker
 ) -> None:
     loop.wait(start(cluster.refresh(["orders"])), WITHIN_S)
     broker.script[METADATA] = lambda _: metadata_of({1: broker.port}, {0: (1, 0)})
@@ -90,7 +90,7 @@ def test_a_leadership_of_a_topic_without_an_id_may_fall_back(
     assert led.epoch == 0, "it was created again"
 
 
-def test_offsets_are_listed(loop: Loop, cluster: Cluster, broker: FakeBroker) -> None:
+def test_offsets_are_listed(loop: EventLoop, cluster: ClusterClient, broker: FakeBroker) -> None:
     one = lists.ListOffsetsPartitionResponse(
         partition_index=i32(0),
         error_code=ErrorCode.none,
@@ -108,7 +108,9 @@ def test_offsets_are_listed(loop: Loop, cluster: Cluster, broker: FakeBroker) ->
     assert broker.seen[-1].version == 5
 
 
-def test_each_group_is_asked_for_alone(loop: Loop, cluster: Cluster, broker: FakeBroker) -> None:
+def test_each_group_is_asked_for_alone(
+    loop: EventLoop, cluster: ClusterClient, broker: FakeBroker
+) -> None:
     offsets = {"a": 5, "b": 7}
 
     def answer(request: Request) -> committed.OffsetFetchResponse:
@@ -142,7 +144,7 @@ def identity(producer_id: int, epoch: int) -> InitProducerIdResponse:
 
 
 def test_a_renewal_that_an_old_coordinator_cannot_compare_is_compared_here(
-    loop: Loop, cluster: Cluster, broker: FakeBroker
+    loop: EventLoop, cluster: ClusterClient, broker: FakeBroker
 ) -> None:
     transactions = Transactions(cluster, "task")
     known = ProducerIdentity(7, 3)
@@ -151,17 +153,17 @@ def test_a_renewal_that_an_old_coordinator_cannot_compare_is_compared_here(
     assert (renewed.producer_id, renewed.epoch) == (7, 4)
 
     broker.script[INIT_PRODUCER_ID] = lambda _: identity(7, 5)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         loop.wait(start(transactions.init_producer_id(current=known)), WITHIN_S)
     assert refused.value.code is ErrorCode.producer_fenced
 
 
-def test_what_needs_a_newer_broker_names_it(loop: Loop, serve: Serve) -> None:
+def test_what_needs_a_newer_broker_names_it(loop: EventLoop, serve: Serve) -> None:
     answer = served({61: (5, 6)} | {END_TXN: (0, 1)})
     broker = serve({18: lambda _: answer})
     broker.script[METADATA] = lambda _: metadata_of({1: broker.port}, {0: (1, 3)})
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    cluster = Cluster(loop, ClusterAccess(spec))
+    cluster = ClusterClient(loop, ClusterAccess(spec))
 
     with pytest.raises(UnsupportedBroker, match=rf"{broker.port} serves describe_producers in"):
         loop.wait(start(describe_producers(cluster, [AT])), WITHIN_S)

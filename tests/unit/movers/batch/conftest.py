@@ -6,12 +6,12 @@ import pytest
 from support.fake_broker import Serve, serving
 from support.fake_target import Appending, FakeTarget
 
-from headrace.kafka.wire import Loop
+from headrace.kafka.wire import EventLoop
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop()
     yield loop
     loop.close()
 
@@ -30,7 +30,7 @@ def target(serve: Serve) -> FakeTarget:
 
 
 @pytest.fixture
-def appending(loop: Loop, target: FakeTarget) -> Iterator[Appending]:
+def appending(loop: EventLoop, target: FakeTarget) -> Iterator[Appending]:
     appending = Appending(loop, target)
     yield appending
     appending.close()

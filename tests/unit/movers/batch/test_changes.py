@@ -25,8 +25,8 @@ from headrace.api import (
 from headrace.api.client_settings import HIGHEST_LEVELS, Compression, CompressionType
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
-from headrace.kafka.wire import Batch, Decoded, Stored, decoded, stored_records
-from headrace.movers import BatchMover, Copied, CopyFrom, RecordRefused
+from headrace.kafka.wire import Batch, Decoded, StoredRecord, decoded, stored_records
+from headrace.movers import BatchMover, CopiedCounts, CopyFrom, RecordRefused
 from headrace.movers.batch import rebuilt
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.topic_changes import TopicChanges
@@ -44,7 +44,7 @@ class ChangingLane:
         self.source, self.target = FakeSource(serve), FakeTarget(serve)
         for broker in self.target.brokers.values():
             broker.script[INIT_PRODUCER_ID] = identity
-        self.copied = Copied()
+        self.copied = CopiedCounts()
         self.lanes: list[BatchLane] = []
         self.verification = BatchVerification.DISABLED
 
@@ -52,7 +52,9 @@ class ChangingLane:
         """Add a batch to the source: a record for each header, with its offset as its value."""
         log = self.source.logs[0]
         records = [
-            Stored(log.next + n, 1_000, content(None, b"%d" % (log.next + n), [one] if one else []))
+            StoredRecord(
+                log.next + n, 1_000, content(None, b"%d" % (log.next + n), [one] if one else [])
+            )
             for n, one in enumerate(headers)
         ]
         log.batches.append(bytes(log_batch(records, codec=codec, leader_epoch=4)))
@@ -205,7 +207,7 @@ def _values(batch: Batch) -> list[bytes | None]:
 @pytest.mark.parametrize(("codec", "highest"), HIGHEST_LEVELS.items())
 def test_a_higher_level_makes_smaller_batches(codec: CompressionType, highest: int) -> None:
     words = Random(1).choices([b"%d" % n for n in range(500)], k=20_000)
-    stored = [Stored(0, 1_000, content(None, b" ".join(words)))]
+    stored = [StoredRecord(0, 1_000, content(None, b" ".join(words)))]
     [batch] = batches_of(log_batch(stored))
 
     def size(level: int | None) -> int:

@@ -3,15 +3,15 @@
 import pytest
 from support.stored import batches_of, content, log_batch, marker
 
-from headrace.kafka.wire import CorruptBatch, Stored
+from headrace.kafka.wire import CorruptBatch, StoredRecord
 from headrace.movers.batch import judged
 from headrace.movers.batch.coalescing import coalesced
 
 LARGE = 20_000
 
 
-def records(first: int, count: int = 1, size: int = 10) -> list[Stored]:
-    return [Stored(first + n, 5, content(b"k", b"v" * size)) for n in range(count)]
+def records(first: int, count: int = 1, size: int = 10) -> list[StoredRecord]:
+    return [StoredRecord(first + n, 5, content(b"k", b"v" * size)) for n in range(count)]
 
 
 def groups(*log: bytearray) -> list[list[int]]:
@@ -53,7 +53,7 @@ def test_those_of_two_leader_epochs_stay_apart() -> None:
 
 
 def test_what_comes_before_a_damaged_one_is_not_lost() -> None:
-    damaged = log_batch([Stored(2, 0, b"")], attributes=0x30, producer_id=6)
+    damaged = log_batch([StoredRecord(2, 0, b"")], attributes=0x30, producer_id=6)
     log = batches_of(log_batch(records(0)), log_batch(records(1)), damaged)
     found = coalesced(judged(log, start=0, aborted=[(6, 1)]))
 

@@ -7,7 +7,7 @@ import pytest
 from support.batches import record_batch
 
 from headrace.kafka.wire import Batch, BatchWriter, CorruptBatch, split_batches, stored_records
-from headrace.movers.batch import Comparison, compared
+from headrace.movers.batch import BatchComparison, compared
 
 VALUES = [b"a", b"b", b"c"]
 
@@ -35,13 +35,13 @@ def rewritten(made: Batch, base_offset: int, codec: str) -> Batch:
 
 def test_the_same_bytes() -> None:
     sent = batch()
-    assert compared(sent, 40, [moved(sent, 40)]) == (Comparison.SAME, "")
+    assert compared(sent, 40, [moved(sent, 40)]) == (BatchComparison.SAME, "")
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
 def test_the_same_records_that_the_target_compressed_again(codec: str) -> None:
     sent = batch()
-    assert compared(sent, 40, [rewritten(sent, 40, codec)]) == (Comparison.SAME, "")
+    assert compared(sent, 40, [rewritten(sent, 40, codec)]) == (BatchComparison.SAME, "")
 
 
 def test_another_value_that_the_target_compressed_again() -> None:
@@ -50,7 +50,7 @@ def test_another_value_that_the_target_compressed_again() -> None:
     for record in stored_records(sent):  # those of before, but for one letter
         writer.add(record._replace(content=bytes(record.content).replace(b"b", b"B")))
     verdict, why = compared(sent, 40, [moved(writer.finish(), 40)])
-    assert verdict is Comparison.DIFFERENT
+    assert verdict is BatchComparison.DIFFERENT
     assert "the value of the record at offset 41" in why
 
 
@@ -64,7 +64,7 @@ def test_every_byte_counts(place: int) -> None:
         data[at] ^= 1 << (7 * place)
         with suppress(CorruptBatch):  # which the caller has for an answer
             stored = split_batches(memoryview(data)).batches
-            assert compared(sent, 40, stored)[0] is not Comparison.SAME, at
+            assert compared(sent, 40, stored)[0] is not BatchComparison.SAME, at
 
 
 def test_what_compaction_removed_is_not_verified_and_the_rest_is() -> None:
@@ -73,6 +73,6 @@ def test_what_compaction_removed_is_not_verified_and_the_rest_is() -> None:
     first, *_ = stored_records(sent)
     writer.add(first)
     rest = moved(writer.finish(), 40)
-    assert compared(sent, 40, [rest])[0] is Comparison.NOT_READ
-    assert compared(sent, 40, [])[0] is Comparison.NOT_READ
-    assert compared(batch([b"x", b"b", b"c"]), 40, [rest])[0] is Comparison.DIFFERENT
+    assert compared(sent, 40, [rest])[0] is BatchComparison.NOT_READ
+    assert compared(sent, 40, [])[0] is BatchComparison.NOT_READ
+    assert compared(batch([b"x", b"b", b"c"]), 40, [rest])[0] is BatchComparison.DIFFERENT

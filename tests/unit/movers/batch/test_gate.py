@@ -3,10 +3,10 @@
 import pytest
 from support.stored import batches_of, content, log_batch, marker, message
 
-from headrace.kafka.wire import CorruptBatch, Stored
+from headrace.kafka.wire import CorruptBatch, StoredRecord
 from headrace.movers.batch import Passage, Why, judged
 
-RECORDS = [Stored(offset, 5, content(None, b"v")) for offset in range(10, 13)]
+RECORDS = [StoredRecord(offset, 5, content(None, b"v")) for offset in range(10, 13)]
 PLAIN = log_batch(RECORDS)
 
 
@@ -40,7 +40,7 @@ def test_a_producer_that_aborted_goes_on_after_its_marker() -> None:
     log = batches_of(
         log_batch(RECORDS, attributes=0x10, producer_id=6),
         marker(13, 6, commit=False),
-        log_batch([Stored(14, 0, b"\1\1\0")], attributes=0x10, producer_id=6),
+        log_batch([StoredRecord(14, 0, b"\1\1\0")], attributes=0x10, producer_id=6),
     )
 
     assert [one.passage.value for one in judged(log, start=0, aborted=[(6, 10)])] == [
@@ -53,7 +53,7 @@ def test_a_producer_that_aborted_goes_on_after_its_marker() -> None:
 def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
     log = batches_of(
         log_batch(RECORDS, attributes=0x10, producer_id=6),
-        log_batch([Stored(13, 0, b"")], attributes=0x30, producer_id=6),
+        log_batch([StoredRecord(13, 0, b"")], attributes=0x30, producer_id=6),
     )
 
     with pytest.raises(CorruptBatch, match="control batch at offset 13"):

@@ -6,7 +6,7 @@ import pytest
 from support.join_helper import BrokenHelper, compiled
 from support.stored import content, log_batch, sealed
 
-from headrace.kafka.wire import Batch, Buffers, Stored, stored_records
+from headrace.kafka.wire import Batch, Buffers, StoredRecord, stored_records
 from headrace.kafka.wire.joining import Helper
 from headrace.movers.batch import joining
 from headrace.movers.batch.joining import Joiner, Misjoined
@@ -28,14 +28,14 @@ class Scene:
         self.compared = 0
         monkeypatch.setattr(joining, "stored_records", self._stored_records)
 
-    def _stored_records(self, batch: Batch) -> list[Stored]:
+    def _stored_records(self, batch: Batch) -> list[StoredRecord]:
         self.compared += 1
         return list(stored_records(batch))
 
     def use(self, helper: Helper) -> None:
         self.monkeypatch.setattr(joining, "join_helper", lambda: helper)
 
-    def join(self, *, check: bool = True) -> list[Stored]:
+    def join(self, *, check: bool = True) -> list[StoredRecord]:
         """Three batches, which are released."""
         run = self.joiner.join(log(), 0, 1 << 20, check=check)
         assert run is not None
@@ -45,8 +45,8 @@ class Scene:
         return found
 
 
-def records(first: int) -> list[Stored]:
-    return [Stored(first + n, 5 + n, content(b"k", b"value")) for n in range(3)]
+def records(first: int) -> list[StoredRecord]:
+    return [StoredRecord(first + n, 5 + n, content(b"k", b"value")) for n in range(3)]
 
 
 def log() -> memoryview:

@@ -28,12 +28,19 @@ from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import Batch, split_batches
-from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
+from headrace.movers import (
+    BatchMover,
+    CopiedCounts,
+    CopyFrom,
+    OffsetGone,
+    RecordRefused,
+    TargetLoss,
+)
 from headrace.movers.batch import Appender, Outgoing, verifying
 from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.loop_thread import shared_loop
-from headrace.replication import TargetSeen, Writer
+from headrace.replication import OwnerProducer, TargetSeen
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 START = CopyFrom(0, -1)
@@ -51,7 +58,7 @@ class Lanes:
         )
         self.made: list[BatchLane] = []
         self.said: list[str] = []
-        self.copied = Copied()
+        self.copied = CopiedCounts()
         self.moved = 0
 
     def make(self) -> BatchLane:
@@ -114,7 +121,7 @@ def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fenced, other = lanes.make(), lanes.make()
-    fenced.open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
+    fenced.open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
     other.open({ONE: START})
     assert not fenced.outdated
     monkeypatch.setattr("headrace.movers.batch.lane.LANE_AGE_S", -1.0)
@@ -123,10 +130,10 @@ def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
 
 def test_an_epoch_serves_one_lane(lanes: Lanes) -> None:
     """Another one would begin with sequence 0, too: brokers would take it for what they have."""
-    lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
+    lanes.make().open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
     with pytest.raises(Fatal, match="would be written with"):
-        lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
-    lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 1))})
+        lanes.make().open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
+    lanes.make().open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 1))})
 
 
 def test_markers_and_aborted_records_are_passed_over(

@@ -25,8 +25,8 @@ from support.stored import content, log_batch
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
-from headrace.kafka.wire import Stored
-from headrace.movers import BatchMover, Copied, CopyFrom
+from headrace.kafka.wire import StoredRecord
+from headrace.movers import BatchMover, CopiedCounts, CopyFrom
 from headrace.movers.batch.loop_thread import shared_loop
 
 PARTITIONS, BATCHES, RECORDS = 64, 68, 16
@@ -61,7 +61,7 @@ def test_copying_a_batch_takes_less_than_three_calls(
     mover = BatchMover(
         source.access, west, lambda topic: topic, verification=lambda: BatchVerification.DISABLED
     )
-    copied, said = Copied(), list[str]()
+    copied, said = CopiedCounts(), list[str]()
     lane = mover.lane(TaskId(TOPIC, "SourceTask", 0), said.append, copied)
 
     def copy(end: int) -> None:
@@ -92,7 +92,7 @@ def batches() -> list[bytes]:
     made = []
     for first in range(0, BATCHES * RECORDS, RECORDS):
         records = [
-            Stored(offset, 5, content(None, chance.randbytes(1000)))
+            StoredRecord(offset, 5, content(None, chance.randbytes(1000)))
             for offset in range(first, first + RECORDS)
         ]
         made.append(bytes(log_batch(records, codec="lz4")))

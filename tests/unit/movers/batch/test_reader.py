@@ -11,8 +11,8 @@ from support.fake_source import FETCH, FakeSource, Reading
 from support.patience import WITHIN_S
 
 from headrace.errors import Fatal, Retriable
-from headrace.kafka.wire import Loop, Settings
-from headrace.movers import Bandwidth, OffsetGone
+from headrace.kafka.wire import ConnectionSettings, EventLoop
+from headrace.movers import OffsetGone, TokenBucket
 from headrace.movers.batch.memory import LEAST_BYTES
 from headrace.movers.batch.reader import Reader
 
@@ -23,7 +23,7 @@ def source(serve: Serve) -> FakeSource:
 
 
 @pytest.fixture
-def reading(loop: Loop, source: FakeSource) -> Iterator[Reading]:
+def reading(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
     reading = Reading(loop, source, rack="here")
     yield reading
     reading.close()
@@ -36,7 +36,7 @@ def old_source(serve: Serve) -> FakeSource:
 
 
 @pytest.fixture
-def old_reading(loop: Loop, old_source: FakeSource) -> Iterator[Reading]:
+def old_reading(loop: EventLoop, old_source: FakeSource) -> Iterator[Reading]:
     reading = Reading(loop, old_source)
     yield reading
     reading.close()
@@ -359,16 +359,16 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
 
 
 def test_what_requests_under_way_may_bring_is_not_asked_for_again(
-    loop: Loop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 5 << 20)
-    patient = Settings(fetch_wait_ms=1000 * int(WITHIN_S))
+    patient = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S))
     reading = Reading(loop, source, settings=patient)
     reading.open()
     reading.until(lambda: source.fetches)
     assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
     other = Reading(loop, source, settings=patient)
-    other.reader = Reader(other.cluster, reading.memory, other, Bandwidth())
+    other.reader = Reader(other.cluster, reading.memory, other, TokenBucket())
     other.open()
     other.until(lambda: len(source.fetches) == 2)
     assert source.fetches[1][1].max_bytes == (1 << 20) + LEAST_BYTES
@@ -377,8 +377,8 @@ def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     reading.until(lambda: not reading.memory.asked_bytes)
 
 
-def test_fetches_have_the_sizes_and_waits_that_are_set(loop: Loop, source: FakeSource) -> None:
-    settings = Settings(
+def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: FakeSource) -> None:
+    settings = ConnectionSettings(
         fetch_wait_ms=70, fetch_min_bytes=10, fetch_max_bytes=200_000, partition_bytes=5_000
     )
     reading = Reading(loop, source, settings=settings)
@@ -393,7 +393,7 @@ def test_fetches_have_the_sizes_and_waits_that_are_set(loop: Loop, source: FakeS
 
 
 def test_nothing_more_is_fetched_than_memory_is_for(
-    loop: Loop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 1000)
     reading = Reading(loop, source)

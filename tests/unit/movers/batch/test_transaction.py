@@ -25,14 +25,14 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Loop, start
+from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.movers import transactions
 from headrace.movers.batch.transaction import LaneTransactions
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 
 LIST_OFFSETS, METADATA, ADD_PARTITIONS = 2, 3, 24
 AT = TopicPartition("orders", 0)
-WRITER = Writer("tx", 12, 3)
+WRITER = OwnerProducer("tx", 12, 3)
 Code = ErrorCode
 
 
@@ -89,11 +89,11 @@ def _listed(offset: int) -> Any:
 
 
 class Scene:
-    def __init__(self, loop: Loop, coordinator: Coordinator) -> None:
+    def __init__(self, loop: EventLoop, coordinator: Coordinator) -> None:
         self.admitted: list[set[TopicPartition]] = []
         self.broken: list[HeadraceError] = []
         spec = ClusterSpec(alias="west", bootstrap_servers=f"127.0.0.1:{coordinator.broker.port}")
-        self.loop, self.cluster = loop, Cluster(loop, ClusterAccess(spec))
+        self.loop, self.cluster = loop, ClusterClient(loop, ClusterAccess(spec))
         self.transactions = LaneTransactions(
             self.cluster, WRITER, lambda ats: self.admitted.append(set(ats)), self.broken.append
         )
@@ -119,7 +119,7 @@ def coordinator(serve: Serve) -> Coordinator:
 
 
 @pytest.fixture
-def scene(loop: Loop, coordinator: Coordinator) -> Iterator[Scene]:
+def scene(loop: EventLoop, coordinator: Coordinator) -> Iterator[Scene]:
     scene = Scene(loop, coordinator)
     yield scene
     scene.transactions.close()
@@ -174,7 +174,7 @@ def test_a_marker_that_was_lost_is_for_a_take_over_to_make_good(
         scene.loop.wait(start(scene.transactions.visible({AT: 10})), WITHIN_S)
 
 
-def test_what_is_not_in_the_transaction_is_not_sent(loop: Loop, target: FakeTarget) -> None:
+def test_what_is_not_in_the_transaction_is_not_sent(loop: EventLoop, target: FakeTarget) -> None:
     wanted: list[TopicPartition] = []
     appending = Appending(loop, target, wanted=wanted.append)
     for _ in range(2):

@@ -4,10 +4,10 @@ from support.batches import record_batch
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import split_batches
-from headrace.movers import Copied, CopyFrom
+from headrace.movers import CopiedCounts, CopyFrom
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.window import BatchWindow
-from headrace.replication import Run
+from headrace.replication import ContiguousRange
 
 AT = TopicPartition("orders", 0)
 
@@ -25,7 +25,7 @@ def copied(window: BatchWindow, offset: int, records: int, target: int) -> None:
 
 
 def in_transactions() -> BatchWindow:
-    window = BatchWindow(AT, AT, CopyFrom(5, -1), Copied())
+    window = BatchWindow(AT, AT, CopyFrom(5, -1), CopiedCounts())
     window.committed = window.mark()
     return window
 
@@ -39,10 +39,10 @@ def test_what_is_acknowledged_counts_once_it_is_committed() -> None:
     assert (window.in_flight, window.uncommitted, window.unfinished) == (0, 3, 3)
     assert window.changed
     assert window.take_runs() == []
-    assert window.cut_runs() == [Run(5, 100, 3, 1)]
+    assert window.cut_runs() == [ContiguousRange(5, 100, 3, 1)]
     window.commit(marked=True)
     assert (window.committed.acknowledged, window.unfinished, window.changed) == (8, 0, False)
-    assert window.take_runs() == [Run(5, 100, 3, 1)]
+    assert window.take_runs() == [ContiguousRange(5, 100, 3, 1)]
 
 
 def test_what_holds_nothing_to_copy_is_committed_too() -> None:

@@ -12,11 +12,11 @@ from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import BatchWriter, Cluster, Loop, encoded, start
+from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
 from headrace.movers.batch import Leaders
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.preserved.ends import End, ends_of
-from headrace.movers.preserved.owner import Owner, data_producer, identified
+from headrace.movers.preserved.owner import TaskProducers, data_producer, identified
 from headrace.movers.preserved.plan import Append
 from headrace.movers.preserved.writer import FirstBatch, Writer
 from headrace.movers.preserved.wrong_offset import WrongOffset
@@ -34,11 +34,11 @@ class Owners:
         entries: list[FakeRecord | None] = [_record(offset) for offset in range(records)]
         cluster.logs = {AT: FakeLog(0, entries)}
         self.target = PreservingTarget(serve, cluster, AT.topic, 1)
-        self._loop = Loop()
-        self._cluster = Cluster(self._loop, self.target.access)
+        self._loop = EventLoop()
+        self._cluster = ClusterClient(self._loop, self.target.access)
         self._leaders = Leaders(self._cluster)
         self._producer = self._wait(data_producer(self._cluster, "headrace-flow"))
-        self._owner: Owner = self._wait(identified(self._cluster, "headrace-task"))
+        self._owner: TaskProducers = self._wait(identified(self._cluster, "headrace-task"))
 
     def end(self) -> End:
         found = self._wait(ends_of(self._cluster, {AT: self._producer}))[AT]

@@ -11,7 +11,7 @@ from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Loop, start
+from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.movers.batch.marking import new_epoch
 from headrace.movers.preserved import holes
 from headrace.movers.preserved.holes import Holes
@@ -28,8 +28,8 @@ class Filling:
         cluster = FakeCluster("west", FakeClock())
         cluster.logs = {at: FakeLog() for at in ATS}
         self.target = PreservingTarget(serve, cluster, "orders", len(ATS))
-        self._loop = Loop()
-        self._cluster = Cluster(self._loop, self.target.access)
+        self._loop = EventLoop()
+        self._cluster = ClusterClient(self._loop, self.target.access)
         self.outcomes: dict[TopicPartition, HeadraceError | None] = {}
         owner = self._loop.wait(start(identified(self._cluster, "headrace-task")), WITHIN_S)
         self.holes = Holes(

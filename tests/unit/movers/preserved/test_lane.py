@@ -12,14 +12,14 @@ from support.preserving_target import GONE, PreservingTarget
 from support.wire_kafka import _Producer as Known
 
 from headrace.api import TaskType, TopicPartition
-from headrace.api.offsets import Holes
+from headrace.api.offsets import GapPolicy
 from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
-from headrace.movers import Before, Closed, Copied, CopyFrom, PreservedMover, Resumed
+from headrace.movers import Before, Closed, CopiedCounts, CopyFrom, PreservedMover, Resumed
 from headrace.movers.preserved import pipeline
 from headrace.movers.preserved.wrong_offset import WrongOffset
-from headrace.replication import Writer
+from headrace.replication import OwnerProducer
 
 AT = TopicPartition("orders", 0)
 NAME = "headrace-task"
@@ -31,8 +31,8 @@ class Lanes:
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
-        self.holes = Holes.MARKERS
-        self.copied = Copied()
+        self.holes = GapPolicy.MARKERS
+        self.copied = CopiedCounts()
         self.compacts = False
         """Whether the source's topic does."""
 
@@ -43,7 +43,7 @@ class Lanes:
         self.replace()
         data = self.mover.fencing.data_writer("f-source-task-0")
         assert data is not None
-        self.data: Writer = data
+        self.data: OwnerProducer = data
 
     def _cluster(self, name: str, cells: str) -> PreservingTarget:
         cluster = FakeCluster(name, FakeClock())
@@ -66,7 +66,7 @@ class Lanes:
         """Take the partition over, and copy it."""
         self.copy(self.take_over())
 
-    def take_over(self) -> Writer:
+    def take_over(self) -> OwnerProducer:
         """It is known where the partition ends."""
         own = self.mover.fencing.identify(NAME)
         before = Before(AT, 0, 0, frozenset(), data_writer=self.data, source_compacts=self.compacts)
@@ -75,7 +75,7 @@ class Lanes:
         self.end = found.resume.source_offset
         return own
 
-    def copy(self, own: Writer) -> None:
+    def copy(self, own: OwnerProducer) -> None:
         """From where it ended then."""
         offset = self.end
         self.lane.open({AT: CopyFrom(offset, -1, offset, writer=own)})
@@ -138,7 +138,7 @@ def test_what_the_source_holds_is_at_its_offsets(lanes: Lanes) -> None:
 
 
 def test_holes_of_compaction_have_copies_of_the_next_record_if_they_are_to(lanes: Lanes) -> None:
-    lanes.holes = Holes.COPIES
+    lanes.holes = GapPolicy.COPIES
     lanes.fill("..ab.c--...d.-e-.")
     lanes.open()
     lanes.until_acknowledged(16)
@@ -148,7 +148,7 @@ def test_holes_of_compaction_have_copies_of_the_next_record_if_they_are_to(lanes
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_a_take_over_in_the_middle_of_such_a_hole_goes_on(lanes: Lanes, copies: bool) -> None:
-    lanes.holes = Holes.COPIES if copies else Holes.MARKERS
+    lanes.holes = GapPolicy.COPIES if copies else GapPolicy.MARKERS
     lanes.fill("ab.....cd", "abcc")
     lanes.open()
     lanes.until_acknowledged(9)
@@ -157,7 +157,7 @@ def test_a_take_over_in_the_middle_of_such_a_hole_goes_on(lanes: Lanes, copies: 
 
 
 def test_holes_have_empty_records_that_are_aborted_if_they_are_to(lanes: Lanes) -> None:
-    lanes.holes = Holes.ABORTED_FILLERS
+    lanes.holes = GapPolicy.ABORTED_FILLERS
     lanes.fill("ab.......c--d" + "-" * 20 + "e", "ab-")
     lanes.open()
     lanes.until_acknowledged(34)
@@ -169,7 +169,7 @@ def test_holes_have_empty_records_that_are_aborted_if_they_are_to(lanes: Lanes) 
 
 
 def test_what_is_no_copy_of_the_next_record_is_at_a_wrong_offset(lanes: Lanes) -> None:
-    lanes.holes = Holes.COPIES
+    lanes.holes = GapPolicy.COPIES
     lanes.fill("ab....cd", "abcb")
     own = lanes.mover.fencing.identify(NAME)
     before = Before(AT, 0, 0, frozenset(), data_writer=lanes.data)

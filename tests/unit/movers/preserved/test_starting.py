@@ -12,7 +12,7 @@ from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import Cluster, Loop, start
+from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.movers.lane import Filling
 from headrace.movers.preserved import filler, padding
 from headrace.movers.preserved.ends import End
@@ -30,8 +30,8 @@ class Clusters:
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
-        self._loop = Loop()
-        self._open: list[Cluster] = []
+        self._loop = EventLoop()
+        self._open: list[ClusterClient] = []
         self.pad_s, self.oldest_ms = inf, 0
         self.target: PreservingTarget
         self.same_owner: Callable[[], End | HeadraceError]
@@ -46,7 +46,7 @@ class Clusters:
 
     def again(self, east: PreservingTarget) -> End | HeadraceError:
         self._east = east
-        source, west = (Cluster(self._loop, one.access) for one in (east, self.target))
+        source, west = (ClusterClient(self._loop, one.access) for one in (east, self.target))
         self._open += [source, west]
         producer = self._wait(data_producer(west, "headrace-flow"))
         owner = self._wait(identified(west, "headrace-task"))

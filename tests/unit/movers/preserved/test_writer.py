@@ -11,7 +11,7 @@ from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import BatchWriter, Cluster, Loop, encoded, start
+from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
 from headrace.movers.batch import Leaders
 from headrace.movers.batch.marking import new_epoch
 from headrace.movers.batch.outgoing import Outgoing
@@ -32,8 +32,8 @@ class Writing:
         cluster = FakeCluster("west", FakeClock())
         cluster.logs = {at: FakeLog() for at in (AT, OTHER)}
         self.target = PreservingTarget(serve, cluster, AT.topic, 2)
-        self._loop = Loop()
-        self._cluster = Cluster(self._loop, self.target.access)
+        self._loop = EventLoop()
+        self._cluster = ClusterClient(self._loop, self.target.access)
         self._leaders = Leaders(self._cluster)
         self.written: list[int] = []
         self.errors: list[HeadraceError] = []
