@@ -30,7 +30,6 @@ FIRST = (
     "integration/faults",
     "integration",
     "spark",
-    "property",
 )
 """Groups, files and folders in the order in which they start: what takes longest is not to end
 last. The others follow."""
