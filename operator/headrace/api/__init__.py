@@ -16,20 +16,17 @@ from headrace.api.cluster import (
 )
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
-    Delivery,
     DeliveryMode,
     FlowState,
     Lag,
     LastValid,
     OnDataLoss,
-    OnRecordError,
     Policy,
     RecordErrorAction,
     ReplicationFlow,
     ReplicationFlowSpec,
     ReplicationFlowStatus,
     TaskCounts,
-    Topics,
     read_at_start,
 )
 from headrace.api.labels import (
@@ -80,7 +77,7 @@ from headrace.api.mirror_test import (
     Verdict,
 )
 from headrace.api.model import Model, dump
-from headrace.api.offsets import StartFrom, StartMode, StartOffset
+from headrace.api.offsets import StartFrom, StartMode
 from headrace.api.partitions import (
     HEARTBEATS,
     JOURNAL,
@@ -104,7 +101,6 @@ from headrace.api.partitions import (
     time_text,
 )
 from headrace.api.records import (
-    AddedHeader,
     HeaderChanges,
     LossAction,
     LossCause,
@@ -158,7 +154,6 @@ __all__ = [
     "TARGET_LABEL",
     "TOPICS_ANNOTATION",
     "TYPE_LABEL",
-    "AddedHeader",
     "AuthenticationType",
     "Budgets",
     "ChaosAction",
@@ -169,7 +164,6 @@ __all__ = [
     "Condition",
     "ConditionStatus",
     "ConditionType",
-    "Delivery",
     "DeliveryMode",
     "FlowState",
     "HeaderChanges",
@@ -193,7 +187,6 @@ __all__ = [
     "OAuth",
     "ObjectMeta",
     "OnDataLoss",
-    "OnRecordError",
     "Partitioning",
     "PausedPartitions",
     "Pauses",
@@ -217,7 +210,6 @@ __all__ = [
     "Side",
     "StartFrom",
     "StartMode",
-    "StartOffset",
     "TargetClusterSpec",
     "TaskCounts",
     "TaskError",
@@ -225,7 +217,6 @@ __all__ = [
     "TaskType",
     "TopicPartition",
     "TopicPartitions",
-    "Topics",
     "Verdict",
     "Work",
     "acls_topic",

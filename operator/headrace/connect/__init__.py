@@ -9,7 +9,7 @@ from headrace.connect.runtime.herder import (
     TargetTaken,
     TaskConflict,
 )
-from headrace.connect.runtime.task import Role, Task
+from headrace.connect.runtime.task import Role
 from headrace.connect.runtime.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
@@ -21,7 +21,6 @@ __all__ = [
     "LoopFound",
     "Role",
     "TargetTaken",
-    "Task",
     "TaskConflict",
     "TaskManager",
     "UnitFigures",

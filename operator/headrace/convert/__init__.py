@@ -5,6 +5,6 @@ each setting that has no counterpart.
 """
 
 from headrace.convert.files import read
-from headrace.convert.result import Converted, Note, write
+from headrace.convert.result import Converted, write
 
-__all__ = ["Converted", "Note", "read", "write"]
+__all__ = ["Converted", "read", "write"]

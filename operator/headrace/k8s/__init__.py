@@ -24,7 +24,6 @@ from headrace.k8s.errors import (
     NotServed,
     ObjectInvalid,
     Unavailable,
-    Undeclared,
 )
 from headrace.k8s.in_force import InForce, read_in_force, salvage
 from headrace.k8s.kinds import (
@@ -58,7 +57,6 @@ from headrace.k8s.leases import (
     LeaseView,
     LeaseWatch,
     micro_time,
-    read_lease,
 )
 from headrace.k8s.reflector import ChangeType, Reflector, WatchEvent, is_older
 
@@ -100,7 +98,6 @@ __all__ = [
     "Reflector",
     "RequestMetrics",
     "Unavailable",
-    "Undeclared",
     "WatchEvent",
     "connect",
     "connect_as_kubectl",
@@ -113,7 +110,6 @@ __all__ = [
     "owns",
     "parse",
     "read_in_force",
-    "read_lease",
     "retried",
     "salvage",
 ]

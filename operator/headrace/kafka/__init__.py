@@ -30,7 +30,6 @@ from headrace.kafka.errors import (
     is_about_group,
     translate,
     translated,
-    words,
 )
 from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import (
@@ -89,5 +88,4 @@ __all__ = [
     "translate",
     "translated",
     "unassign",
-    "words",
 ]

@@ -70,7 +70,6 @@ from headrace.replication.translation import (
     SameOffsets,
     SyncedOffsets,
     Translated,
-    Translation,
 )
 
 __all__ = [
@@ -110,7 +109,6 @@ __all__ = [
     "TopicFilter",
     "TopicLoop",
     "Translated",
-    "Translation",
     "announced",
     "config_changes",
     "connect_group",

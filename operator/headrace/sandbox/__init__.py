@@ -8,7 +8,7 @@ from headrace.sandbox.broker import BrokerProcess, SandboxCluster
 from headrace.sandbox.broker_config import USERNAME, Authority
 from headrace.sandbox.layout import ClusterPlan
 from headrace.sandbox.mirror_maker import start_mirror_maker
-from headrace.sandbox.sandbox import Sandbox, require_disk, sandboxes_home
+from headrace.sandbox.sandbox import Sandbox, sandboxes_home
 
 __all__ = [
     "USERNAME",
@@ -17,7 +17,6 @@ __all__ = [
     "ClusterPlan",
     "Sandbox",
     "SandboxCluster",
-    "require_disk",
     "sandboxes_home",
     "start_mirror_maker",
 ]

@@ -13,9 +13,8 @@ from headrace.controller.mirror_tests.run import (
     SparkDefaults,
     TestRun,
     TestSettings,
-    report_name,
 )
-from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
+from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import RunFacts, StageDecision, next_decision
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Images",
     "MirrorTestReconciler",
     "RunFacts",
-    "Scheduled",
     "SparkDefaults",
     "StageDecision",
     "TestName",
@@ -32,5 +30,4 @@ __all__ = [
     "build_run",
     "next_decision",
     "next_scheduled",
-    "report_name",
 ]

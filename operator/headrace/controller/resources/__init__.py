@@ -7,7 +7,6 @@ from headrace.controller.resources.children import CONNECTORS, build_children, b
 from headrace.controller.resources.deployment import (
     DriverDefaults,
     build_deployment,
-    driver_name,
     template_hash,
     template_with,
     with_defaults,
@@ -19,7 +18,6 @@ __all__ = [
     "build_children",
     "build_connector",
     "build_deployment",
-    "driver_name",
     "template_hash",
     "template_with",
     "with_defaults",

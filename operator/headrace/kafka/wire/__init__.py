@@ -23,7 +23,6 @@ from headrace.kafka.wire.deletion import delete_records
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
-    ForeignBroker,
     Garbled,
     NoShareGroups,
     RefusedForGood,
@@ -45,7 +44,7 @@ from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.group_offsets import Committed, committed_offsets, set_committed_offsets
-from headrace.kafka.wire.groups import GroupListing, list_groups
+from headrace.kafka.wire.groups import list_groups
 from headrace.kafka.wire.joining import (
     Helper,
     Joined,
@@ -59,7 +58,6 @@ from headrace.kafka.wire.offsets import (
     EARLIEST,
     LATEST,
     EpochEnd,
-    Listed,
     describe_producers,
     epoch_ends,
     list_offsets,
@@ -95,9 +93,9 @@ from headrace.kafka.wire.scan import (
     refuse_corrupt,
 )
 from headrace.kafka.wire.share_groups import set_share_starts, share_starts, used_share_groups
-from headrace.kafka.wire.stamp import MAX_SEQUENCE, Stamped, sequence_after, stamp, stamped
+from headrace.kafka.wire.stamp import MAX_SEQUENCE, sequence_after, stamp, stamped
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
-from headrace.kafka.wire.view import ClusterMetadata, Leadership, led_by
+from headrace.kafka.wire.view import ClusterMetadata, led_by
 
 __all__ = [
     "EARLIEST",
@@ -128,14 +126,10 @@ __all__ = [
     "FetchResponse",
     "FetchSession",
     "Fetched",
-    "ForeignBroker",
     "Garbled",
     "Gate",
-    "GroupListing",
     "Helper",
     "Joined",
-    "Leadership",
-    "Listed",
     "NoShareGroups",
     "ProduceResult",
     "Produced",
@@ -147,7 +141,6 @@ __all__ = [
     "Scanned",
     "Scanner",
     "Session",
-    "Stamped",
     "Stop",
     "StoredRecord",
     "Transactions",

@@ -6,30 +6,24 @@ half hands to the target's, the ``Appender``. A lane runs in one thread, that of
 
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.comparison import BatchComparison, compared
-from headrace.movers.batch.endings import transactions_decided
-from headrace.movers.batch.gate import Judged, Passage, Why, judged
+from headrace.movers.batch.gate import Passage, Why, judged
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.mover import BatchMover
 from headrace.movers.batch.outgoing import (
-    Acknowledged,
     BatchCorrupt,
     BatchRefused,
-    Failed,
     Indefinite,
     Outgoing,
 )
 from headrace.movers.batch.rebuild import rebuilt
 
 __all__ = [
-    "Acknowledged",
     "Appender",
     "BatchComparison",
     "BatchCorrupt",
     "BatchMover",
     "BatchRefused",
-    "Failed",
     "Indefinite",
-    "Judged",
     "Leaders",
     "Outgoing",
     "Passage",
@@ -37,5 +31,4 @@ __all__ = [
     "compared",
     "judged",
     "rebuilt",
-    "transactions_decided",
 ]
