@@ -23,7 +23,19 @@ GROUPS = 12
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 FILL = """
-from confluent_kafka import Consumer, Producer, TopicPartition as Place
+import time
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition as Place
+
+def commit(consumer, place):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return consumer.commit(offsets=[place], asynchronous=False)
+        except KafkaException as error:  # a coordinator that loads refuses at first
+            if "COORDINATOR" not in error.args[0].name() or time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
 servers = {{"bootstrap.servers": {servers!r}}}
 producer = Producer({{**servers, "transactional.id": {topic!r}}})
 producer.init_transactions(60)
@@ -38,7 +50,7 @@ end = admin.offsets([at], Position.LATEST)[at]
 for number in range({groups}):
     consumer = Consumer({{**servers, "group.id": {topic!r} + "-" + str(number)}})
     offset = round(end * number / ({groups} - 1))
-    consumer.commit(offsets=[Place({topic!r}, 0, offset)], asynchronous=False)
+    commit(consumer, Place({topic!r}, 0, offset))
     consumer.close()
 """
 """A topic with committed and aborted records, and groups all over it."""
