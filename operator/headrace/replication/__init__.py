@@ -1,4 +1,4 @@
-"""What a flow copies, in which names, with which records beside it. Pure."""
+"""Pure rules of replication: topic selection, target names, and the records that flows write."""
 
 from headrace.replication.checkpoints import (
     APPLIED,

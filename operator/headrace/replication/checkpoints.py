@@ -1,7 +1,7 @@
-"""Checkpoints of consumer groups, and the offsets that headrace applies by them.
+"""Checkpoints of consumer groups, and the offsets that headrace applies from them.
 
-They lie on the target in ``<source alias>.checkpoints.internal``, compacted, with one partition.
-MirrorClient and RemoteClusterUtils read them.
+They are stored on the target in ``<source alias>.checkpoints.internal``, a compacted topic with one
+partition. MirrorClient and RemoteClusterUtils read them.
 """
 
 import struct
@@ -21,18 +21,18 @@ _VERSION = 0
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a group of the source would go on, on the target."""
+    """The target offset at which a consumer group of the source would resume."""
 
     group: str
     topic: str
-    """Its name on the target."""
+    """Topic name on the target."""
     partition: int
     source_offset: int
-    """What the group has committed."""
+    """Offset that the group has committed on the source."""
     target_offset: int
-    """The same, translated."""
+    """The committed offset, translated to the target."""
     metadata: str = ""
-    """What the group has committed beside the offset."""
+    """Metadata that the group committed with the offset."""
 
     @property
     def is_of_share_group(self) -> bool:
@@ -68,10 +68,11 @@ class Checkpoint:
 def next_checkpoint(
     wanted: Checkpoint, precision: Precision, before: Checkpoint | None
 ) -> Checkpoint:
-    """What is to be written of a group's partition, unless it is ``before``.
+    """Return the checkpoint to write for a group's partition, given the one written before.
 
-    An offset of the target that was right for an earlier source offset skips nothing for a later
-    one: what is known less exactly, as syncs were compacted since, does not send the group back.
+    A target offset that was correct for an earlier source offset skips no record for a later one.
+    If compaction of the syncs made the translation less exact, the group is therefore not moved
+    back.
     """
     if (
         before is not None
@@ -89,8 +90,9 @@ def next_checkpoint(
 # move it forward would skip records that they have not read.
 
 APPLIED = "headrace.applied"
-"""Header of a checkpoint, written before a group's offset is set: the offsets that the group may
-hold by that. So whoever takes the group over, also after a crash in between, knows them again."""
+"""Header of a checkpoint, written before a group's offset is set: the offsets that headrace may
+have given the group. A new owner recognizes them, even after a crash between the two writes.
+"""
 
 
 class Applied(StrEnum):
@@ -113,11 +115,11 @@ class StoredCheckpoint(NamedTuple):
 
     checkpoint: Checkpoint
     applied: tuple[int, ...] = ()
-    """See ``APPLIED``; beside the checkpoint's own offset."""
+    """Offsets of the header ``APPLIED``, in addition to the checkpoint's own offset."""
 
     @property
     def ours(self) -> frozenset[int]:
-        """What the target's group holds, if no consumer there has committed since."""
+        """Return the offsets that the target's group has if no consumer has committed since."""
         return frozenset({*self.applied, self.checkpoint.target_offset})
 
 
@@ -151,20 +153,23 @@ def judge(
 def announced(
     wanted: Checkpoint, before: StoredCheckpoint | None, held: int | None, *, readable: bool
 ) -> StoredCheckpoint:
-    """What is to be in the topic before the group is set: no offset of ours that the group holds
-    becomes a foreign one by it. ``readable``: whether ``held`` is known."""
+    """Return the checkpoint to store before the group's offset is set.
+
+    An offset of ours that the group holds must not count as a foreign commit afterwards.
+    ``readable`` states whether ``held`` is known.
+    """
     if before is None:
         return StoredCheckpoint(wanted)
     if wanted == before.checkpoint:
         return before
-    if not readable:  # nothing was set since: it holds one of the earliest
+    if not readable:  # no offset was set since: the group holds one of the earliest
         return StoredCheckpoint(wanted, tuple(sorted(before.ours)[:2]))
     kept = held is not None and held in before.ours and held != wanted.target_offset
     return StoredCheckpoint(wanted, (held,) if held is not None and kept else ())
 
 
 def encode_applied(offsets: Collection[int]) -> bytes:
-    """The value of the header ``APPLIED``."""
+    """Return the value of the header ``APPLIED``."""
     return ",".join(map(str, offsets)).encode()
 
 

@@ -22,7 +22,10 @@ class NameFilter:
 
 
 class TopicFilter:
-    """Full match of the name; exclude wins; heartbeats pass or not, internal topics never."""
+    """Selection of topics by patterns that match the whole name.
+
+    Exclude patterns take precedence. Heartbeats pass if configured; internal topics never pass.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class TopicFilter:
         *,
         heartbeats: bool = True,
     ) -> None:
-        """``heartbeats``: whether those of the source pass."""
+        """Create a filter; ``heartbeats`` states whether the source's heartbeats topics pass."""
         self._heartbeats = heartbeats
         self._names = NameFilter(include, exclude)
         self._policy = policy
@@ -48,7 +51,7 @@ class TopicFilter:
         return self._names.matches(topic)
 
     def unmatched(self, topics: Sequence[str]) -> list[str]:
-        """The include patterns that match none of these topics."""
+        """Return the include patterns that match none of these topics."""
         replicated = [topic for topic in topics if self.matches(topic)]
         return [
             pattern.pattern

@@ -1,8 +1,9 @@
-"""Records of MirrorMaker 2: heartbeats, offset syncs and Connect offsets.
+"""Record formats of MirrorMaker 2: heartbeats, offset syncs and Connect offsets.
 
-Key: ``["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"orders"}]``, the name of
-the connector and ``MirrorUtils.wrapPartition``. Value: ``{"offset":749}``, the last record of the
-source that was copied. Connect finds a position by the bytes of its key, and compaction does, too.
+The key of a Connect offset is the name of the connector and ``MirrorUtils.wrapPartition``:
+``["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"orders"}]``. Its value is the
+last source record that was copied: ``{"offset":749}``. Connect looks an offset up by the bytes of
+its key, and so does compaction.
 """
 
 import json
@@ -19,7 +20,7 @@ OFFSETS_PARTITIONS = 25
 
 
 def connect_group(source_alias: str) -> str:
-    """Of the workers in dedicated mode, on the target."""
+    """Return the group of MirrorMaker 2's workers in dedicated mode, on the target."""
     return f"{source_alias}-mm2"
 
 
@@ -48,13 +49,15 @@ class ConnectPartition:
 
 
 def encode_position(next_offset: int) -> bytes | None:
-    """``next_offset``: the next to be copied. A tombstone at the beginning, where MirrorMaker 2
-    begins without a position."""
+    """Return the stored form of the next offset to copy.
+
+    At offset 0 it is a tombstone: without a stored offset, MirrorMaker 2 begins there.
+    """
     return _json({"offset": next_offset - 1}) if next_offset > 0 else None
 
 
 def decode_position(value: bytes | None) -> int | None:
-    """The next offset to be copied; None where there is no position."""
+    """Return the next offset to copy, or None if no offset is stored."""
     match _read(value or b"null"):
         case {"offset": int(offset)} if offset >= 0:
             return offset + 1
@@ -74,7 +77,7 @@ def _read(data: bytes) -> object:
 
 
 def encode_string(text: str) -> bytes:
-    """Raises ``ValueError`` for one that is too long."""
+    """Encode a string with its length; raise ``ValueError`` if it is too long."""
     encoded = text.encode()
     if len(encoded) > 0x7FFF:
         raise ValueError(f"a string of {len(encoded)} bytes is longer than the format takes")
@@ -82,7 +85,10 @@ def encode_string(text: str) -> bytes:
 
 
 def take_string(data: bytes) -> tuple[str, bytes]:
-    """The string at the beginning, and what follows it; ``ValueError`` where there is none."""
+    """Return the string at the beginning and the bytes after it.
+
+    Raise ``ValueError`` if there is no complete string.
+    """
     if len(data) < 2:
         raise ValueError("it ends inside a string")
     (length,) = struct.unpack_from(">h", data)
@@ -128,15 +134,16 @@ class Heartbeat:
         return cls(source, target, timestamp_ms)
 
 
-# MirrorMaker 2's offset syncs, byte for byte (``org.apache.kafka.connect.mirror.OffsetSync``).
-#
-# They lie in a compacted topic with one partition, on the source or on the target. The topic bears
-# the alias of the other cluster. headrace adds a header, which MirrorMaker 2 does not read.
+# MirrorMaker 2's offset syncs, byte for byte (``org.apache.kafka.connect.mirror.OffsetSync``). They
+# are stored in a compacted topic with one partition, on the source or on the target. The topic name
+# contains the alias of the other cluster. headrace adds a header, which MirrorMaker 2 does not
+# read.
 
 STRETCH = "headrace.stretch"
-"""Header of a sync that headrace wrote. Of two syncs of a partition that follow each other with the
-same value and the same distance, each record between them was copied to the target, without a hole
-on either side. Without the header, as from MirrorMaker 2, nothing is known of what lies between."""
+"""Header of a sync that headrace wrote. If two consecutive syncs of a partition have the same value
+and the same distance, each record between them was copied, without a gap in the offsets of either
+side. Without the header, as in MirrorMaker 2's syncs, the records between are unknown.
+"""
 
 
 @dataclass(frozen=True)

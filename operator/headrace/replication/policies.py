@@ -17,16 +17,15 @@ class ReplicationPolicy(Protocol):
     """Names of topics on the target."""
 
     def target_topic(self, topic: str) -> str:
-        """The target's name of a topic of the source."""
+        """Return the name on the target of a source topic."""
         ...
 
     def source_topic(self, topic: str) -> str | None:
-        """The source's name of a topic of the target; ``None`` when it is not of this source."""
+        """Return the source's name of a target topic, or None if it is not from this source."""
         ...
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """Whether a topic's name says that it was copied from the cluster ``alias``, or by way of
-        it."""
+        """Return whether a topic name says that the topic was copied from or through ``alias``."""
         ...
 
 
@@ -41,8 +40,10 @@ def known_policies() -> Sequence[str]:
 
 
 def open_policy(name: str, source_alias: str, separator: str) -> ReplicationPolicy:
-    """The plug-in of that name, made for a flow. Raises ``InvalidSpec`` when there is none, or it
-    cannot be made."""
+    """Return the plug-in of that name, created for a flow.
+
+    Raise ``InvalidSpec`` if the plug-in does not exist or cannot be created.
+    """
     for entry in entry_points(group=GROUP, name=name):
         return PlugInPolicy(name, _make(name, entry, source_alias, separator))
     raise InvalidSpec(
@@ -76,12 +77,11 @@ class PlugInPolicy:
     def __init__(self, name: str, plug_in: Any) -> None:
         self._name = name
         self._plug_in = plug_in
-        # A name is asked for with each batch of records, too.
+        # Names are needed for each batch of records.
         self.target_topic: Callable[[str], str] = cache(self._target_topic)
         self.source_topic: Callable[[str], str | None] = cache(self._source_topic)
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """See ``ReplicationPolicy``."""
         return bool(self._ask("came_from", topic, alias))
 
     def _target_topic(self, topic: str) -> str:
@@ -130,19 +130,17 @@ class DefaultReplicationPolicy:
     separator: str
 
     def target_topic(self, topic: str) -> str:
-        """See ``ReplicationPolicy``."""
         return f"{self.source_alias}{self.separator}{topic}"
 
     def source_topic(self, topic: str) -> str | None:
-        """See ``ReplicationPolicy``."""
         prefix = f"{self.source_alias}{self.separator}"
         return topic.removeprefix(prefix) if topic.startswith(prefix) else None
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """See ``ReplicationPolicy``.
+        """Return whether a topic name says that the topic was copied from or through ``alias``.
 
         Any prefix counts, as in MirrorMaker 2 (``MirrorSourceConnector.isCycle``): in a ring of
-        three clusters the first one's topics come back as ``third.second.first.topic``.
+        three clusters the first cluster's topics return as ``third.second.first.topic``.
         """
         step = self.separator
         return f"{step}{alias}{step}" in f"{step}{topic}"
@@ -159,15 +157,12 @@ class IdentityReplicationPolicy:
     separator: str
 
     def target_topic(self, topic: str) -> str:
-        """See ``ReplicationPolicy``."""
         return f"{self.source_alias}{self.separator}{topic}" if topic == HEARTBEATS else topic
 
     def source_topic(self, topic: str) -> str | None:
-        """See ``ReplicationPolicy``."""
         return HEARTBEATS if topic == self.target_topic(HEARTBEATS) else topic
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """See ``ReplicationPolicy``."""
         return topic == f"{alias}{self.separator}{HEARTBEATS}"
 
 
@@ -179,17 +174,14 @@ class RenameMapPolicy:
     renames: Mapping[str, str]
 
     def target_topic(self, topic: str) -> str:
-        """See ``ReplicationPolicy``."""
         return self.renames.get(topic) or self.kept.target_topic(topic)
 
     def source_topic(self, topic: str) -> str | None:
-        """See ``ReplicationPolicy``."""
         if (found := self._sources.get(topic)) is not None:
             return found
         return None if topic in self.renames else self.kept.source_topic(topic)
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """See ``ReplicationPolicy``."""
         return self.kept.came_from(topic, alias)
 
     @cached_property
@@ -198,9 +190,9 @@ class RenameMapPolicy:
 
 
 def policy_for(policy: Policy, source_alias: str) -> ReplicationPolicy:
-    """The policy that a flow asks for; one of ours goes before a plug-in.
+    """Return the policy that a flow names; a built-in policy takes precedence over a plug-in.
 
-    Raises ``InvalidSpec`` for one that is not known.
+    Raise ``InvalidSpec`` for an unknown policy.
     """
     identity = IdentityReplicationPolicy(source_alias, policy.separator)
     match policy.type:

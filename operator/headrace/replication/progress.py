@@ -40,8 +40,10 @@ class ContiguousRange(NamedTuple):
     target: int
     records: int
     stretch: int
-    """Runs with the same number have nothing but each other, and what was forgotten of this lane,
-    between them on the target: with equal distances of offsets there are no holes either."""
+    """Ranges with the same number have only each other's records, and forgotten records of this
+    lane, between them on the target. If the distances of their offsets are equal, there are no
+    gaps.
+    """
 
     @property
     def last(self) -> tuple[int, int]:
@@ -53,13 +55,13 @@ class ContiguousRange(NamedTuple):
         return (self.source - 1, self.target - 1) == last
 
     def without(self, first: int) -> "ContiguousRange":
-        """What is behind its first so many records."""
+        """Return the range without its first records."""
         source, target = self.source + first, self.target + first
         return ContiguousRange(source, target, self.records - first, self.stretch)
 
 
 class CopiedRuns:
-    """Of one partition, as long as it is open. Calls come in the order of offsets."""
+    """Copied ranges of one open partition. Calls arrive in the order of offsets."""
 
     __slots__ = ("_runs", "_stretch", "records", "source", "target")
 
@@ -67,23 +69,24 @@ class CopiedRuns:
         self._runs: list[ContiguousRange] = []
         self._stretch = 0
         self.source = self.target = self.records = 0
-        """The run that continues. It has no records if all of it was taken. The ledger extends it
-        without a call of ``add`` for each batch."""
+        """The range that continues. It is empty if all its records were taken. The ledger extends
+        it without a call of ``add`` for each batch.
+        """
 
     def add(self, source: int, target: int, records: int = 1) -> None:
-        """The target has acknowledged these."""
+        """Add records that the target has acknowledged."""
         count = self.records
         if source == self.source + count and target == self.target + count:
             self.records = count + records
             return
         if count:
             self._close()
-        # Before the first one there is none: the number that it gets does not matter.
+        # Before the first range there is no gap; the number that it gets does not matter.
         self._stretch += target != self.target + count
         self.source, self.target, self.records = source, target, records
 
     def take(self) -> list[ContiguousRange]:
-        """What came since the last call; a run that goes on comes in pieces."""
+        """Return the ranges since the last call; a range that continues is returned in pieces."""
         if self.records:
             self._close()
             self.source, self.target = self.source + self.records, self.target + self.records
@@ -96,14 +99,14 @@ class CopiedRuns:
         few_enough(self._runs, MOST_RUNS)
 
 
-# Pairs of offsets that progress keeps until they are safe as offset syncs. Pure.
-#
-# A driver that is killed takes with it which syncs were on their way. Whoever takes over writes
-# them, and those of what the killed one appended behind its progress.
+# Pairs of offsets that progress keeps until they are safe as offset syncs. Pure. If a driver is
+# killed, it is unknown which of its syncs arrived. The new owner writes them again, and also the
+# syncs of records that the killed driver appended after its stored progress.
 
 MOST_PAIRS = 256
-"""Of a partition. Beyond, every second one is forgotten: between two that are kept, translation is
-conservative."""
+"""Maximum number of pairs of a partition. Beyond it, every second pair is forgotten; translation
+between two remaining pairs is conservative.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class OffsetPair:
     """A record of the source, and where its copy is on the target."""
 
     stretch: str
-    """As the header ``STRETCH`` of its sync."""
+    """Value of the header ``STRETCH`` of its sync."""
     source_offset: int
     target_offset: int
 
@@ -124,7 +127,7 @@ class OffsetPair:
 def with_runs(
     pairs: Iterable[OffsetPair], runs: Iterable[ContiguousRange], new_stretch: Callable[[], str]
 ) -> tuple[OffsetPair, ...]:
-    """The pairs, and the first and the last one of each run, where they are behind these."""
+    """Return the pairs, with the first and the last pair of each later range added."""
     found = list(pairs)
     for run in runs:
         known = found[-1].target_offset + 1 - run.target if found else 0
@@ -163,7 +166,7 @@ class ProgressKey:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Raises ``ValueError`` when it is no progress key."""
+        """Decode a progress key; raise ``ValueError`` if it is none."""
         return _decode(cls, data)
 
 
@@ -182,9 +185,9 @@ class Loss:
     time_ms: int
     """When it was noticed, Unix time."""
     lower_bound: bool = False
-    """Whether later offsets may be lost, too."""
+    """Whether later offsets may also be lost."""
     action: LossAction = LossAction.STOPPED
-    """A partition that is stopped waits for a person."""
+    """Action taken; a stopped partition waits for a user."""
 
     @property
     def unresolved(self) -> bool:
@@ -210,7 +213,7 @@ _MOST_EARLIER = 20
 
 
 def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Return the losses before ``loss``: an unresolved one is replaced by what becomes of it."""
+    """Return the losses before ``loss``; an unresolved one is replaced by its outcome."""
     if last is None or last.unresolved or last == loss:
         return earlier
     kept = (*earlier, last)
@@ -239,14 +242,16 @@ class OwnerProducer:
 
     @property
     def id(self) -> tuple[str, int]:
-        """What stays the same from epoch to epoch."""
+        """Return the part of the identity that stays the same from epoch to epoch."""
         return self.transactional_id, self.producer_id
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Where a partition was when its topics were last known to be those of the ids that are stored:
-    what came later may be of topics that were created again."""
+    """Offset at which the partition's topics last had the stored ids.
+
+    Later records may belong to topics that were created again.
+    """
 
     source_offset: int
     source_end: int
@@ -255,9 +260,12 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class TargetSeen:
-    """What the target held of a partition: while a leader of this epoch had its log, all below the
-    offset was acknowledged. A later leader whose log ends the epoch below it has lost records,
-    also when its log is longer again (KIP-320)."""
+    """The end of a partition's acknowledged records on the target.
+
+    While a leader of this epoch had the log, all records below the offset were acknowledged. If a
+    later leader's log ends this epoch at a lower offset, the target has lost records, even if its
+    log has grown past the offset since (KIP-320).
+    """
 
     offset: int
     leader_epoch: int
@@ -265,16 +273,16 @@ class TargetSeen:
 
 @dataclass(frozen=True)
 class Switch:
-    """A fail-over: from here on the partition of the target is a copy no more, but the original."""
+    """A fail-over: from here on the target's partition is the original instead of a copy."""
 
     time_ms: int
     """Unix time."""
     planned: bool
     """Whether the source was copied to its end."""
     source_end: int
-    """Of the source's log; the highest that was seen, where the source did not answer."""
+    """End of the source's log; the highest end that was seen if the source did not respond."""
     target_end: int
-    """Of the target's log, once no writer of the flow could append any more."""
+    """End of the target's log, once no writer of the flow could append."""
     accepted: tuple[Loss, ...] = ()
     """Losses of the partition that the user accepted with the fail-over."""
 
@@ -287,13 +295,13 @@ class Progress:
     source_offset: int
     """The next offset to copy: all below it is acknowledged on the target."""
     leader_epoch: int
-    """Of the last copied record; -1 when unknown."""
+    """Leader epoch of the last copied record; -1 if unknown."""
     target_topic_id: str
     target_offset: int
     """The next offset on the target after the last acknowledged record; without one, where its log
     ended when the partition was claimed first."""
     epoch: int
-    """Of the task that owns the partition; rises with each claim, never falls."""
+    """Epoch of the task that owns the partition. Each claim increases it; it never decreases."""
     owner: str
     """Task and driver incarnation, for people and for fencing."""
     source_end: int = 0
@@ -322,17 +330,20 @@ class Progress:
     target_seen: TargetSeen | None = None
     """None: not known."""
     fencing: tuple[OwnerProducer, ...] = ()
-    """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
-    whoever takes over from it has to fence these, too."""
+    """Earlier owners that ``writer`` is about to fence. Until they are fenced it appends nothing,
+    and the next owner must fence them as well.
+    """
     switch: Switch | None = None
     """The partition was failed over: nobody copies it."""
     pairs: tuple[OffsetPair, ...] = ()
-    """What offset syncs may not say yet, in the order of offsets: whoever takes over writes them.
-    The last one is of the last record below ``target_offset``, or of a later one."""
+    """Pairs that offset syncs may lack, in the order of offsets; a new owner writes them. The last
+    pair belongs to the last record below ``target_offset``, or to a later one.
+    """
     data_writer: OwnerProducer | None = None
-    """With ``offsets.mode: Preserved``: whose producer id the copy's data has, whoever appends it,
-    for ever. ``writer`` and ``fencing`` write the markers of holes then. None: offsets are others
-    than the source's."""
+    """Producer identity of the copy's data with ``offsets.mode: Preserved``. Every owner appends
+    data with this producer id. ``writer`` and ``fencing`` then write the markers that fill gaps.
+    None means that the target's offsets differ from the source's.
+    """
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position.
@@ -349,15 +360,15 @@ class Progress:
         return self.version == _IN_TRANSACTION
 
     def of_transaction(self) -> "Progress":
-        """The same, to be written in a transaction."""
+        """Return the progress in the version that is written in a transaction."""
         return replace(self, version=_IN_TRANSACTION)
 
     def of_no_transaction(self) -> "Progress":
-        """The same, to be written by itself: it counts at once."""
+        """Return the progress in the version of a record that counts without a transaction."""
         return replace(self, version=_VERSION if self.data_writer is None else _PRESERVED)
 
     def preserving(self, data_writer: OwnerProducer) -> "Progress":
-        """The same, of a copy with its source's offsets."""
+        """Return the progress in the version of a copy that has its source's offsets."""
         return replace(self, data_writer=data_writer, version=_PRESERVED)
 
     @property
@@ -388,7 +399,7 @@ class Progress:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Raises ``ValueError`` for a version this headrace cannot read."""
+        """Decode a record's value; raise ``ValueError`` for a version that headrace cannot read."""
         progress = _decode(cls, data)
         if progress.version not in _READABLE:
             raise ValueError(
@@ -423,11 +434,11 @@ Writers = Mapping[tuple[str, int], OwnerProducer]
 
 
 def writers_after(writers: Writers, stored: Progress | None, progress: Progress) -> Writers:
-    """The writers that may append, once ``progress`` is read behind all that led to ``writers``.
+    """Return the writers that may append once ``progress`` is read after ``stored``.
 
-    ``stored`` is what counted before. A claim adds its own writer, and those that it has to fence:
-    also one with an epoch too low to count, whose owner has yet to find that out. The same owner's
-    record without any says that they are fenced.
+    A claim adds its own writer and the writers that it must fence. This includes a claim with an
+    epoch that is too low to count, because its owner may not have found that out yet. A later
+    record of the same owner without such writers says that they are fenced.
     """
     following = dict(writers)
     if stored is not None and stored.owner == progress.owner and not progress.fencing:

@@ -1,11 +1,11 @@
-"""Comparison of stored progress with what the target holds.
+"""Comparison of stored progress with the target's records.
 
-An owner that is killed has appended records that it did not store in progress: the *tail*. Whoever
-takes over compares the tail with the source, record by record. Where both agree, nothing is copied
-twice; where they do not, the copy resumes at the stored position, and says why.
+If an owner is killed, it may have appended records that are not in its stored progress: the *tail*.
+The new owner compares the tail with the source, record by record. If both agree, nothing is copied
+twice. If they differ, the copy resumes at the stored offset and reports the reason.
 
-Every offset of both tails is accounted for. It is a record, or it holds no data of the reader (a
-marker of a transaction, an aborted record), or it is a hole that compaction left.
+Every offset of both tails is accounted for. It is a record, or it has no data for the reader (a
+transaction marker or an aborted record), or it is a gap that compaction left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = 0
     producer_id: int = -1
-    """Of its batch; only that of the target's records counts."""
+    """Producer id of its batch; only the target's producer ids are used."""
 
     @property
     def last(self) -> int:
@@ -56,7 +56,7 @@ class Marker(NamedTuple):
 
 
 class StoredProgress(NamedTuple):
-    """What progress says of a partition."""
+    """Stored progress of a partition."""
 
     source_offset: int
     """The next one to copy."""
@@ -79,15 +79,17 @@ class ResumeReason(StrEnum):
     TARGET_HOLES = "TargetHoles"
     """The target does not hold its whole tail any more."""
     SOURCE_HOLES = "SourceHoles"
-    """A record of the tail differs from the one behind a hole of the source: one is gone there."""
+    """A record of the tail differs from the record after a gap in the source: the source has lost
+    one.
+    """
     SOURCE_ENDS = "SourceEnds"
     """The tail has more records than the source."""
     DISAGREES = "Disagrees"
-    """A record of the tail differs from that of the source."""
+    """A record of the tail differs from the source's record."""
 
 
 class Accounts(NamedTuple):
-    """What the offsets of one side were that were read."""
+    """Number of offsets of each kind that were read on one side."""
 
     records: int
     dropped: int
@@ -97,13 +99,13 @@ class Accounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Resume:
-    """Where the copy of one partition goes on, and why."""
+    """Offsets at which the copy of a partition resumes, with the reason."""
 
     outcome: ResumeReason
     source_offset: int
-    """The next one to copy."""
+    """Next source offset to copy."""
     target_offset: int
-    """The first one behind all fences; the stored one where a fence is missing."""
+    """First target offset after all fences; the stored offset if a fence is missing."""
     source: Accounts
     """From the stored position to the last record that was compared."""
     target: Accounts
@@ -134,13 +136,21 @@ def reconcile(
 ) -> Resume:
     """Compare the tail with the source.
 
-    ``target``: what its log holds from ``stored.target_offset`` on, *below the high watermark*:
-    what lies above may be lost by an election, a fence too. It is read to the last fence.
-    ``source``: the same of its committed records, from ``stored.source_offset`` on. It is read no
-    further than the tail is long, in step with it, so that both may be streams.
-    ``fences``: the epoch of our marker, by producer id. A later epoch is as good: the broker
-    refuses the older ones all the same. ``compare_timestamps``: False where the target's are those
-    of its appends. Raises ``ValueError`` when offsets do not ascend.
+    Args:
+        stored: Offsets and writers of the stored progress.
+        target: Contents of the target's log from ``stored.target_offset`` on, *below the high
+            watermark*: an election can lose what is above it, including a fence. They are read up
+            to the last fence.
+        source: Contents of the source's log from ``stored.source_offset`` on, with committed
+            records only. They are read in step with the tail and no further, so both may be
+            streams.
+        fences: Epoch of our marker for each producer id. A later epoch is as good, because the
+            broker rejects the older ones.
+        compare_timestamps: False if the target's timestamps are the times of its appends.
+        same_filter: Whether the record filter is the one of the stored progress.
+
+    Raises:
+        ValueError: The offsets do not ascend.
     """
     tail, original = _Reader(target, stored.target_offset), _Reader(source, stored.source_offset)
     missing = dict(fences)
@@ -185,7 +195,7 @@ def reconcile(
 
 
 def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> ResumeReason:
-    """A record of the tail with the next one of the source."""
+    """Compare a record of the tail with the next record of the source."""
     holes = original.holes
     wanted = next((entry for entry in original if isinstance(entry, Record)), None)
     if wanted is None:
@@ -221,10 +231,9 @@ class _Reader:
         return Accounts(self._records, self._dropped, self.holes)
 
 
-# Which records of a log were committed, by the markers behind them. Pure.
-#
-# For a reader of uncommitted records: one of committed records sees nothing behind the first record
-# of an open transaction, whoever's it is (the last stable offset), a frozen producer's too.
+# Which records of a log are committed, according to the markers after them. Pure. This is for a
+# reader of uncommitted records. A reader of committed records sees nothing after the first record
+# of an open transaction of any producer (the last stable offset), including a frozen producer's.
 
 
 class TransactionalBatch(NamedTuple):
@@ -250,12 +259,12 @@ class Decided(NamedTuple):
 
 
 def decided(entries: Iterable[TransactionalBatch | Ended]) -> Iterator[Decided]:
-    """Those batches whose transaction has ended within ``entries``, which are of one partition and
-    in the order of its log without a gap.
+    """Yield the batches whose transaction has ended within ``entries``.
 
-    A producer has one transaction at a time, and the first marker of its id, of whichever epoch,
-    ends it: that of a fence has a later one. A batch without a marker behind it is open, or its
-    marker was lost: it is left out.
+    The entries belong to one partition and are in the order of its log, without a gap. A producer
+    has one transaction at a time. The first marker of its id ends the transaction, whatever its
+    epoch: a fence's marker has a later epoch. A batch without a later marker is open, or its marker
+    was lost; it is not yielded.
     """
     pending: dict[int, list[range]] = {}
     for entry in entries:

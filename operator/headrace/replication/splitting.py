@@ -1,10 +1,10 @@
 """Splitting of partitions and groups into tasks by their weights.
 
-A new partition goes to the lightest task and touches no other (MirrorMaker 2 re-deals all of them
-and stops the flow). A partition changes its task in two phases, so that it is never in two: it
-leaves the old one, and enters the lightest when the old one has acknowledged that. Past a deadline
-it stays where it is if it was to move for balance: taken from an owner that waits for an answer of
-the target, what that has sent would be copied again. Else it is taken.
+A new partition enters the lightest task and changes no other. (MirrorMaker 2 redistributes all
+partitions and stops the flow.) A partition changes its task in two phases, so that it is never in
+two tasks: it leaves the old task, and enters the lightest one when the old task has acknowledged
+its release. If the old task misses the deadline, a partition that was to move for balance returns
+to it, because records in flight would be copied again. Any other partition is taken from it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -19,9 +19,11 @@ from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
 _IDLE = 1.0
 """Records/s that any partition weighs: a position to keep, a place in each fetch."""
 _LEAST_GAIN = 0.5
-"""Of the average partition's weight: what carries less over is not worth a move."""
+"""Minimum share of the average partition's weight that a move must shift."""
 _MOST_SHIFT = 0.95
-"""Of the difference of two tasks. The whole of it would just exchange their loads."""
+"""Share of the difference between two tasks that a move may shift. Shifting the whole difference
+would only exchange their loads.
+"""
 
 
 def weigh(measured: Mapping[TopicPartition, float | None]) -> dict[TopicPartition, float]:
@@ -54,7 +56,7 @@ class TaskWeights:
         return {task: frozenset(held) for task, held in enumerate(self._held) if held}
 
     def put(self, partition: TopicPartition, task: int) -> None:
-        """A partition is in a task."""
+        """Add a partition to a task."""
         self._held[task].add(partition)
         self._loads[task] += self._weights[partition]
 
@@ -116,7 +118,7 @@ Split = Mapping[int, frozenset[TopicPartition]]
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """What a flow asks for (``spec.tasks``). Raises ``ValueError`` when that makes no sense."""
+    """Settings of ``spec.tasks``; ``ValueError`` is raised for contradictory values."""
 
     max_tasks: int = 8
     movement_budget: float = 0.1
@@ -124,7 +126,7 @@ class SplitConfig:
     tolerance: float = 0.1
     """How far a task's weight may be off the mean before something moves."""
     balance_interval_ms: int = 60_000
-    """Between two rounds that move something for balance."""
+    """Time between two rounds that move partitions for balance."""
     acknowledge_within_ms: int = 10_000
     """How long a task may take to release a partition: as long as a hand-over between drivers."""
 
@@ -141,9 +143,9 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class Leaving:
-    """A partition that left its task: it is in none until that one has released it.
+    """A partition that left its task and is in none until the old task has released it.
 
-    One that is gone from the source leaves, too: it may be created again at any time.
+    A partition that was deleted on the source also leaves: it may be created again at any time.
     """
 
     task: int
@@ -153,7 +155,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task says of itself."""
+    """Assignment and progress that a task reports."""
 
     acknowledged: bool
     """Whether it describes the newest generation of the spec, or the task has no owner."""
@@ -205,15 +207,22 @@ def resplit(
     now_ms: int,
     config: SplitConfig,
 ) -> SplitState:
-    """The next split of the partitions that there are; to be published, and kept if that worked.
+    """Return the next split of the existing partitions, to publish and to keep once published.
 
-    ``weights`` are records/s, smoothed; None is not known yet. ``reports`` are those of all tasks,
-    read after ``state`` was published. Tasks beyond ``max_tasks`` are dissolved in the same two
-    phases. Raises ``ValueError`` for a negative weight.
+    Args:
+        weights: Smoothed records/s of each partition; None if not known yet.
+        state: Split that was published last.
+        reports: Reports of all tasks, read after ``state`` was published.
+        now_ms: Current time.
+        config: Settings of the flow. Tasks beyond ``max_tasks`` are dissolved in the same two
+            phases.
+
+    Raises:
+        ValueError: A weight is negative.
     """
     loads = TaskWeights(weigh(weights), config.max_tasks)
     there = weights.keys()
-    # Base sets: what has a task, what left one and waits, and what nobody knows anything of.
+    # Base sets: partitions with a task, partitions that left one and wait, and unknown partitions.
     owners, waiting = _owners(there, state, reports), state.leaving
     unknown = there - owners.keys() - waiting.keys()
     # Derived sets: what must leave its task, and what may enter one now.
@@ -227,8 +236,8 @@ def resplit(
         if at in overdue & there and left.for_balance and left.task < config.max_tasks
     }
     taken = overdue - returned.keys()
-    # Of an unknown partition, a task that has not acknowledged yet may have it assigned
-    # by whoever split before.
+    # A task that has not acknowledged yet may have been assigned an unknown partition by an earlier
+    # connector.
     resuming = (
         state.resumed_ms is not None
         and state.resumed_ms > overdue_ms
@@ -262,7 +271,7 @@ def resplit(
 def _owners(
     there: Set[TopicPartition], state: SplitState, reports: Mapping[int, TaskReport]
 ) -> dict[TopicPartition, int]:
-    """The task of each partition by the split; what is in none but still held is its holder's."""
+    """Return the task of each partition; if it has none, the task that still holds it."""
     owners = {at: task for task, held in state.tasks.items() for at in held}
     rest = there - owners.keys() - state.leaving.keys()
     return owners | {
@@ -280,8 +289,11 @@ def _may_balance(
     now_ms: int,
     config: SplitConfig,
 ) -> bool:
-    """A connector that has just started knows no weight: it must not even out by count what an
-    earlier one had evened out by weight."""
+    """Return whether a round may move partitions for balance.
+
+    A connector that has just started has no weights. It must not balance by count what an earlier
+    one had balanced by weight.
+    """
     known = any(weight is not None for weight in weights.values())
     return known and (last_ms is None or now_ms - last_ms >= config.balance_interval_ms)
 
@@ -326,7 +338,7 @@ _KNOWN_AFTER_S = 5.0
 
 @dataclass(frozen=True)
 class Growth:
-    """What was seen of one partition; times are monotonic seconds."""
+    """Observed growth of one partition; times are monotonic seconds."""
 
     end_offset: int
     first_seen_s: float
@@ -336,20 +348,20 @@ class Growth:
 
     @property
     def records_per_s(self) -> float | None:
-        """None until the partition was watched for a while."""
+        """Return the growth, or None until the partition was observed for long enough."""
         known = self.last_seen_s - self.first_seen_s >= _KNOWN_AFTER_S
         return self.smoothed if known else None
 
 
 def observe(before: Growth | None, end_offset: int, now_s: float) -> Growth:
-    """The next poll. A partition that shrank was created again: its history is dropped."""
+    """Add an observation. A partition that shrank was created again: its history is dropped."""
     if before is None or end_offset < before.end_offset:
         return Growth(end_offset, now_s, now_s)
     elapsed_s = now_s - before.last_seen_s
     if elapsed_s <= 0:
         return before
     rate = (end_offset - before.end_offset) / elapsed_s
-    # The mean of all that was seen; when that is much, of late.
+    # The mean of all observations; after a long time, the mean of the recent ones.
     share = max(elapsed_s / (now_s - before.first_seen_s), 1 - 0.5 ** (elapsed_s / _HALF_LIFE_S))
     smoothed = before.smoothed + share * (rate - before.smoothed)
     return Growth(end_offset, before.first_seen_s, now_s, smoothed)

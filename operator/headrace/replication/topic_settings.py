@@ -44,8 +44,10 @@ def unfit_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterat
 def settings_of_other_offsets(
     source: Mapping[str, str], copy: Mapping[str, str], *, begins_later: bool = False
 ) -> Iterator[Unfit]:
-    """With which a copy cannot have its source's offsets, and its records; as above.
-    ``begins_later``: it has to be filled up to the first offset of its source."""
+    """Yield the settings with which a copy cannot have its source's offsets and records.
+
+    ``begins_later`` states that the copy must be filled up to the first offset of its source.
+    """
     for setting, wanted in AS_GIVEN.items():
         if (there := copy.get(setting, wanted)) != wanted:
             yield Unfit(setting, wanted, f"{there}, and must be {wanted}: {_CHANGES[setting]}")
@@ -65,8 +67,11 @@ def settings_of_other_offsets(
 
 
 def _too_young(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
-    """A record may be as old as the source keeps it when it is copied, however young it was when
-    the source took it."""
+    """Yield the timestamp limits that reject records that the source still keeps.
+
+    A record may be as old as the source's retention when it is copied, even if it was new when the
+    source accepted it.
+    """
     for setting in ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"):
         there = _number(copy.get(setting, "-1"))
         if there < _number(source.get("retention.ms", "0")) and there < int(_UNLIMITED):
@@ -107,13 +112,13 @@ def config_changes(
     exclude: Sequence[str],
     removed: Set[tuple[str, str]] = frozenset(),
 ) -> dict[str, str | None]:
-    """The settings to write to a target topic, by name; ``None`` restores the broker's default.
+    """Return the settings to write to a target topic; None restores the broker's default.
 
-    ``source`` has the settings that were set on the source's topic itself: broker defaults of one
-    cluster are no wish for another. ``target`` has all settings in effect there, so that what is
-    equal is not written, nor what that broker does not know. ``removed`` are names and values that
-    were set on the source before: they go where the target still has that value, and no other
-    setting of the target's own is touched.
+    ``source`` contains the settings that were set on the source topic itself, because the broker
+    defaults of one cluster do not apply to another. ``target`` contains all settings in effect
+    there: equal values are not written, and neither are settings that the target's broker does not
+    support. ``removed`` contains names and values that were set on the source before. They are
+    removed where the target still has that value; no other setting of the target is changed.
     """
     excluded = [re.compile(pattern) for pattern in exclude]
 
@@ -135,13 +140,11 @@ def config_changes(
     return changes
 
 
-# Which ACLs of source topics their copies get (MirrorMaker 2's ``sync.topic.acls``), so that nobody
-# may read of a copy what they may not read of its source. Pure.
-#
-# As in MirrorMaker 2: of ``All`` a copy gets ``Read``, of ``Write`` nothing, and an ACL that allows
-# is copied when it names its topic. Unlike it: what is denied is copied from every ACL that covers
-# the topic, by a prefix or for all topics, too; and nothing that would let somebody change or
-# delete a copy is.
+# Which ACLs of source topics their copies get (MirrorMaker 2's ``sync.topic.acls``), so that a user
+# who cannot read the source cannot read the copy. Pure. As in MirrorMaker 2, a copy gets ``Read``
+# for ``All`` and nothing for ``Write``, and an ACL that allows is copied if it names its topic.
+# Unlike MirrorMaker 2, an ACL that denies is copied from every ACL that covers the topic, including
+# prefixes and the wildcard. ACLs that permit changing or deleting a copy are never copied.
 
 ALLOW, DENY = "Allow", "Deny"
 LITERAL, PREFIXED = "Literal", "Prefixed"
@@ -169,12 +172,12 @@ class TopicAcl(NamedTuple):
         return self.topic in (topic, _EVERY_TOPIC)
 
     def encode(self) -> bytes:
-        """As the key of a record."""
+        """Return the ACL as the key of a record."""
         return json.dumps(self._asdict(), sort_keys=True).encode()
 
     @classmethod
     def decode(cls, key: bytes) -> "TopicAcl":
-        """Raises ``ValueError`` for anything else."""
+        """Decode the key of a record; raise ``ValueError`` if it is no ACL."""
         try:
             fields = json.loads(key)
             return cls(**{name: str(fields[name]) for name in cls._fields})
@@ -222,7 +225,7 @@ class MadeTopic:
     """One of them; the key of its record is its name."""
 
     topic_id: str
-    """On the target: one that somebody made again under its name has another."""
+    """Topic id on the target. A topic that was created again under the name has another id."""
     source_cluster_id: str
     source: str
     """The topic that it is a copy of."""
@@ -233,6 +236,6 @@ class MadeTopic:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Raises ``ValueError`` for anything else."""
+        """Decode a stored value; raise ``ValueError`` for anything else."""
         found: Self = TypeAdapter(cls).validate_json(data, strict=True)
         return found

@@ -21,10 +21,10 @@ from headrace.replication.mirror_maker_formats import OffsetSync
 # markers and skipped records begin a new range; a partition without any is a single range for ever.
 
 MOST_RANGES = 1024
-"""Of a partition. A range takes 24 bytes of memory."""
+"""Maximum number of ranges of a partition. A range needs 24 bytes of memory."""
 
 NEVER = (1 << 63) - 1
-"""As ``complete_from``: no offset."""
+"""Value of ``complete_from`` that stands for no offset."""
 
 
 class OffsetMapping(NamedTuple):
@@ -36,11 +36,12 @@ class OffsetMapping(NamedTuple):
 
 
 class OffsetLookup(NamedTuple):
-    """What is known of the first record at or behind a source offset."""
+    """Result of a search for the first record at or after a source offset."""
 
     target: int | None
-    """Its target offset, or where to begin so that it is not skipped. None: it lies before all that
-    is known, or behind it."""
+    """Target offset of the record, or an earlier offset at which to begin so that it is not
+    skipped. None if it is before or after all known records.
+    """
     exact: bool
 
 
@@ -53,12 +54,15 @@ class OffsetMap:
     """
 
     def __init__(self, complete_from: int = 0, most: int = MOST_RANGES) -> None:
-        """``most``: ranges that are kept, at least 2; beyond, every second one of the older half
-        is forgotten, so that the map gets the coarser, the older its offsets are."""
+        """Create an empty map that keeps at most ``most`` ranges, at least 2.
+
+        Beyond the maximum, every second range of the older half is forgotten. The map therefore
+        becomes coarser as its offsets become older.
+        """
         self.complete_from = complete_from
         self._most = most
         self._floor: int | None = None
-        """Where the target's log begins, if pairs were forgotten for that."""
+        """First offset of the target's log, if pairs were forgotten because of it."""
         self._sources, self._targets, self._records = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
@@ -74,16 +78,16 @@ class OffsetMap:
 
     @property
     def source_end(self) -> int:
-        """Behind the last pair; 0 where there is none."""
+        """Return the source offset after the last pair, or 0 if there is none."""
         return self._sources[-1] + self._records[-1] if self else 0
 
     @property
     def target_end(self) -> int:
-        """Behind the last pair; 0 where there is none."""
+        """Return the target offset after the last pair, or 0 if there is none."""
         return self._targets[-1] + self._records[-1] if self else 0
 
     def add(self, source: int, target: int, records: int = 1) -> None:
-        """These records were copied; ``ValueError`` unless both offsets lie behind all pairs."""
+        """Add copied records; raise ``ValueError`` unless both offsets are after all pairs."""
         if source < self.source_end or target < self.target_end:
             raise ValueError(
                 f"pair {source} -> {target} does not follow {self.source_end} -> {self.target_end}"
@@ -98,7 +102,7 @@ class OffsetMap:
             self._thin_out()
 
     def find(self, offset: int) -> OffsetLookup:
-        """The first record at or behind a source offset."""
+        """Find the first record at or after a source offset."""
         before = bisect_right(self._sources, offset) - 1
         if before >= 0 and offset < self._sources[before] + self._records[before]:
             return OffsetLookup(self._targets[before] + offset - self._sources[before], exact=True)
@@ -108,14 +112,16 @@ class OffsetMap:
         if before < 0:
             return OffsetLookup(self._floor, exact=False)
         behind = self._targets[before] + self._records[before]
-        # Where the next range follows at once, the target has no room for what would be unknown.
+        # If the next range follows immediately, the target has no unknown records in between.
         known = before + 1 < len(self) and self._targets[before + 1] == behind
         return OffsetLookup(behind, exact=known)
 
     def find_source(self, target: int) -> int | None:
-        """The way back: from which source offset on a reader receives every record that is on the
-        target at or behind this offset, and no earlier one where the pairs are known. None: it lies
-        before all of them."""
+        """Return the source offset from which a reader receives each record at or after ``target``.
+
+        Where the pairs are known it receives no earlier record. None means that the offset is
+        before all pairs.
+        """
         before = bisect_right(self._targets, target) - 1
         if before < 0:
             return None
@@ -136,9 +142,9 @@ class OffsetMap:
         del self._sources[keep:], self._targets[keep:], self._records[keep:]
 
     def prune(self, target_start: int) -> None:
-        """The target's log begins here now: forget the pairs of what it does not hold any more.
+        """Forget the pairs of records that the target deleted: its log begins at ``target_start``.
 
-        For the offsets of these, what is left is the first that can be read.
+        Their offsets translate to the first offset that can be read.
         """
         gone = bisect_right(self._targets, target_start) - 1
         if gone < 0:
@@ -190,21 +196,26 @@ class Translated(NamedTuple):
 
 
 class Translation:
-    """What a partition's mover has copied where.
+    """The offsets at which a partition's mover has copied records.
 
-    A copy that resumes at an earlier offset repeats records. Until it has passed those that were
-    copied before, only the earlier ones lead to all records in order; then the later ones go, as
-    they are repeated no more.
+    A copy that resumes at an earlier offset repeats records. Until it has passed the records that
+    were copied before, only the earlier copies lead to all records in order. Afterwards the later
+    copies are used, because they are not repeated again.
     """
 
     def __init__(self, begins: int, *, complete_from: int, most: int = MOST_RANGES) -> None:
-        """``begins``: the next source offset to copy; ``complete_from``: no record from there on is
-        on the target but those that are reported here, ``NEVER`` where only samples are, as offset
-        syncs; ``most``: see ``OffsetMap``."""
+        """Start a translation at the next source offset to copy.
+
+        Args:
+            begins: Next source offset to copy.
+            complete_from: From this source offset on, the target has only records that are reported
+                here. It is ``NEVER`` if only samples are reported, as with offset syncs.
+            most: Maximum number of ranges of each map.
+        """
         self._most = most
         self._settled = OffsetMap(complete_from, most)
         self._again: OffsetMap | None = None
-        """Of a copy that resumed at an earlier offset and has not passed ``_settled`` yet."""
+        """Pairs of a copy that resumed at an earlier offset and has not passed ``_settled`` yet."""
         self._copied_to = begins
         self._target_end = 0
 
@@ -217,8 +228,11 @@ class Translation:
         return self._settled if self._again is None else self._again
 
     def copied(self, source: int, target: int, records: int = 1) -> None:
-        """The target has acknowledged these records. ``ValueError`` for a target offset below its
-        end: it has lost records (``target_lost``)."""
+        """Add records that the target has acknowledged.
+
+        Raise ``ValueError`` for a target offset below its end: the target has lost records
+        (``target_lost``).
+        """
         if target < self._target_end:
             raise ValueError(f"target offset {target} was given, {self._target_end} was next")
         if source < self._latest.source_end:
@@ -241,31 +255,33 @@ class Translation:
         self._copied_to = max(self._copied_to, source)
 
     def target_ends(self, end: int) -> None:
-        """The target's log ends here, behind markers too, and nothing is on its way to it."""
+        """Set the target's log end, after all markers, while nothing is in flight to it."""
         self._target_end = max(self._target_end, end)
 
     def target_begins(self, start: int) -> None:
-        """The target does not hold what is below any more."""
+        """Forget the records that the target has deleted."""
         self._settled.prune(start)
         if self._again is not None:
             self._again.prune(start)
         self._target_end = max(self._target_end, start)
 
     def target_lost(self, target: int) -> None:
-        """The target has lost what it had from there on."""
+        """Forget the records that the target has lost from this offset on."""
         self._settled.cut_target(target)
         if self._again is not None:
             self._again.cut_target(target)
         self._target_end = target
 
     def translate_back(self, target: int) -> int | None:
-        """The source offset from which on a reader receives every record that lies at or behind
-        this one on the target; None where no pair at or before it is known."""
+        """Return the source offset from which a reader receives each record at or after ``target``.
+
+        None means that no pair at or before it is known.
+        """
         again = self._again.find_source(target) if self._again is not None else None
         return self._settled.find_source(target) if again is None else again
 
     def translate(self, offset: int) -> Translated | None:
-        """A committed source offset; None where no pair at or before it is known."""
+        """Translate a committed source offset; None if no pair at or before it is known."""
         target, exact = self._settled.find(offset)
         if target is not None:
             return Translated(target, Precision.EXACT if exact else Precision.CONSERVATIVE)
@@ -292,10 +308,10 @@ class _Partition:
 
 
 class SyncedOffsets:
-    """Of all partitions; syncs are taken in the order of their log.
+    """Translations of all partitions, built from syncs in the order of their log.
 
-    Compaction leaves, of each partition, one sync and all those behind it: what two that follow
-    each other say of the records between them stays true.
+    Compaction keeps one sync of each partition and all later ones. The statement of two consecutive
+    syncs about the records between them stays true.
     """
 
     def __init__(self) -> None:
@@ -334,9 +350,12 @@ class SyncedOffsets:
     def translate_back(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> int | None:
-        """An offset that was committed on the target, as one of the source: no record that lies at
-        or behind it on the target lies before it on the source. None where no pair at or before it
-        is known. Behind the copy it is the end of what was copied."""
+        """Translate an offset that was committed on the target to one of the source.
+
+        No record at or after it on the target is before the result on the source. None means that
+        no pair at or before it is known. After the copied records, the result is the end of what
+        was copied.
+        """
         if copied_to is not None and offset >= copied_to.target_offset:
             return copied_to.source_offset
         known = self._partitions.get(at)
@@ -345,16 +364,16 @@ class SyncedOffsets:
     def translate(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> Translated | None:
-        """A committed source offset; None where no pair at or before it is known.
+        """Translate a committed source offset; None if no pair at or before it is known.
 
-        ``copied_to`` gives the end of the copy from records of which no pair is known yet.
+        ``copied_to`` supplies the end of the copy for records of which no pair is known yet.
         """
         known = self._partitions.get(at)
         translated = None if known is None else known.translation.translate(offset)
         if copied_to is None or (known is not None and offset <= known.last.source_offset):
             return translated
         source, target = copied_to
-        if offset >= source:  # the very next record comes to this place of the target, or later
+        if offset >= source:  # the next record gets this target offset or a later one
             least = target if translated is None else max(target, translated.offset)
             return Translated(least, Precision.AHEAD if offset > source else Precision.EXACT)
         if translated is not None and translated.offset == target:  # nothing lies between
@@ -371,8 +390,10 @@ class SameOffsets:
     def translate(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> Translated | None:
-        """As it is; the end of the copy, as long as the copy does not go that far. None before the
-        copy has begun."""
+        """Return the offset unchanged, or the end of the copy if the copy is not that far.
+
+        None means that the copy has not begun.
+        """
         if copied_to is None or copied_to.target_offset < copied_to.source_offset:
             return None
         end = copied_to.target_offset
@@ -383,6 +404,5 @@ class SameOffsets:
     def translate_back(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> int | None:
-        """As it is; behind the copy, which the source never had, it is the end of what was
-        copied."""
+        """Return the offset unchanged, or the copy's end if the source never had the offset."""
         return offset if copied_to is None else min(offset, copied_to.source_offset)
