@@ -1,8 +1,8 @@
 """The only importer of ``confluent_kafka``.
 
-Clients come from ``make_consumer`` and ``make_producer`` with the settings that integrity needs;
-everything about topics and offsets goes through ``Admin``; ``errors.translate`` turns the client's
-errors into ours, with sentences. ``journal`` is a topic of mirror tests.
+``make_consumer`` and ``make_producer`` create clients with the settings that integrity needs.
+Topics and offsets are accessed through ``Admin``. ``errors.translate`` turns the client's errors
+into ours, with sentences. ``journal`` is a topic of mirror tests.
 """
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer

@@ -41,9 +41,11 @@ class GroupAdmin(ClusterAdmin):
         return {group.group_id for group in found.valid}
 
     def protocol_types(self) -> dict[str, str]:
-        """The groups that the principal may describe, of any kind: ``consumer``, ``share``,
-        ``streams``, ``connect``; empty for offsets without a protocol. ``groups`` has those of
-        ``consumer`` and without a protocol only."""
+        """Return the protocol types of the groups of any kind that the principal may describe.
+
+        Types are ``consumer``, ``share``, ``streams`` and ``connect``; empty for offsets without a
+        protocol. ``groups`` has only groups of type ``consumer`` and groups without a protocol.
+        """
         return {group: one.protocol_type for group, one in self._on_wire(list_groups).items()}
 
     def groups_with_members(self) -> dict[str, str]:
@@ -59,8 +61,10 @@ class GroupAdmin(ClusterAdmin):
         return found
 
     def has_members(self, group: str) -> bool:
-        """Whether a group of any kind, as one of Connect's workers, has members; ``False`` of one
-        that is not there, or that the principal may not describe."""
+        """Return whether a group of any kind, such as Connect's workers, has members.
+
+        It is False for a group that does not exist or that the principal may not describe.
+        """
         client = self._requests.client
         tried = f"describe group {group} of {self.name}"
         found = self._requests.call(
@@ -71,15 +75,20 @@ class GroupAdmin(ClusterAdmin):
     def committed(
         self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
-        """What these groups have committed, of each topic that the principal may describe; and why
-        that of some groups cannot be read."""
+        """Return the committed offsets of these groups, and an error for each that cannot be read.
+
+        Only topics that the principal may describe are included.
+        """
         return self._on_wire_by_group(groups, lambda cluster: committed_offsets(cluster, groups))
 
     def commit(
         self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
     ) -> dict[str, HeadraceError]:
-        """Set what these groups have committed; why some could not be set, all of it or a part:
-        ``GroupActive`` of those that have members."""
+        """Set committed offsets of these groups, and return an error for each that failed.
+
+        A group fails if any of its offsets could not be set; with ``GroupActive`` if it has
+        members.
+        """
         _, failed = self._on_wire_by_group(
             offsets, lambda cluster: set_committed_offsets(cluster, offsets)
         )
@@ -91,20 +100,26 @@ SHARE = "share"
 
 
 class ShareGroupAdmin(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s; nothing is raised: each says why there is no answer for
-    some groups, ``NoShareGroups`` where the cluster has none."""
+    """Access to share groups, with blocking calls as in ``ClusterAdmin``.
+
+    Nothing is raised: each call returns an error for each group without a response,
+    ``NoShareGroups`` if the cluster does not support share groups.
+    """
 
     def share_starts(
         self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, int]], dict[str, HeadraceError]]:
-        """The start offsets of these groups, of each topic that the principal may describe."""
+        """Return the start offsets of these groups, for topics that the principal may describe."""
         return self._on_wire_by_group(groups, lambda cluster: share_starts(cluster, groups))
 
     def set_share_starts(
         self, starts: Mapping[str, Mapping[TopicPartition, int]]
     ) -> dict[str, HeadraceError]:
-        """Why the start offsets of some groups could not be set, all of them or a part:
-        ``GroupActive`` of those that have members."""
+        """Set start offsets of these groups, and return an error for each that failed.
+
+        A group fails if any of its offsets could not be set; with ``GroupActive`` if it has
+        members.
+        """
         _, failed = self._on_wire_by_group(
             starts, lambda cluster: set_share_starts(cluster, starts)
         )
@@ -113,7 +128,7 @@ class ShareGroupAdmin(ClusterAdmin):
     def used_share_groups(
         self, groups: Collection[str]
     ) -> tuple[set[str], dict[str, HeadraceError]]:
-        """Those of these groups that have, or ever had, members."""
+        """Return the groups that have, or once had, members, and an error for each that failed."""
         found, failed = self._on_wire_by_group(
             groups, lambda cluster: used_share_groups(cluster, groups)
         )
@@ -134,25 +149,25 @@ class OffsetAdmin(ClusterAdmin):
     def offsets(
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
-        """The named offset of each partition; waits out the moment after a topic was made."""
+        """Return the named offset of each partition; wait while a new topic is not ready."""
         return _all(*self.found_offsets(partitions, position))
 
     def found_offsets(
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
-        """The same of each partition that answers in time; and why the others have none."""
+        """Return the named offset of each partition that responds in time, with other errors."""
         return self._list_offsets(partitions, *_question(position))
 
     def known_ends(
         self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
     ) -> dict[TopicPartition, int]:
-        """The end of each partition that answers now, asked for once; the others are left out."""
+        """Request each partition's end once; leave out partitions that do not respond."""
         return self._ask_offsets(partitions, *_question(position))[0]
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """The first offset at or after a time in ms; -1 where there is no such record."""
+        """Return the first offset at or after a time in ms; -1 if there is no such record."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         what = f"read offsets at {timestamp_ms} ms"
         return _all(*self._list_offsets(partitions, spec, False, what))
@@ -200,10 +215,12 @@ class OffsetAdmin(ClusterAdmin):
         return found, failed
 
     def _offset(self, tried: str, future: "Future[Any]") -> int:
-        """A broker that is frozen or killed while it is asked leaves the client's mark for "none"
-        in the result, without an error. Taken for an offset it would read as a loss of all records.
-        The client keeps to that leader for as long as its metadata lasts, 15 minutes, also when
-        another one leads: a new client asks who leads.
+        """Return the offset, or raise ``Retriable`` if the leader did not respond.
+
+        If a broker is frozen or killed during the request, the client returns its mark for "none"
+        without an error. As an offset it would mean the loss of all records. The client keeps using
+        that leader until its metadata expires after 15 minutes, even if another one leads: a new
+        client finds the leader.
         """
         offset: int = self._requests.result(tried, future).offset
         self._requests.served = True
@@ -222,7 +239,7 @@ def _all(
 
 
 def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
-    """What to list, whether of committed records, and what that tries."""
+    """Return the offset to list, whether committed records only count, and a description."""
     earliest = position is Position.EARLIEST
     spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
     return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"
@@ -241,11 +258,11 @@ def ensure_topic(
     because: str,
     consequence: str = "",
 ) -> bool:
-    """Whether it was made now. One that somebody made before is used as it is, so that no right to
-    create is needed.
+    """Return whether the topic was created by this call.
 
-    Raises what creating it raises, and ``Fatal`` for another number of partitions: ``because`` is
-    why it must have this one, ``consequence`` what follows when it is deleted.
+    A topic that exists is used as it is, so that no permission to create is needed. Raise the
+    errors of creation, and ``Fatal`` for another number of partitions. ``because`` says why the
+    number is required, ``consequence`` the effect of deleting the topic.
     """
     found = admin.describe([topic]).get(topic)
     if found is None:

@@ -18,13 +18,12 @@ from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
 from headrace.kafka.security import read_credentials, tokens_of
 from headrace.kafka.wire import ClusterClient, EventLoop, start
 
-# Clients that live longer than what opens their cluster.
-#
-# librdkafka reads certificates once, when a client is made. So whoever holds a client asks now and
-# then whether the files are still the same, and makes a new one when they are not.
+# Clients that live longer than their cluster's credentials. librdkafka reads certificates once,
+# when a client is created. The owner of a client therefore checks now and then whether the files
+# have changed, and creates a new client if they have.
 
 _POLL_INTERVAL_S = 1.0
-"""A kubelet takes up to a minute to bring a changed Secret: a second more is nothing."""
+"""Interval between checks. A kubelet needs up to a minute to update a changed Secret."""
 
 Client = TypeVar("Client")
 
@@ -57,9 +56,9 @@ def _state(cluster: ClusterAccess) -> str:
 
 
 class Renewed(Generic[Client]):
-    """A client that is made when it is first needed, and again when its files have changed.
+    """A client that is created on first use, and again when its files have changed.
 
-    Thread-safe. Whoever uses an old one still may go on with it.
+    Thread-safe. Callers may continue to use an old client.
     """
 
     def __init__(self, cluster: ClusterAccess, make: Callable[[], Client]) -> None:
@@ -70,7 +69,7 @@ class Renewed(Generic[Client]):
         self._making = threading.Lock()
 
     def get(self) -> Client:
-        """The client; raises what making one raises."""
+        """Return the client; raise the errors of its creation."""
         with self._making:
             if self._client is None or self._renewal.due:
                 self._renewal = Renewal(self._cluster)
@@ -89,7 +88,7 @@ class Renewed(Generic[Client]):
             self._client = None
 
     def discard(self, client: Client) -> None:
-        """That client is of no more use: the next one that is asked for is a new one."""
+        """Discard the client; the next call of ``get`` creates a new one."""
         with self._making:
             if self._client is client:
                 self._client = None
@@ -98,11 +97,12 @@ class Renewed(Generic[Client]):
 T = TypeVar("T")
 
 GRACE_S = 5.0
-"""The client's own time-outs come first, unless this process was frozen meanwhile."""
+"""Time beyond the client's own time-outs, which end first unless this process was frozen."""
 _POLL_S = 0.2
 _BELIEVED_S = 1.0
-"""So long no broker can be reached before that is an answer: a name has several addresses, which
-are tried in turn, and the client tries a refused one again after 0.1 s."""
+"""Time for which no broker is reachable before that counts as a response. A name has several
+addresses, which are tried in turn, and the client retries a rejected one after 0.1 s.
+"""
 
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
@@ -114,7 +114,7 @@ class AdminRequests:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._client_error: KafkaError | None = None
-        """What the client reported last of its connections, other than that there are none."""
+        """Last connection error that the client reported, except that all brokers are down."""
         self._advertised: KafkaError | None = None
         """The last of them of a broker at the address that it gives itself. The client repeats the
         same error after 30 s only, and requests fail more often: it counts until an answer."""
@@ -127,8 +127,11 @@ class AdminRequests:
 
     @property
     def client(self) -> AdminClient:
-        """Hold it until the answer is there: when Secrets have changed, another thread has it
-        replaced, and a client that nobody holds is destroyed with the requests on their way."""
+        """Return the client, which the caller must hold until the response arrives.
+
+        When Secrets have changed, another thread replaces the client. A client that is not held is
+        destroyed with its requests in flight.
+        """
         return self._renewed.get()
 
     def _make(self) -> AdminClient:
@@ -146,8 +149,11 @@ class AdminRequests:
                 self._advertised = error
 
     def renew(self) -> None:
-        """Have a new client make the next request. This one may never connect again: so librdkafka
-        does after a broker that is fenced has answered with no brokers (its issue 5301)."""
+        """Use a new client for the next request.
+
+        The current one may never connect again: librdkafka does not after a fenced broker has
+        responded with no brokers (its issue 5301).
+        """
         self._renewed.forget()
 
     def call(self, tried: str, call: Callable[[], T]) -> T:
@@ -200,7 +206,7 @@ class AdminRequests:
         return self._diagnosed(tried, error)
 
     def _poll(self) -> None:
-        """Receive what happened meanwhile; a client that is given up is not replaced for that."""
+        """Receive pending events; a discarded client is not replaced for that."""
         if (client := self._renewed.current) is not None:
             client.poll(0)
 
@@ -226,7 +232,7 @@ class ClusterAdmin:
         self._requests = AdminRequests(cluster, timeout_s)
 
     def cluster_id(self) -> str:
-        """The id that the cluster was formatted with: equal ids are one cluster."""
+        """Return the id with which the cluster was formatted; equal ids mean the same cluster."""
         client = self._requests.client
         tried = f"read the cluster id of {self.name}"
         future = self._requests.call(
@@ -246,7 +252,7 @@ class ClusterAdmin:
             raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
 
     def topics(self) -> dict[str, int]:
-        """Number of partitions by topic, of every topic, in one metadata request."""
+        """Return the number of partitions of every topic, in one metadata request."""
         client = self._requests.client
         tried = f"list the topics of {self.name}"
         metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
@@ -267,8 +273,10 @@ class ClusterAdmin:
         groups: Collection[str],
         ask: Callable[[ClusterClient], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
     ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
-        """The answer about each of these groups, and why there is none about some; nothing is
-        raised."""
+        """Return the response for each of these groups, and an error for each without one.
+
+        Nothing is raised.
+        """
         if not groups:
             return {}, {}
         try:

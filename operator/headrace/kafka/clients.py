@@ -28,9 +28,9 @@ _SILENT.propagate = False
 
 
 def client_config(cluster: ClusterAccess) -> Settings:
-    """What every client of this cluster needs: addresses, what opens it, the user's own settings.
+    """Return the settings of every client: addresses, credentials, the user's own settings.
 
-    Reads the Secrets' files; raises ``SecretMissing``.
+    Read the Secrets' files; raise ``SecretMissing``.
     """
     return {
         "client.id": "headrace",
@@ -46,8 +46,11 @@ def client_config(cluster: ClusterAccess) -> Settings:
 def construct(
     client: Callable[[Settings], Client], cluster: ClusterAccess, config: Settings
 ) -> Client:
-    """Make a client; ``InvalidSpec`` when a setting of the user's is none or has a wrong value,
-    ``TlsFailed`` when a certificate or key cannot be used."""
+    """Create a client.
+
+    Raise ``InvalidSpec`` if a user's setting is unknown or has a wrong value, and ``TlsFailed`` if
+    a certificate or key cannot be used.
+    """
     try:
         return client(config)
     except KafkaException as error:
@@ -58,8 +61,10 @@ def construct(
 
 
 def check_settings(cluster: ClusterSpec) -> None:
-    """Raise ``InvalidSpec`` for settings that the client does not know; reads no Secret, asks no
-    broker."""
+    """Raise ``InvalidSpec`` for settings that the client does not support.
+
+    No Secret is read and no broker is contacted.
+    """
     bare = ClusterAccess(cluster.model_copy(update={"tls": None, "authentication": None}))
     construct(AdminClient, bare, client_config(bare))
 
@@ -69,10 +74,10 @@ def make_consumer(
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Consumer:
-    """A consumer that is assigned by hand and never commits, resets or skips on its own.
+    """Create a consumer that is assigned by hand and never commits, resets or skips by itself.
 
-    ``settings`` are librdkafka's, and win. ``auto.offset.reset=error``: an offset that is gone
-    surfaces as an error message, because a silent reset would hide a loss.
+    ``settings`` are librdkafka's and take precedence. With ``auto.offset.reset=error`` a deleted
+    offset is reported as an error message, because a silent reset would hide a loss.
     """
     tuning = {
         "fetch.wait.max.ms": 100,
@@ -97,19 +102,19 @@ def make_producer(
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Producer:
-    """An idempotent producer that never gives a record up by the clock.
+    """Create an idempotent producer that never gives up a record by the clock.
 
-    ``message.timeout.ms=0``: a record that timed out may have been written all the same, and
-    sending it again would double or reorder it; so it stays queued until the broker answers.
-    How large a record may be is the broker's to decide: a consumer reads at most 100,000,000 bytes
-    (``receive.message.max.bytes``), brokers accept requests of 104,857,600, and batches of several
-    records stay within ``batch.size``.
+    With ``message.timeout.ms=0`` a record stays queued until the broker responds. A record that
+    timed out may still have been written, and sending it again would duplicate or reorder it. The
+    broker decides how large a record may be: a consumer reads at most 100,000,000 bytes
+    (``receive.message.max.bytes``), brokers accept requests of 104,857,600 bytes, and batches of
+    several records stay within ``batch.size``.
     """
     tuning = {
         "linger.ms": 5,
         "retry.backoff.ms": 100,
         "retry.backoff.max.ms": 500,
-        "message.max.bytes": 1_000_000_000,  # the most that librdkafka knows
+        "message.max.bytes": 1_000_000_000,  # librdkafka's maximum
     }
     integrity = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
     config = _config(cluster, tuning, integrity, settings, on_error)
@@ -126,10 +131,10 @@ def assign_more(
     positions: Iterable[tuple[TopicPartition, int]],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> None:
-    """Read these partitions, too; what is fetched of the others is kept.
+    """Read these partitions as well; fetched records of the others are kept.
 
-    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker finds a log
-    that was truncated and filled again from the one that was read (KIP-320).
+    ``leader_epochs`` are the epochs of the preceding records (-1: unknown). From them the broker
+    detects a log that was truncated and filled again since it was read (KIP-320).
     """
     consumer.incremental_assign(
         [
@@ -140,16 +145,16 @@ def assign_more(
 
 
 def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
-    """Read these partitions no more; what is fetched of the others is kept."""
+    """Stop reading these partitions; fetched records of the others are kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def diverged_at(error: KafkaError) -> int | None:
-    """From which offset on the partition holds other records than were read, where its log was
-    truncated since; 0 when the client does not tell. ``None`` for any other error.
+    """Return the offset from which a truncated partition holds other records than were read.
 
-    librdkafka reports it under the code of a failed offset reset, as there is none of its own, and
-    the offset in words only.
+    It is 0 if the client does not report it, and None for any other error. librdkafka reports a
+    truncation under the code of a failed offset reset, because it has no code for it, and gives the
+    offset only in the message.
     """
     if KafkaError(KafkaError._LOG_TRUNCATION).str() not in error.str():
         return None
@@ -158,7 +163,7 @@ def diverged_at(error: KafkaError) -> int | None:
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
-    """The partition's end as the last fetch had it, without asking; ``None`` before the first."""
+    """Return the partition's end at the last fetch without a request; None before the first."""
     known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
     return known[1] if known and known[1] >= 0 else None
 
@@ -170,7 +175,7 @@ def _config(
     settings: Mapping[str, Any] | None,
     on_error: OnError | None,
 ) -> Settings:
-    """The user's settings win over our tuning, never over what integrity needs."""
+    """Merge settings: the user's override our tuning, but never the settings of integrity."""
     hears = {} if on_error is None else {"error_cb": on_error}
     return tuning | client_config(cluster) | integrity | dict(settings or {}) | hears
 
@@ -180,16 +185,19 @@ _MOST = 100
 """Records of one group before the next has its turn."""
 _WAIT_S = 0.02
 _SILENCE_S = 20.0
-"""So long nothing may come before a partition's end: to join takes a few seconds."""
+"""Maximum time without records before a partition's end. Joining takes a few seconds."""
 
 
 def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Consumer:
-    """It does not commit by itself. Without an offset it begins at the end, as applications
-    do by default: a group that a fail-over forgets misses what there is."""
+    """Create a group member that does not commit by itself.
+
+    Without an offset it begins at the end, as applications do by default. A group that a fail-over
+    forgets therefore misses the existing records.
+    """
     settings = {
         "group.id": group,
         "auto.offset.reset": "latest",
-        # Of up to 100 members in one process; by default each has 64 MiB.
+        # One process has up to 100 members; the default is 64 MiB for each.
         "queued.max.messages.kbytes": 1_024,
         "fetch.max.bytes": 1 << 20,
     }
@@ -199,7 +207,10 @@ def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Co
 
 
 def poll_member(consumer: Consumer) -> tuple[list[Message], set[TopicPartition]]:
-    """The next records, and the partitions whose ends were reached. Raises Kafka's errors."""
+    """Return the next records, and the partitions whose ends were reached.
+
+    Raise Kafka's errors.
+    """
     found, ends = [], set()
     try:
         for message in consumer.consume(_MOST, _WAIT_S):
@@ -215,7 +226,10 @@ def poll_member(consumer: Consumer) -> tuple[list[Message], set[TopicPartition]]
 
 
 def commit_member(consumer: Consumer, last: Iterable[Message]) -> None:
-    """Behind these records, one of each partition; waits for the answer. Raises Kafka's errors."""
+    """Commit after these records, one of each partition, and wait for the response.
+
+    Raise Kafka's errors.
+    """
     try:
         for message in last:
             consumer.commit(message=message, asynchronous=False)
@@ -229,8 +243,11 @@ def read_to_ends(
     topics: Mapping[str, int],
     on_record: OnRecord,
 ) -> None:
-    """All groups read on to the ends of these topics, of so many partitions, and leave. Raises
-    Kafka's errors, and ``GaveUp`` when nothing comes before an end."""
+    """Read these topics to their ends in every group, then leave the groups.
+
+    ``topics`` has the number of partitions of each topic. Raise Kafka's errors, and ``GaveUp`` if
+    no records arrive before an end.
+    """
     waited = {TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)}
     with ExitStack() as open_ones:
         members = {
@@ -261,12 +278,12 @@ _32 = 0xFFFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Of so many."""
+    """Return the partition that Kafka's default partitioner chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """Of 32 bits, without a sign (``org.apache.kafka.common.utils.Utils.murmur2``)."""
+    """Return the unsigned 32-bit hash (``org.apache.kafka.common.utils.Utils.murmur2``)."""
     whole = len(data) & ~3
     hashed = (_SEED ^ len(data)) & _32
     for place in range(0, whole, 4):

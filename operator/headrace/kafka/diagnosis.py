@@ -46,7 +46,7 @@ def shown(server: Server) -> str:
 
 
 def first_listening(cluster: ClusterAccess) -> Server | None:
-    """The first of the bootstrap servers that takes connections."""
+    """Return the first bootstrap server that accepts connections."""
     for address in map(_address, bootstrap_servers(cluster)):
         try:
             socket.create_connection(address, _TIMEOUT_S).close()
@@ -75,7 +75,7 @@ def why_unreachable(server: str) -> str:
 
 
 def silent_servers(cluster: ClusterAccess) -> list[str]:
-    """Those of the bootstrap servers that accept connections and answer nothing."""
+    """Return the bootstrap servers that accept connections but do not respond."""
     return [
         server
         for server in dict.fromkeys(bootstrap_servers(cluster))
@@ -112,14 +112,14 @@ def speaks_tls(server: Server) -> bool:
 
 
 def _unverified() -> ssl.SSLContext:
-    """Encrypts with whoever answers."""
+    """Return a TLS context that encrypts without verifying the peer."""
     anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
     return anything
 
 
 def shake_hands(context: ssl.SSLContext, server: Server) -> None:
-    """Raises ``OSError``, of which ``ssl.SSLError`` is one."""
+    """Perform a TLS handshake; raise ``OSError``, including ``ssl.SSLError``, if it fails."""
     with (
         socket.create_connection(server, _TIMEOUT_S) as connection,
         context.wrap_socket(connection, server_hostname=server[0]),
@@ -130,7 +130,7 @@ def shake_hands(context: ssl.SSLContext, server: Server) -> None:
 def tls_trouble(
     cluster: ClusterAccess, server: Server, client_error: KafkaError | None
 ) -> str | None:
-    """What is wrong with TLS there; ``client_error`` as for ``diagnose``."""
+    """Return the problem with TLS at a server; ``client_error`` as for ``diagnose``."""
     if cluster.spec.tls is None:
         if not speaks_tls(server):
             return None
@@ -165,7 +165,10 @@ def _client_certificate_advice(
 
 
 def _has_expired(cluster: ClusterAccess) -> bool:
-    """The client's own certificate. A broker in Java says only that it does not know it."""
+    """Return whether the client's own certificate has expired.
+
+    A broker in Java reports an expired certificate only as unknown.
+    """
     try:
         return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)
     except (SecretMissing, *UNREADABLE):
@@ -173,7 +176,7 @@ def _has_expired(cluster: ClusterAccess) -> bool:
 
 
 def _refused_certificate(cluster: ClusterAccess, server: Server) -> str | None:
-    """What is wrong with the listener's certificate, or with there being none."""
+    """Return the problem with the listener's certificate, including that there is none."""
     try:
         context = ssl.create_default_context(cadata=read_credentials(cluster).trusted or None)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
@@ -216,9 +219,10 @@ _FROZEN = (
 def diagnose(
     cluster: ClusterAccess, tried: str, failure: HeadraceError, client_error: KafkaError | None
 ) -> HeadraceError:
-    """A better error for ``failure``, where there is one.
+    """Return a more precise error for ``failure``, if there is one.
 
-    ``client_error`` is what the client reported last of its connections. May take some seconds.
+    ``client_error`` is the last connection error that the client reported. The call may take some
+    seconds.
     """
     if not isinstance(failure, Unreachable | AuthenticationFailed | TlsFailed):
         return failure
@@ -245,7 +249,7 @@ def _login_trouble(
 
 
 def in_words(cluster: ClusterAccess, error: KafkaError) -> str:
-    """What the client says of its connections to a cluster, as a sentence."""
+    """Return the client's report about its connections to a cluster, as a sentence."""
     return f"{cluster.alias}: {token_trouble(cluster) or words(error)}"
 
 
@@ -259,7 +263,7 @@ def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
 def _broker_trouble(
     cluster: ClusterAccess, server: Server, client_error: KafkaError | None
 ) -> str | None:
-    """A bootstrap server listens; what is the matter with the broker that was asked then?"""
+    """Return the problem with the broker that was contacted after a bootstrap server responded."""
     if client_error is None or (broker := _broker(client_error)) is None:
         if silent := silent_servers(cluster):
             return f"{' and '.join(silent)} {_FROZEN}"
@@ -287,13 +291,16 @@ class _Broker(NamedTuple):
 
 
 def _broker(client_error: KafkaError) -> _Broker | None:
-    """The one that an error names, as ``sasl_ssl://kafka-1:9093/1: Connect to ... failed``."""
+    """Return the broker that an error names.
+
+    An example is ``sasl_ssl://kafka-1:9093/1: Connect to ... failed``.
+    """
     found = re.match(r"(?:\w+://)?([^\s/]+:\d+)/(\d+): ", client_error.str())
     return _Broker(found[1], found[2]) if found else None
 
 
 def _why_none_listens(cluster: ClusterAccess) -> str:
-    """A sentence for each bootstrap server."""
+    """Return a sentence for each bootstrap server, and advice."""
     sentences = dict.fromkeys(map(why_unreachable, bootstrap_servers(cluster)))
     advice = (
         f"correct {cluster.field}.bootstrapServers, or start the brokers; one whose disk is full "

@@ -11,13 +11,13 @@ from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
 
 
 class AccessDenied(Retriable):
-    """A cluster that somebody has to open for us first; tried again, so that we notice."""
+    """Failure that a user must fix on the cluster; retried so that headrace notices the fix."""
 
     reason: Reason
 
 
 class SecretMissing(AccessDenied):
-    """A Secret or a key of it is not there, or is no use."""
+    """A Secret or one of its keys is missing or unusable."""
 
     reason = Reason.SECRET_MISSING
 
@@ -65,9 +65,9 @@ _FATAL = {
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
     KafkaError._BAD_MSG: _DAMAGED,
     KafkaError._BAD_COMPRESSION: _DAMAGED,
-    KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # a codec or format: the client goes on behind it
+    KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # a codec or format: the client continues after it
 }
-# Goes on by itself when somebody has helped.
+# The client recovers once a user has fixed the cause.
 _TEMPORARY = {
     KafkaError.KAFKA_STORAGE_ERROR: (
         "a log directory of the broker has failed, as it does when its disk is full: its log says "
@@ -144,7 +144,7 @@ def concerns_record(error: KafkaError) -> bool:
 
 
 def words(error: KafkaError) -> str:
-    """What the client says, without what differs each time: an error is shown once, not again."""
+    """Return the client's message without the parts that differ each time it is reported."""
     text = re.sub(
         r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)", "", error.str()
     )
@@ -152,8 +152,11 @@ def words(error: KafkaError) -> str:
 
 
 def is_about_group(error: KafkaError) -> bool:
-    """Of a consumer that is assigned by hand: librdkafka asks for the coordinator of its group all
-    the same, which takes rights that such a consumer does not need."""
+    """Return whether the error concerns the group of a consumer that is assigned by hand.
+
+    librdkafka requests the coordinator of its group nevertheless, which needs permissions that such
+    a consumer does not need otherwise.
+    """
     return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 

@@ -23,7 +23,7 @@ _EARLIER = earlier_name(TOPIC)
 """Jobs that an earlier version started write to this topic."""
 _CONFIG = {
     "cleanup.policy": "compact,delete",
-    "retention.ms": str(7 * 24 * 3_600_000),  # runs of last week are of no use to anybody
+    "retention.ms": str(7 * 24 * 3_600_000),  # last week's runs are not needed
     "max.message.bytes": str(16 << 20),  # a manifest of 10,000 streams and partitions is 1 MB
 }
 _CREATION_S = 30.0
@@ -32,7 +32,7 @@ _FLUSH_S = 30.0  # a leader election takes 10 s; three of them are not a moment 
 
 
 def create(cluster: ClusterAccess) -> None:
-    """Make the topic on the source if it is not there; raises as ``wait_for_topics``."""
+    """Create the topic on the source if it does not exist; raise as ``wait_for_topics`` does."""
     admin = Admin(cluster)
     admin.create_topic(TOPIC, 1, config=_CONFIG)
     wait_for_topics(admin, {TOPIC})
@@ -49,7 +49,7 @@ def wait_for_topics(admin: Admin, names: Set[str]) -> None:
 
 
 def record_key(run: str, key: str) -> bytes:
-    """The key of a run's record in the topic."""
+    """Return the key of a run's record in the topic."""
     return f"{run}/{key}".encode()
 
 
@@ -91,7 +91,7 @@ class JournalTail:
         return not self._unread
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
-        """New records, as (key without the run, value); waits at most ``timeout_s``."""
+        """Yield new records as (key without the run, value); wait at most ``timeout_s``."""
         while (message := self._consumer.poll(timeout_s)) is not None:
             timeout_s = 0
             if not is_record(message, f"read {TOPIC}"):
@@ -108,12 +108,12 @@ class JournalTail:
 
 
 def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) -> Any:
-    """The latest value of a key, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
+    """Return the latest value of a key or None; raise ``GaveUp`` after ``timeout_s``."""
     return read_all(cluster, run, timeout_s).get(key)
 
 
 def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[str, Any]:
-    """The latest value of each key of a run; raises ``GaveUp`` after ``timeout_s``."""
+    """Return the latest value of each key of a run; raise ``GaveUp`` after ``timeout_s``."""
     there = Admin(cluster).topics().keys()
     found: dict[str, Any] = {}
     for topic in (_EARLIER, TOPIC):
@@ -138,7 +138,7 @@ def _read_topic(cluster: ClusterAccess, run: str, topic: str, timeout_s: float) 
 
 
 def is_record(message: Message, tried: str) -> bool:
-    """True for a record, False for the end of a partition; raises what cannot heal by itself."""
+    """Return True for a record and False for a partition's end; raise permanent errors."""
     error = message.error()
     if error is None:
         return True

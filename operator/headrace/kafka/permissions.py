@@ -45,11 +45,14 @@ _EVERY: Any = None
 
 
 class AclAdmin(Admin):
-    """Blocking calls as ``Admin``'s. They raise ``Fatal`` without the right on the cluster, which
-    it names, and where brokers have no authorizer."""
+    """Access to ACLs of topics, with blocking calls as in ``Admin``.
+
+    Calls raise ``Fatal``, naming the missing permission on the cluster, and also if the brokers
+    have no authorizer.
+    """
 
     def topic_acls(self) -> list[dict[str, str]]:
-        """All of them."""
+        """Return the ACLs of all topics."""
         every = AclBindingFilter(
             ResourceType.TOPIC,
             _EVERY,
@@ -71,7 +74,7 @@ class AclAdmin(Admin):
         return found
 
     def add_acls(self, acls: Collection[AclFields]) -> None:
-        """Raises why one could not be added."""
+        """Add ACLs; raise an error if one could not be added."""
         if not acls:
             return
         bindings = [_made(AclBinding, one) for one in acls]
@@ -82,7 +85,7 @@ class AclAdmin(Admin):
         self._all(futures, tried)
 
     def remove_acls(self, acls: Collection[AclFields]) -> None:
-        """Of those that are there. Raises why one could not be removed."""
+        """Remove ACLs that exist; raise an error if one could not be removed."""
         if not acls:
             return
         filters = [_made(AclBindingFilter, one) for one in acls]
@@ -135,7 +138,7 @@ _OPERATIONS = {_camel(one.name): one for one in AclOperation}
 
 
 def _made(kind: Callable[..., T], acl: AclFields) -> T:
-    """An ACL, or a filter that matches that one alone."""
+    """Return an ACL, or a filter that matches only that ACL."""
     return kind(
         ResourceType.TOPIC,
         acl["topic"],
@@ -159,7 +162,7 @@ def _fields(acl: AclBinding) -> dict[str, str]:
 
 
 class Operation(StrEnum):
-    """What an ACL allows, in the names of kafka-acls.sh."""
+    """Operations that an ACL allows, by their names in kafka-acls.sh."""
 
     READ = "Read"
     WRITE = "Write"
@@ -210,22 +213,24 @@ Ask = Callable[[], Mapping[Any, "Future[Any]"]]
 
 
 class Replicas(NamedTuple):
-    """Of a topic: the least of its partitions."""
+    """Replica counts of a topic: the minimum over its partitions."""
 
     assigned: int
     in_sync: int
 
 
 class TopicRights(NamedTuple):
-    """Of one topic, by name."""
+    """Permissions on a topic."""
 
     allowed: frozenset[Operation]
     exists: bool | None
-    """``None``: the principal may not know."""
+    """None if the principal may not see it."""
     partitions: int = 0
     replicas: Replicas = Replicas(0, 0)
     creation: HeadraceError | None = None
-    """Why it cannot be made, beside rights: a factor that the brokers cannot give, a policy."""
+    """Reason other than permissions that prevents creation, such as an impossible replication
+    factor or a policy.
+    """
 
 
 _COORDINATOR_MOVES = {
@@ -233,8 +238,9 @@ _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What brokers answer of a group while another of them takes it over, and while the topic of
-committed offsets is made: at the first question about any group of a new cluster."""
+"""Errors of requests about a group while another broker becomes its coordinator, or while the topic
+of committed offsets is created at the first such request to a new cluster.
+"""
 _AGAIN_S = 0.1
 
 
@@ -244,8 +250,11 @@ class RightsAdmin(Admin, ClusterRights):
     def topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> dict[str, TopicRights]:
-        """Of topics that exist, and of those that do not: how many partitions and replicas these
-        would be made with is in ``new``, else one, and the broker's default."""
+        """Return the permissions on topics, existing or not.
+
+        ``new`` has the number of partitions and replicas with which a missing topic would be
+        created; the default is one partition and the broker's default replication factor.
+        """
         deadline_s = time.monotonic() + self._timeout_s
         found, made = self._topic_rights(names, new)
         while made and time.monotonic() < deadline_s:
@@ -257,8 +266,10 @@ class RightsAdmin(Admin, ClusterRights):
     def _topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, TopicRights], set[str]]:
-        """The same, and those that were made after they were described: of these neither partitions
-        nor replicas are known."""
+        """Return the permissions, and the topics that were created after they were described.
+
+        Partitions and replicas of such topics are not known.
+        """
         found, absent, hidden = self._described(names)
         unknown = absent | hidden
         refused = self._refused(unknown, new)
@@ -279,7 +290,7 @@ class RightsAdmin(Admin, ClusterRights):
         return found, made
 
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """Of groups, be they there or not."""
+        """Return the permissions on groups, whether they exist or not."""
         deadline_s = time.monotonic() + self._timeout_s
         found: dict[str, frozenset[Operation]] = {}
         wanted = set(names)
@@ -319,7 +330,7 @@ class RightsAdmin(Admin, ClusterRights):
     def _described(
         self, names: Collection[str]
     ) -> tuple[dict[str, TopicRights], set[str], set[str]]:
-        """Those that exist, are absent, and may not be described."""
+        """Return topics that exist, are absent, and are hidden by missing permissions."""
         found: dict[str, TopicRights] = {}
         absent, hidden = set[str](), set[str]()
         if not names:
@@ -356,8 +367,11 @@ class RightsAdmin(Admin, ClusterRights):
     def _refused(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> dict[Operation, dict[str, HeadraceError | None]]:
-        """By what was tried on topics that do not exist, each in a trial run: why it would be
-        refused, of creation for any reason, else for want of rights."""
+        """Return the operations that would be rejected on topics that do not exist, by trial.
+
+        Creation has the error of any rejection; other operations have rejections by missing
+        permissions.
+        """
         if not names:
             return {}
         refused: dict[Operation, dict[str, HeadraceError | None]] = {

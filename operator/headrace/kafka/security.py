@@ -22,7 +22,7 @@ from headrace.timing import Backoff, Clock
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What opens a cluster; empty where it is not asked for. Never to be logged or stored."""
+    """Credentials of a cluster; a field is empty if not required. Never log or store them."""
 
     trusted: str = ""
     """Certificate authorities, PEM, one after the other."""
@@ -85,7 +85,7 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
         keys = f"{use.key} or {use.other_key}" if use.other_key else use.key
         why = f"{use.holder} has no key {keys}, {wanted}"
         if secret.is_dir() and not any(secret.glob("[!.]*")):
-            # So a pod has it for a Secret that is not there.
+            # A pod mounts a missing Secret as an empty folder.
             why = f"there is no {use.holder}, or it is empty, {wanted}"
         elif not secret.is_dir():
             why = f"there is no {use.holder}, {wanted} (searched in {cluster.secrets})"
@@ -96,9 +96,9 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
     raise SecretMissing(why)
 
 
-# What a certificate says, read from its DER encoding: the standard library has no reader of it.
-#
-# Of the first certificate of a PEM text. Each raises one of ``UNREADABLE`` for what is none.
+# Reading of a certificate from its DER encoding, which the standard library cannot do. The
+# functions read the first certificate of a PEM text. Each raises one of ``UNREADABLE`` if there is
+# none.
 
 UNREADABLE = (ValueError, LookupError, StopIteration)
 _VERSION, _BMP_STRING, _UTC_TIME = 0xA0, 0x1E, 0x17
@@ -117,11 +117,11 @@ _NAMES = {
         ("0992268993f22c640119", "DC"),
     )
 }
-"""Those that RFC 2253 has names of, by their object identifiers."""
+"""Attributes that have a name in RFC 2253, by their object identifiers."""
 
 
 def subject_of(pem: str) -> str:
-    """As Java writes it (RFC 2253): the last part first."""
+    """Return the subject as Java writes it (RFC 2253), with the last part first."""
     parts = ["+".join(map(_attribute, _contents(one))) for one in _contents(_fields(pem)[4])]
     return ",".join(reversed(parts))
 
@@ -134,7 +134,7 @@ def end_of(pem: str) -> datetime:
 
 
 def _fields(pem: str) -> list[memoryview]:
-    """Serial number, algorithm, issuer, validity, subject, and what follows."""
+    """Return serial number, algorithm, issuer, validity, subject, and the following fields."""
     end = "-----END CERTIFICATE-----"
     first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(end) + len(end)]
     certificate = memoryview(ssl.PEM_cert_to_DER_cert(first))
@@ -154,7 +154,7 @@ def _contents(view: memoryview) -> list[memoryview]:
 
 
 def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The elements of a DER encoding: tag and content of each."""
+    """Yield the tag and content of each element of a DER encoding."""
     place = 0
     while place < len(view):
         tag, size = view[place], view[place + 1]
@@ -167,10 +167,9 @@ def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
         place += size
 
 
-# Tokens of OAUTHBEARER: one cache for each endpoint and client in a process.
-#
-# A token is replaced when three quarters of its life are over. An endpoint that is away then is
-# asked again; clients go on with the token that they have for as long as it is good.
+# Tokens of OAUTHBEARER, with one cache for each endpoint and client in a process. A token is
+# replaced after three quarters of its lifetime. If the endpoint is unreachable then, the request is
+# repeated. Clients continue with their token until it expires.
 
 log = get_logger(__name__)
 
@@ -178,7 +177,7 @@ _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.5, 5.0
 
 
 class _Key(NamedTuple):
-    """What makes tokens the same."""
+    """Key of the cached tokens."""
 
     oauth: str
     """All its fields."""
@@ -187,7 +186,7 @@ class _Key(NamedTuple):
 
 
 class Tokens:
-    """Of one client at one endpoint. Thread-safe."""
+    """Token cache of one client at one endpoint. Thread-safe."""
 
     def __init__(self, cluster: ClusterAccess, oauth: OAuth, clock: Clock = time) -> None:
         self._cluster, self._oauth, self._clock = cluster, oauth, clock
@@ -196,12 +195,12 @@ class Tokens:
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
         self._not_before_s = 0.0
         self.trouble: HeadraceError | None = None
-        """Why the last request brought no token; ``None``: it did."""
+        """Error of the last request for a token; None if it succeeded."""
 
     def get(self) -> Token:
-        """A token that is good; waits for the endpoint where it is time for another.
+        """Return a valid token; wait for the endpoint if the token must be replaced.
 
-        Raises ``TokenUnavailable`` and ``SecretMissing`` where there is no good one.
+        Raise ``TokenUnavailable`` or ``SecretMissing`` if there is no valid token.
         """
         if (token := self.at_hand()) is not None:
             return token
@@ -216,12 +215,12 @@ class Tokens:
                 raise
 
     def at_hand(self) -> Token | None:
-        """The same without waiting; ``None`` where it is time for another."""
+        """Return a valid token without waiting; None if it must be replaced."""
         token = self.good()
         return token if token is not None and self._clock.time() < token.renewed_s else None
 
     def good(self) -> Token | None:
-        """The last one, if it has not expired."""
+        """Return the last token if it has not expired."""
         token = self._token
         return token if token is not None and self._clock.time() < token.expires_s else None
 
@@ -259,7 +258,7 @@ _making = threading.Lock()
 
 
 def tokens_of(cluster: ClusterAccess) -> Tokens | None:
-    """Of a cluster with ``type: OAuthBearer``; ``None`` for any other."""
+    """Return the tokens of a cluster with ``type: OAuthBearer``; None for any other."""
     login = cluster.spec.authentication
     if login is None or login.oauth is None:
         return None
@@ -289,7 +288,7 @@ MECHANISMS = {
 _ASKED_AGAIN_S = 2.0
 """The lifetime that is returned where there is no token, or not yet a new one."""
 
-# What librdkafka calls the setting that a file went into -> the field that named the file.
+# librdkafka's name of the setting that received a file -> the field that named the file.
 _FIELDS = {
     "ssl.ca.": "trustedCertificates",
     "ssl.certificate.": "clientCertificate.certificateKey",
@@ -309,10 +308,10 @@ def protocol(cluster: ClusterAccess) -> str:
 
 
 def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
-    """Settings of librdkafka; reads the Secrets' files and raises ``SecretMissing``.
+    """Return settings of librdkafka; read the Secrets' files and raise ``SecretMissing``.
 
-    With ``type: OAuthBearer`` waits for a token, and raises ``TokenUnavailable``: a client without
-    one would raise an error that says nothing, after ten seconds.
+    With ``type: OAuthBearer`` the call waits for a token and raises ``TokenUnavailable``: a client
+    without a token would raise an error without a reason after ten seconds.
     """
     credentials = read_credentials(cluster)
     settings: dict[str, Any] = {"security.protocol": protocol(cluster)}
@@ -342,9 +341,12 @@ def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
 def _token(
     tokens: Tokens, extensions: dict[str, str], _: str
 ) -> tuple[str, float, str, dict[str, str]]:
-    """For librdkafka, which calls it in a thread of the client's own: at first, and after
-    80 % of the lifetime that is returned. Never raises: after a failure a client does not call
-    again for ten seconds. Where there is no token it gets a word that brokers refuse."""
+    """Return a token for librdkafka.
+
+    librdkafka calls this in a thread of the client, first at the start and then after 80 % of the
+    returned lifetime. It never raises, because a client waits ten seconds after a failure before it
+    calls again. If there is no token, it returns a word that brokers reject.
+    """
     now_s = time.time()
     try:
         token = tokens.get()

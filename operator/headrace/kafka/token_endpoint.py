@@ -15,7 +15,7 @@ from headrace.api import OAuth
 from headrace.kafka.errors import TokenUnavailable
 
 _TIMEOUT_S = 5.0
-"""For each step of the exchange; whoever waits has 10 s for its connection."""
+"""Time-out of each step of the exchange; callers wait up to 10 s for their connection."""
 _MOST_BYTES = 1 << 20
 _RENEWED_AT = 0.75
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -41,10 +41,18 @@ class Token:
 
 
 def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
-    """Wait for a new one. ``field`` is where ``oauth`` is written; ``trusted``: PEM.
+    """Request a new token and wait for it.
 
-    Raises ``TokenUnavailable``. No redirect is followed and no proxy used: whoever answers at the
-    named address, and nobody else, is sent the secret.
+    Redirects are not followed and no proxy is used: the secret is only sent to the named address.
+
+    Args:
+        oauth: Endpoint and client id.
+        field: Field of the manifest that contains ``oauth``, for messages.
+        secret: Client secret.
+        trusted: Certificate authorities, PEM.
+
+    Raises:
+        TokenUnavailable: The endpoint did not return a token.
     """
     try:
         status, body = _post(oauth, field, secret, trusted)
@@ -173,7 +181,7 @@ def _useless(oauth: OAuth, field: str, what: str) -> TokenUnavailable:
 
 
 def _number(value: object) -> float | None:
-    """Some servers write it as text."""
+    """Return a number that some servers write as text, or None."""
     try:
         return float(value) if isinstance(value, int | float | str) else None
     except ValueError:
@@ -181,7 +189,7 @@ def _number(value: object) -> float | None:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Of a JWT; empty for another kind. Not verified: that is for the brokers to do."""
+    """Return the claims of a JWT, empty for another kind of token; the brokers verify it."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

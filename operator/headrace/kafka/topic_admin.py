@@ -35,7 +35,7 @@ class TopicConfigAdmin(ClusterAdmin):
     """Blocking calls as ``ClusterAdmin``'s."""
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""
+        """Return a topic's settings in effect; raise ``Fatal`` without permission to read them."""
         client = self._requests.client
         tried = f"read the settings of topic {name} of {self.name}"
         resource = ConfigResource(ResourceType.TOPIC, name)
@@ -50,8 +50,10 @@ class TopicConfigAdmin(ClusterAdmin):
     def topic_configs(
         self, names: Iterable[str]
     ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
-        """The settings of these topics, and why those of some cannot be read; a topic that is not
-        there is in neither."""
+        """Return the settings of these topics, and an error for each topic that cannot be read.
+
+        A topic that does not exist is in neither.
+        """
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         found: dict[str, TopicConfig] = {}
         refused: dict[str, HeadraceError] = {}
@@ -80,8 +82,10 @@ class TopicConfigAdmin(ClusterAdmin):
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
     ) -> dict[str, HeadraceError]:
-        """Set these settings of these topics, or restore the broker's default (``None``), and leave
-        all others; why some topics' cannot be changed."""
+        """Set the given settings of these topics, and return an error for each that failed.
+
+        ``None`` restores the broker's default. All other settings stay as they are.
+        """
         return self._change(changes, only_validate=False)
 
     def validate_topic_configs(
@@ -138,11 +142,11 @@ _BY_RACK = "RackAwareReplicaSelector"
 def read_racks(
     requests: AdminRequests, timeout_s: float, name: str, topics: Collection[str]
 ) -> Mapping[TopicPartition, frozenset[str]]:
-    """The racks of each partition of ``topics``; empty where brokers have none.
+    """Return the racks of each partition of ``topics``; empty if the brokers have none.
 
-    With follower fetching those of all its replicas, else, or if we may not read that setting, that
-    of its preferred leader. Who leads at the moment does not count: a broker that restarts gives
-    its partitions away, and gets them back.
+    With follower fetching they are the racks of all its replicas. Without it, or if that setting
+    cannot be read, it is the rack of the preferred leader. The current leader does not matter: a
+    broker that restarts loses its partitions and leads them again later.
     """
     client = requests.client
     racks = _racks(requests, timeout_s, name)
@@ -206,7 +210,7 @@ def replaced(known_id: str, found_id: str) -> bool:
 
 
 class Topic(NamedTuple):
-    """A topic as a cluster knows it; ``topic_id`` changes when it is deleted and made again."""
+    """A topic of a cluster. ``topic_id`` changes when the topic is deleted and created again."""
 
     name: str
     partitions: int
@@ -219,7 +223,7 @@ class TopicAdmin(ClusterAdmin):
     """Blocking calls as ``ClusterAdmin``'s."""
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of the named topics that exist, with their ids."""
+        """Return the named topics that exist, with their ids."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
