@@ -65,7 +65,10 @@ class CheckpointLog:
                 self._earlier.setdefault(key, set()).add(checkpoint.target_offset)
 
     def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
-        """Those of the flow's groups and topics: other flows of its source share the topic."""
+        """Return the checkpoints of the flow's groups and topics.
+
+        Other flows of its source share the topic.
+        """
         context, found = self._context, {}
         for stored in self._written.values():
             one = stored.checkpoint
@@ -75,7 +78,7 @@ class CheckpointLog:
         return found
 
     def before(self, key: bytes) -> StoredCheckpoint | None:
-        """What is written of a group's partition."""
+        """Return the stored checkpoint of a group's partition."""
         return self._written.get(key)
 
     def earlier(self, key: bytes) -> Collection[int]:

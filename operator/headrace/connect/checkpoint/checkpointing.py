@@ -24,8 +24,10 @@ _OTHERS_EVERY_S = 600.0
 
 
 class CheckpointConnector(ThreadedUnit):
-    """Every ``discovery.groupsSeconds``: the groups that have committed offsets of topics that the
-    flow replicates. A flow without such a group has no checkpoint task."""
+    """Discovery of groups with committed offsets of topics that the flow replicates.
+
+    It runs every ``discovery.groupsSeconds``. A flow without such a group has no checkpoint task.
+    """
 
     _followed: frozenset[str] = frozenset()
     _others = OtherGroups()
@@ -63,8 +65,10 @@ class CheckpointConnector(ThreadedUnit):
         return float(spec.discovery.groups_seconds)
 
     def _discover(self) -> Mapping[str, HeadraceError]:
-        """Which groups there are, and why some cannot be read. One that is followed is not asked
-        for again."""
+        """Find the groups to follow, and return an error for each that cannot be read.
+
+        The offsets of a group that is followed already are not requested again.
+        """
         source = self.context.source
         there = {group for group in source.groups() if self.context.groups.matches(group)}
         committed, refused = source.committed(there - self._followed)
@@ -120,17 +124,19 @@ class CheckpointConnector(ThreadedUnit):
 
 
 _COVERED_WITHIN_S = 15.0
-"""So long an offset waits to be translated exactly: of a partition that is copied, a source task
-writes an offset sync every ten seconds."""
+"""Maximum time that an offset waits for an exact translation. A source task writes an offset sync
+of a partition that is copied every ten seconds.
+"""
 _POLL_S = 1.0
 _AGAIN_S = 10.0
 
 
 class CheckpointTask(ThreadedUnit):
-    """Every ``checkpoints.intervalSeconds`` it reads what its groups have committed; it writes the
-    checkpoints as soon as the offsets can be translated exactly, else a little later.
+    """Task that writes checkpoints of its groups.
 
-    A missing right is reported, and stops nothing but the checkpoints.
+    It reads the groups' committed offsets every ``checkpoints.intervalSeconds``. It writes a
+    checkpoint as soon as its offset can be translated exactly, or a little later if not. A missing
+    permission is reported and stops only the checkpoints.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -157,12 +163,12 @@ class CheckpointTask(ThreadedUnit):
 
     @property
     def groups(self) -> Mapping[str, int]:
-        """See ``GroupCheckpoints.unread``; any thread may ask."""
+        """Unread records of each group (``GroupCheckpoints.unread``); any thread may read it."""
         return self._checkpoints.unread
 
     @property
     def translations(self) -> Mapping[str, int]:
-        """See ``GroupCheckpoints.translations``; any thread may ask."""
+        """Number of translations (``GroupCheckpoints.translations``); any thread may read it."""
         return self._checkpoints.translations
 
     def close(self) -> None:

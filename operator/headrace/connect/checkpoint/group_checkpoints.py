@@ -43,11 +43,12 @@ class PendingCheckpoint(NamedTuple):
 
 
 class GroupApplier:
-    """One thread calls it. As MirrorMaker 2 (KIP-545), but for groups that consumers of the target
-    have committed for: these it moves forward, too.
+    """Application of checkpoints to the target's groups. One thread calls it.
 
-    The target itself checks, with the commit, that nobody is active: of a group with members it
-    takes theirs only. Of a share group it sets the start offset (KIP-932), before its first use.
+    Groups are set as in MirrorMaker 2 (KIP-545), except that headrace does not move a group for
+    which a consumer of the target has committed. The target checks at the commit that no member is
+    active: it accepts commits only from members of a group that has any. For a share group the
+    start offset is set (KIP-932), before its first use.
     """
 
     def __init__(self, target: Admin) -> None:
@@ -145,7 +146,7 @@ class GroupApplier:
 
 
 _MOST_GROUPS = 50
-"""Of a task, of which metrics tell: the number of series is bounded."""
+"""Maximum number of groups of a task in metrics, which limits the number of series."""
 
 
 class GroupCheckpoints:
@@ -157,7 +158,7 @@ class GroupCheckpoints:
         self._syncs = SyncedOffsetLog(context, creates=creates)
         self._checkpoints = CheckpointLog(context, creates=creates)
         self.waiting: dict[GroupPartition, Committed] = {}
-        """What is committed and has no checkpoint yet."""
+        """Committed offsets that have no checkpoint yet."""
         self.precision: dict[GroupPartition, Precision | None] = {}
         """How each was translated last; None: not at all, as no offset sync is as old."""
         self.written: dict[GroupPartition, Checkpoint] = {}
@@ -177,11 +178,11 @@ class GroupCheckpoints:
 
     @property
     def problem(self) -> Retriable | None:
-        """Of groups that could not be read or set last."""
+        """Problem of groups that could not be read or set last."""
         return self._refused or self._not_set
 
     def read(self, groups: Iterable[str]) -> None:
-        """What these have committed; the checkpoints that are there."""
+        """Read the committed offsets of these groups, and the existing checkpoints."""
         self._checkpoints.prepare()
         committed, refused = self._committed(set(groups))
         self.waiting = {
@@ -265,7 +266,7 @@ class GroupCheckpoints:
     def _committed(
         self, groups: set[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
-        """Of share groups: where they start."""
+        """Return committed offsets, and start offsets of share groups."""
         source, share = self._context.source, self._share_groups(groups)
         committed, refused = source.committed(groups - share)
         starts, unread = source.share_starts(share)
@@ -288,7 +289,7 @@ class GroupCheckpoints:
             before = self._checkpoints.before(Checkpoint(position.group, *copy, 0, 0).key())
             behind = one.offset - before.checkpoint.source_offset if before else 0
             counts[position.group] += max(0, behind)
-        # By name, too: among equals the same series are kept.
+        # Sorting by name as well keeps the same series among equal values.
         most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
         self.unread = dict(most[:_MOST_GROUPS])
 
@@ -310,7 +311,7 @@ class GroupCheckpoints:
             self.applier.apply(wanted, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused)
         else:
-            # What the groups may hold by an earlier flow, or of an earlier spec, stays known.
+            # Offsets that the groups may hold from an earlier flow or spec stay known.
             self._checkpoints.write(
                 StoredCheckpoint(one.checkpoint, one.before.applied if one.before else ())
                 for one in wanted.values()
@@ -322,8 +323,11 @@ class GroupCheckpoints:
     def _not_below_start(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint]
     ) -> dict[GroupPartition, PendingCheckpoint]:
-        """Retention of the target may be shorter than that of the source. A consumer that finds its
-        offset gone there would skip all that is left, with ``auto.offset.reset=latest``."""
+        """Raise offsets to the start of the target's log.
+
+        The target's retention may be shorter than the source's. With ``auto.offset.reset=latest`` a
+        consumer whose offset was deleted would skip all remaining records.
+        """
         ats = {one.at for one in wanted.values()}
         starts = self._context.target.known_ends(ats, Position.EARLIEST)
         return {position: one.not_below(starts.get(one.at, 0)) for position, one in wanted.items()}

@@ -1,5 +1,4 @@
-"""Where the consumer groups of a flow would go on, by what both clusters hold now; nothing is
-written."""
+"""Report of the offsets at which a flow's consumer groups would resume; nothing is written."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,15 +39,15 @@ _LEFT = {Applied.SET: NOT_SET, Applied.FOREIGN: FOREIGN, Applied.LATER: LATER}
 
 
 class GroupPosition(NamedTuple):
-    """Of a group's partition."""
+    """Position of a group in a partition."""
 
     group: str
     at: TopicPartition
-    """Of the source."""
+    """Partition of the source."""
     committed: int | None
     """By the group on the source; None where it has none, or the source does not answer."""
     checkpoint: Checkpoint | None
-    """What is in the checkpoints topic."""
+    """Checkpoint in the checkpoints topic."""
     note: str
     """Why there is no checkpoint, or an earlier one than there could be, or why the group of the
     target has another offset."""
@@ -65,7 +64,7 @@ class GroupPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupReport:
-    """Of all groups that the flow follows."""
+    """Positions of all groups that the flow follows."""
 
     positions: tuple[GroupPosition, ...]
     problems: tuple[str, ...]
@@ -75,8 +74,11 @@ class GroupReport:
 
 
 def report_groups(context: FlowContext) -> GroupReport:
-    """Raises as reading the target does. A source that does not answer is a problem that the report
-    names: the checkpoints are there without it."""
+    """Report the groups; raise as reading the target does.
+
+    A source that does not respond is a problem that the report names: the checkpoints are available
+    without it.
+    """
     checkpoints = _checkpoints(context)
     others = OtherGroups()
     try:
@@ -158,7 +160,7 @@ def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]
 
 
 def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[str, str]]:
-    """And why that of some groups cannot be read."""
+    """Return committed offsets, and an error for each group that cannot be read."""
     groups = {group for group in context.source.groups() if context.groups.matches(group)}
     committed, refused = context.source.committed(groups)
     found = {
@@ -171,7 +173,7 @@ def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[st
 
 
 class _Notes:
-    """What there is to say of a position."""
+    """Notes about positions."""
 
     def __init__(
         self,

@@ -33,11 +33,11 @@ class UntranslatedGroup(NamedTuple):
     group: str
     kind: str
     why: str = ""
-    """Of a share group."""
+    """Reason, for a share group."""
 
     @property
     def sentence(self) -> str:
-        """What happens at a fail-over; without a full stop."""
+        """Return what happens at a fail-over, without a full stop."""
         why = f" ({self.why})" if self.why else ""
         return (
             f"{_NAMES[self.kind]} {self.group}: its offsets are not translated{why}"
@@ -46,7 +46,7 @@ class UntranslatedGroup(NamedTuple):
 
 
 class OtherGroups(NamedTuple):
-    """Those that match ``spec.groups``."""
+    """Share groups and Streams groups that match ``spec.groups``."""
 
     starts: Mapping[str, Mapping[TopicPartition, int]] = {}
     """Start offsets of the share groups that the flow follows, of its topics."""
@@ -64,7 +64,7 @@ def listed(groups: Sequence[UntranslatedGroup]) -> str:
 
 
 def other_groups(context: FlowContext) -> OtherGroups:
-    """Raises as asking the source does."""
+    """Return the groups; raise as requests to the source do."""
     found = {
         group: kind
         for group, kind in context.source.protocol_types().items()
@@ -109,13 +109,13 @@ class TargetGroups(NamedTuple):
     """By group."""
 
     held: Mapping[str, Mapping[TopicPartition, int]]
-    """What they have committed, or their start offsets."""
+    """Committed offsets, or start offsets of share groups."""
     used: Collection[str]
     """Share groups that consumers have used."""
     unreadable: Mapping[str, HeadraceError]
 
     def held_at(self, group: str, at: TopicPartition) -> int | None:
-        """Of one partition."""
+        """Return a group's offset of one partition."""
         return self.held.get(group, {}).get(at)
 
 

@@ -1,7 +1,8 @@
 """Fail-back after a fail-over: the reverse flow's start and returning groups.
 
-Each has read on in a copy: within what was copied, or behind it. On the source it goes on at the
-same record, by the pairs of offsets backwards; behind the copy at the end of what was copied.
+Each group has read on in a copy, within the copied records or after them. On the source it resumes
+at the same record, by translating offsets backwards. If it is after the copied records, it resumes
+at the end of what was copied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,16 +22,16 @@ from headrace.replication import Applied, Checkpoint, CopiedTo, Progress, Stored
 
 
 class Begin(NamedTuple):
-    """Of a partition."""
+    """Offsets at which the reverse flow begins a partition."""
 
     source_offset: int
-    """At the new source: what came there since the switch."""
+    """Offsets at which the reverse flow begins a partition."""
     target_offset: int
     """At the old source: where its log ends."""
     unsent: int
-    """Offsets that the old source has and never sent: what is copied follows them."""
+    """Number of offsets of the old source that were never copied; new copies follow them."""
     progress: Progress | None
-    """Of the reverse flow, as it is stored already."""
+    """Stored progress of the reverse flow, if any."""
 
     @property
     def made(self) -> bool:
@@ -40,7 +41,7 @@ class Begin(NamedTuple):
 
 
 def check_switched(there: FlowContext, found: Survey) -> None:
-    """Raises ``InvalidSpec`` for a flow that is not failed over."""
+    """Raise ``InvalidSpec`` for a flow that is not failed over."""
     if open_ := [at for at, one in found.partitions.items() if one.switch is None]:
         raise InvalidSpec(
             f"{there.name} is not failed over ({min(open_)} has no switch): "
@@ -49,8 +50,10 @@ def check_switched(there: FlowContext, found: Survey) -> None:
 
 
 def unsent(found: Survey, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """How many offsets below ``ends``, of the old source, were never sent; without those of which
-    that is none."""
+    """Return the number of offsets of the old source below ``ends`` that were never copied.
+
+    Partitions without such offsets are left out.
+    """
     return {
         at: more
         for at, one in found.partitions.items()
@@ -61,8 +64,10 @@ def unsent(found: Survey, ends: Mapping[TopicPartition, int]) -> dict[TopicParti
 def survey_back(
     there: FlowContext, back: FlowContext, found: Survey
 ) -> dict[TopicPartition, Begin]:
-    """``there`` is failed over, and ``back`` is its reverse. Raises ``InvalidSpec`` for a flow that
-    is not failed over, and where the reverse flow has copied before it was."""
+    """Return where ``back``, the reverse of the failed-over flow ``there``, begins.
+
+    Raise ``InvalidSpec`` if the flow is not failed over, or if the reverse flow had copied before.
+    """
     check_switched(there, found)
     ends = back.target.offsets(found.partitions, Position.LATEST)
     back.progress.start()
@@ -95,8 +100,10 @@ def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
 
 
 def hand_over_groups(there: FlowContext, back: FlowContext) -> None:
-    """What groups have committed at the old source is headrace's to change: nobody has read on
-    there. A checkpoint of the reverse flow says so, before its first own one."""
+    """Mark the groups' offsets at the old source as headrace's to change.
+
+    No consumer has read on there. The first checkpoints of the reverse flow record it.
+    """
     forward, backward = CheckpointLog(there), CheckpointLog(back)
     try:
         forward.prepare()
@@ -124,7 +131,7 @@ class Returned:
 
     moved: dict[GroupPartition, int] = field(default_factory=dict)
     kept: dict[GroupPartition, Applied] = field(default_factory=dict)
-    """Those that are left alone, and why."""
+    """Groups that are left alone, with the reason."""
     unknown: set[GroupPartition] = field(default_factory=set)
     """No pair of offsets is as old: they stay where they were on the source."""
     problems: tuple[HeadraceError, ...] = ()
@@ -132,8 +139,11 @@ class Returned:
 
 
 def return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> Returned:
-    """``there`` is failed over. Only groups that nobody on the source has committed for since are
-    set, without members there, and none is moved back. Raises as reading both clusters does."""
+    """Set the groups on the source of the failed-over flow ``there``.
+
+    Only groups without members there, for which no consumer of the source has committed since, are
+    set. No group is moved back. Raise as reading both clusters does.
+    """
     checkpoints, syncs = CheckpointLog(there), SyncedOffsetLog(there)
     try:
         checkpoints.prepare()
@@ -205,7 +215,7 @@ def _committed(
 
 
 def _copied_to(found: Survey, at: TopicPartition) -> CopiedTo | None:
-    """Behind the switch is what the source never had."""
+    """Return the end of the copy; the source never had the records after the switch."""
     one = found.partitions[at]
     if one.stored is None or one.switch is None:
         return None
@@ -213,7 +223,7 @@ def _copied_to(found: Survey, at: TopicPartition) -> CopiedTo | None:
 
 
 def _ours(stored: StoredCheckpoint | None) -> frozenset[int]:
-    """What the group had committed on the source when it was failed over."""
+    """Return the offsets that the group had committed on the source at the fail-over."""
     return frozenset({stored.checkpoint.source_offset}) if stored else frozenset()
 
 

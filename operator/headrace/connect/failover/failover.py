@@ -18,23 +18,23 @@ from headrace.logs import get_logger
 from headrace.replication import Loss, Progress, ProgressKey, Switch, TopicAcl, write_denial
 
 _EXACT_WITHIN_S = 15.0
-"""As long as a checkpoint task waits for the pair of offsets that makes an offset exact."""
+"""Time that a checkpoint task waits for the pair of offsets that makes an offset exact."""
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Of the source."""
+    """State of a partition of the source."""
 
     stored: Progress | None
     source_end: int
-    """Of its log; where the source is gone, the highest end that was seen."""
+    """End of its log; the highest end that was seen if the source is lost."""
     grew: int = 0
-    """By so much while it was watched."""
+    """Number of offsets by which the log grew while it was watched."""
 
     @property
     def behind(self) -> int:
-        """Offsets that are not copied: at most so many records. 1 at least without progress."""
+        """Return the number of offsets that are not copied; at least 1 without progress."""
         return self.source_end - self.stored.source_offset if self.stored else self.source_end or 1
 
     @property
@@ -45,7 +45,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Survey:
-    """Of all that the flow copies, but for heartbeats."""
+    """State of all partitions that the flow copies, except heartbeats."""
 
     partitions: Mapping[TopicPartition, Partition]
     active: frozenset[str] = frozenset()
@@ -81,12 +81,12 @@ class Survey:
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """Those partitions that are not copied to their ends."""
+        """Return the partitions that are not copied to their ends."""
         return {at: one.behind for at, one in sorted(self.partitions.items()) if one.behind > 0}
 
     @property
     def grew(self) -> dict[TopicPartition, int]:
-        """Those whose logs grew."""
+        """Return the partitions whose logs grew."""
         return {at: one.grew for at, one in sorted(self.partitions.items()) if one.grew}
 
     @property
@@ -96,7 +96,7 @@ class Survey:
 
 
 def survey(context: FlowContext, quiet_s: float) -> Survey:
-    """Of both clusters; the source is watched so long. Raises as reading them does."""
+    """Survey both clusters, and watch the source for ``quiet_s``; raise as reading does."""
     stored, seen_ms = _stored(context)
     topics = context.source.topics()
     partitions = {
@@ -121,7 +121,7 @@ def survey_target(context: FlowContext) -> Survey:
     ours = {key: one for key, one in stored.items() if _is_of(context, key)}
     if not ours:
         raise InvalidSpec(f"{context.target.name} holds no progress of flow {context.name}")
-    # A source that was made again under its alias has another id: the one that was copied last.
+    # A source that was created again under its alias has another id: use the one copied last.
     latest = max(ours, key=context.progress.stored_ms)
     context.source_cluster_id = latest.source_cluster_id
     found = {
@@ -204,9 +204,10 @@ log = get_logger(__name__)
 
 
 def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
-    """Of everybody but super users. One that somebody had denied before is not ours to allow again.
+    """Deny writes to all users except super users.
 
-    Raises ``Fatal`` without the right, or where brokers know no ACLs: nothing is changed then.
+    A denial that existed before is not removed later. Raise ``Fatal`` without the permission, or if
+    the brokers support no ACLs; nothing is changed then.
     """
     source = context.clients.acls(context.source_access)
     with _remembered(context) as added:
@@ -241,7 +242,7 @@ def allow_writes(context: FlowContext) -> frozenset[str]:
 
 
 def still_denied(context: FlowContext) -> frozenset[str]:
-    """The topics that ``deny_writes`` has closed, and nobody has opened since."""
+    """Return the topics that ``deny_writes`` has closed and that were not opened since."""
     with _remembered(context) as added:
         if not added.exists():
             return frozenset()

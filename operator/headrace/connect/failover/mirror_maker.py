@@ -34,11 +34,11 @@ class MirrorMaker:
     """Where a MirrorMaker 2 keeps what; by default as in dedicated mode."""
 
     context: FlowContext
-    """Of the flow between the same clusters."""
+    """Context of the flow between the same clusters."""
     topic: str
-    """Of Connect's offsets."""
+    """Topic of Connect's offsets."""
     group: str
-    """Of Connect's workers."""
+    """Group of Connect's workers."""
     connector: str | None = None
     """None: the only one that has positions of the source."""
 
@@ -57,15 +57,18 @@ class MirrorMaker:
         return bool(self.context.target.describe([self.topic]))
 
     def create(self) -> None:
-        """As Connect makes it."""
+        """Create the topic with Connect's settings."""
         factor = self.context.spec.target.replication_factor or -1
         config = {"cleanup.policy": "compact"}
         self.context.target.create_topic(self.topic, OFFSETS_PARTITIONS, factor, config=config)
         self._ends()  # it is there when its partitions have leaders
 
     def check_stopped(self, copies: frozenset[TopicPartition], quiet_s: float) -> None:
-        """Raises ``Fatal`` while it runs: its workers are members of their group, or it writes
-        positions or ``copies`` (partitions of the target) while they are watched so long."""
+        """Raise ``Fatal`` if MirrorMaker 2 runs.
+
+        It runs if its workers are members of their group, or if its offsets or ``copies``
+        (partitions of the target) grow within ``quiet_s``.
+        """
         target = self.context.target
         if target.has_members(self.group):
             raise Fatal(
@@ -82,9 +85,9 @@ class MirrorMaker:
             )
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Of each partition of the source the next offset that it would copy.
+        """Return the next offset that MirrorMaker 2 would copy, for each partition of the source.
 
-        Raises ``InvalidSpec`` where the topic is absent, or has no positions of the source.
+        Raise ``InvalidSpec`` if the topic is absent or has no offsets of the source.
         """
         target, alias = self.context.target, self.context.spec.source.alias
         if not self.exists:
@@ -116,7 +119,7 @@ class MirrorMaker:
         return {one.at: offset for one, offset in ours.items() if one.connector == connector}
 
     def write(self, positions: Mapping[TopicPartition, int]) -> None:
-        """It goes on from there; raises as writing does."""
+        """Write the offsets at which MirrorMaker 2 resumes; raise as writing does."""
         connector, alias = self.connector or DEDICATED_CONNECTOR, self.context.spec.source.alias
         TopicWriter(self.topic, self.context, by_key=True).write(
             (
@@ -152,27 +155,29 @@ class MirrorMaker:
 
 
 _MOST_SYNCS = 64
-"""Of a partition: so many does MirrorMaker 2 keep in memory (``OffsetSyncStore``)."""
+"""Maximum number of syncs of a partition; MirrorMaker 2 keeps as many in memory
+(``OffsetSyncStore``).
+"""
 
 
 class ImportedPartition(NamedTuple):
-    """A partition that the flow goes on with."""
+    """A partition with which the flow continues."""
 
     position: int | None
     """The next offset that MirrorMaker 2 would copy; None: it has copied nothing of it yet."""
     source_offset: int
-    """Where the flow goes on."""
+    """Source offset at which the flow resumes."""
     source_start: int
     source_end: int
     target_end: int
     before: Progress | None
-    """What the flow has stored of it."""
+    """Stored progress of the flow."""
     stays: bool
     """Whether the flow is further than MirrorMaker 2."""
 
 
 class Import(NamedTuple):
-    """What an import would do."""
+    """Result of planning an import."""
 
     partitions: Mapping[TopicPartition, ImportedPartition]
     not_of_flow: tuple[str, ...]
@@ -183,8 +188,10 @@ class Import(NamedTuple):
 
 
 def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Import:
-    """Raises ``InvalidSpec`` where the flow does not fit what MirrorMaker 2 has copied. ``again``:
-    the flow has copied before it, and what it has stored gives way to later positions."""
+    """Plan an import; raise ``InvalidSpec`` if the flow does not fit MirrorMaker 2's copies.
+
+    With ``again``, the flow has copied before, and its stored offsets give way to later ones.
+    """
     if context.preserved:
         raise InvalidSpec(
             f"flow {context.name} has offsets.mode: Preserved, and what MirrorMaker 2 has "
@@ -223,7 +230,7 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
                 f"MirrorMaker 2 has copied {at} to offset {position}, and it ends at {end} on "
                 f"{context.source.name}: the topic was made again, or is of another cluster"
             )
-        # What MirrorMaker 2 has no position of, it begins at the start of the log.
+        # MirrorMaker 2 begins a partition without a stored offset at the start of the log.
         begins = start if position is None else position
         stays = _offset(before[at]) >= begins if before[at] else False
         target_end = offsets.target_ends[at]
@@ -297,18 +304,18 @@ def do_import(context: FlowContext, plan: Import, groups: TargetGroupOwners) -> 
 
 
 class Export(NamedTuple):
-    """What an export would do."""
+    """Result of planning an export."""
 
     positions: Mapping[TopicPartition, int]
-    """The next offset that MirrorMaker 2 is to copy."""
+    """Next offset that MirrorMaker 2 is to copy."""
     before: Mapping[TopicPartition, int]
-    """The same as it is now."""
+    """Next offset that MirrorMaker 2 would copy at present."""
     repeated: Mapping[TopicPartition, int]
-    """Records that the target has and progress lacks: MirrorMaker 2 copies these again."""
+    """Records that the target has and progress lacks. MirrorMaker 2 copies them again."""
 
 
 def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
-    """Raises ``InvalidSpec`` where the flow has copied nothing, or is failed over."""
+    """Plan an export; raise ``InvalidSpec`` if the flow has copied nothing or is failed over."""
     counts = context.source.topics()
     partitions = {
         TopicPartition(topic, number)
@@ -371,7 +378,11 @@ def _offset(progress: Progress | None) -> int:
 
 
 def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
-    """``counts``: partitions on the source of each topic that MirrorMaker 2 has copied."""
+    """Check that the flow names copies as MirrorMaker 2 does, and that they have the partitions.
+
+    ``counts`` has the number of partitions on the source of each topic that MirrorMaker 2 has
+    copied.
+    """
     copies = {topic: context.policy.target_topic(topic) for topic in counts}
     there = context.target.describe(copies.values())
     if absent := sorted(topic for topic, copy in copies.items() if copy not in there):
@@ -401,8 +412,10 @@ def _stored(
 
 
 def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedPartition]) -> int:
-    """MirrorMaker 2's pairs of offsets, for groups that are behind: where the flow has them on the
-    target and MirrorMaker 2 on the source. Else both have the same topic."""
+    """Copy MirrorMaker 2's pairs of offsets from the source, for groups that lag behind.
+
+    This is needed only if the flow keeps them on the target. Otherwise both use the same topic.
+    """
     spec = context.spec
     topic = offset_syncs_topic(spec.target.alias, spec.replication_policy.separator)
     if (
