@@ -52,17 +52,21 @@ class HeartbeatConnector(ThreadedUnit):
 
 
 _SILENCE_S = 5.0
-"""A cluster that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
+"""Time without an acknowledgement after which a cluster counts as unreachable. Heartbeats have no
+time-out of their own.
+"""
 _PATIENCE_S = 0.5
-"""So long the task waits for its sides, to report their errors in the same turn."""
+"""Time that the task waits for its sides, to report their errors in the same turn."""
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 
 class HeartbeatTask(ThreadedUnit):
-    """One record a second on the target and, for MirrorClient's ``upstreamClusters()``, on the
-    source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does.
+    """Task that writes one record a second to the target and to the source.
 
-    A side that fails is tried again by itself, and reported; the task fails when all sides do."""
+    The record on the source serves MirrorClient's ``upstreamClusters()``. It is written as if by
+    the reverse flow, as MirrorMaker 2's reverse herder does. A side that fails retries by itself
+    and is reported; the task fails when all sides fail.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,8 +78,10 @@ class HeartbeatTask(ThreadedUnit):
 
     @property
     def beats(self) -> dict[str, float]:
-        """When the last one was acknowledged (Unix seconds), by the alias of where it went; before
-        the first, when the task began."""
+        """Return the Unix time of the last acknowledged heartbeat, by the alias of its cluster.
+
+        Before the first one it is the time at which the task began.
+        """
         return {side.alias: side.beat_at for side in self._sides}
 
     def restore(self) -> None:
@@ -116,7 +122,7 @@ class HeartbeatTask(ThreadedUnit):
         self._report(worst if not isinstance(worst, Retriable) else None)
 
     def _report(self, fatal: HeadraceError | None) -> None:
-        """That a person has to help one side, while the other goes on."""
+        """Report that a user must fix one side, while the other continues."""
         if fatal is self._reported:
             return
         self._reported = fatal
@@ -128,19 +134,20 @@ class HeartbeatTask(ThreadedUnit):
 
 
 class _Side:
-    """A cluster that heartbeats go to: in a thread of its own, as one that is away is waited for.
+    """A cluster that receives heartbeats.
 
-    ``beat`` and ``close`` may be called from one other thread.
+    It has a thread of its own, because the task waits for an unreachable cluster. ``beat`` and
+    ``close`` may be called from one other thread.
     """
 
     def __init__(
         self, admin: Admin, cluster: ClusterAccess, source: str, clients: Clients, clock: Clock
     ) -> None:
-        """``source``: the alias of the cluster that they speak of."""
+        """Create a side; ``source`` is the alias of the cluster that the heartbeats describe."""
         self.alias = cluster.alias
         self.beat_at = clock.time()
         self.error: HeadraceError | None = None
-        """Of the last attempt; until a heartbeat is acknowledged."""
+        """Error of the last attempt, until a heartbeat is acknowledged."""
         self._clients, self._clock = clients, clock
         self._admin, self._cluster, self._source = admin, cluster, source
         self._renewal = Renewal(cluster)
@@ -153,7 +160,7 @@ class _Side:
         self._attempt: Future[None] | None = None
 
     def beat(self, every_s: float) -> Future[None]:
-        """Send one if it is due, or go on with what is under way; the outcome is in ``error``."""
+        """Send a heartbeat if it is due, or continue an attempt; the outcome is in ``error``."""
         if self._attempt is None or self._attempt.done():
             self._attempt = self._thread.submit(self._try, every_s)
         return self._attempt
@@ -179,7 +186,7 @@ class _Side:
         self._not_before_s = self._clock.monotonic() + self._backoff.next_s()
 
     def _beat(self, every_s: float) -> None:
-        """Raises the error of the last one, or of preparing for one."""
+        """Send a heartbeat; raise the error of the last one, or of the preparation."""
         if self._renewal.due:
             self._free()
             self._renewal = Renewal(self._cluster)
@@ -192,7 +199,7 @@ class _Side:
             self._free()
             raise translate(refused, self._tried)
         waited_s = self._clock.monotonic() - self._sent_s
-        if len(self._producer):  # a broker that is away must not pile them up
+        if len(self._producer):  # heartbeats must not pile up while a broker is unreachable
             if waited_s > _SILENCE_S:
                 raise Retriable(
                     f"{self.alias} did not acknowledge a heartbeat for {_SILENCE_S:.0f} s; "

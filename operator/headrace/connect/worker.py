@@ -49,15 +49,15 @@ _POOL_THREADS = 8
 
 
 class Running(Protocol):
-    """Of a unit with a thread or of a task, as far as it is reported on and restarted."""
+    """Unit with a thread, or task, as far as it is reported on and restarted."""
 
     @property
     def ownership(self) -> Ownership:
-        """Its own, of this instance."""
+        """Ownership by this instance."""
 
     @property
     def phase(self) -> TaskPhase:
-        """As it is now."""
+        """Current phase."""
 
     @property
     def started_at(self) -> float:
@@ -65,15 +65,15 @@ class Running(Protocol):
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """What its next report says."""
+        """Status in its next report."""
 
 
 class Instances:
-    """Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
-    share a TaskManager's.
+    """Running units of a driver.
 
-    The Worker's thread calls it. ``alive``, ``running``, ``active``, ``restart`` and ``restarts``
-    may be used from any.
+    Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
+    share the threads of a TaskManager. The Worker's thread calls this object. ``alive``,
+    ``running``, ``active``, ``restart`` and ``restarts`` may be used from any thread.
     """
 
     def __init__(
@@ -83,13 +83,15 @@ class Instances:
         driver: DriverIdentity,
         changed: Callable[[], None],
     ) -> None:
-        """``changed`` is called when a unit has something to report."""
+        """Create the instances; ``changed`` is called when a unit has something to report."""
         self._context, self._herder, self._driver = context, herder, driver
         self._changed = changed
         flow = context.flow.metadata.name
         self._log = get_logger(__name__).bind(flow=flow, driver=driver.name)
         self._objects: dict[TaskId, ReplicationTask] = {}
-        """As last received, also of units not assigned any more: the loop may not know that yet."""
+        """Objects as last received, including units that were unassigned, which the loop may not
+        know.
+        """
         self.restarts = Restarts()
         self._reclaims = Reclaims()
         self._transferred: dict[TaskId, Ownership] = {}
@@ -109,11 +111,11 @@ class Instances:
         return str(self._tasks)
 
     def running(self, id: TaskId) -> Running | None:
-        """The instance of a unit, a standby too."""
+        """Return the instance of a unit or standby."""
         return self._units.get(id) or self._tasks.tasks.get(id)
 
     def active(self) -> list[tuple[TaskId, Running]]:
-        """Those that run here, standbys left out; from any thread."""
+        """Return the active instances without standbys; any thread may call it."""
         tasks = [(task.id, task) for task in self._tasks.tasks.values() if task.role is Role.ACTIVE]
         return [*self._units.copy().items(), *tasks]
 
@@ -126,8 +128,10 @@ class Instances:
         active: dict[TaskId, frozenset[TopicPartition]],
         standby: dict[TaskId, frozenset[TopicPartition]],
     ) -> None:
-        """Start what does not run yet or is to be restarted, and end all others; ``receive`` has
-        had each of them. Partitions are those of source tasks."""
+        """Start assigned units, restart failed ones, and end all others.
+
+        ``receive`` was called for each of them before. Partitions are those that source tasks copy.
+        """
         self._release_transferred(but=active.keys())
         self._reclaims.keep(active.keys())
         self._reconcile_units(active)
@@ -197,8 +201,10 @@ class Instances:
         self._tasks.pause(copies.keys() if paused else frozenset())
 
     def _bandwidth(self, copying: Set[TaskId]) -> float | None:
-        """This driver's part of it, by its part of the source tasks. Of a task that does not know
-        how many there are, all of them are taken to be here."""
+        """Return this driver's share of the bandwidth, by its share of the source tasks.
+
+        A task that does not know the number of tasks is counted as if all tasks ran here.
+        """
         if (bandwidth := self._context.spec.bandwidth) is None:
             return None
         counts = (self._objects[id].spec.task_count or len(copying) for id in copying)
@@ -247,7 +253,7 @@ class Instances:
             return False
         restarts = self.restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)
-        # The herder may be away, and need not be asked: the unit stays on this driver.
+        # The herder may be unreachable and is not needed: the unit stays on this driver.
         self._transferred[id] = running.ownership.transfer()
         return True
 
@@ -279,7 +285,7 @@ class Worker:
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._assigned: dict[TaskId, ReplicationTask] = {}
         self._assigned_since: dict[TaskId, float] = {}
-        """Of units that another driver has to release first; monotonic seconds."""
+        """Units that another driver must release first; monotonic seconds."""
         self._phases: dict[TaskId, TaskPhase] = {}
         self._wake = threading.Event()
         self._instances = Instances(self._context, herder, driver, self._wake.set)

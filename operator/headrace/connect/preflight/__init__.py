@@ -1,1 +1,1 @@
-"""What a flow needs of both clusters - rights, settings, topics - and what is missing."""
+"""Permissions, settings and topics that a flow needs on both clusters, and what is missing."""

@@ -11,7 +11,7 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Operation, RightsAdmin, TopicRights, principal_of
 
 TRANSACTIONAL_IDS = "headrace-"
-"""What transactional ids begin with."""
+"""Prefix of all transactional ids."""
 THE_CLUSTER = "kafka-cluster"
 """Kafka's name of the one resource of that kind."""
 
@@ -20,7 +20,7 @@ _KEEP = (Operation.CREATE, Operation.READ, Operation.WRITE)
 
 
 class AclResource(StrEnum):
-    """What an ACL is about, as an option of kafka-acls.sh."""
+    """Resource type of an ACL, as an option of kafka-acls.sh."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -37,17 +37,17 @@ class RequiredPermission:
     names: tuple[str, ...]
     operation: Operation
     purpose: str
-    """What the flow cannot do without: ``"write copies"``."""
+    """Action that the flow needs it for: ``"write copies"``."""
     optional: bool = False
     """Whether the flow carries out its spec without, but not under all circumstances."""
     prefix: str = ""
-    """What ``names``, and those that come later, begin with: one ACL is for all of them."""
+    """Common prefix of ``names`` and of names added later; one ACL covers all of them."""
 
 
 def needed_rights(
     context: FlowContext, topics: Collection[str], groups: Collection[str]
 ) -> Iterator[RequiredPermission]:
-    """``topics`` and ``groups``: those of the source that the flow replicates now."""
+    """Yield the needed permissions for the source topics and groups that the flow replicates."""
     yield from _to_copy(context, tuple(sorted(topics)))
     yield from _to_keep_settings(context, tuple(sorted(topics)))
     yield from _for_heartbeats(context)
@@ -60,7 +60,7 @@ def needed_rights(
 
 
 def copies(context: FlowContext, topics: Collection[str]) -> tuple[str, ...]:
-    """The topics of the target, sorted."""
+    """Return the names on the target, sorted."""
     return tuple(sorted(map(context.policy.target_topic, topics)))
 
 
@@ -196,7 +196,7 @@ _MOST_NAMED = 3
 
 
 class CheckResult(StrEnum):
-    """Of one check."""
+    """Result of one check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -219,7 +219,7 @@ class Acl:
 
 @dataclass(frozen=True)
 class Finding:
-    """Of one check."""
+    """Result of one check, with its subject and advice."""
 
     side: Location | None
     """The cluster; ``None``: both."""
@@ -231,7 +231,7 @@ class Finding:
     message: str = ""
     """A sentence; "" where there is nothing to say."""
     acl: Acl | None = None
-    """What is to be granted."""
+    """ACL to grant."""
     command: str = ""
     """Corrects it, where one command does."""
 
@@ -252,7 +252,7 @@ def named(kind: str, names: Collection[str]) -> str:
 def missing_right(
     need: RequiredPermission, lacking: Collection[str], cluster: ClusterAccess
 ) -> Finding:
-    """The principal may not do it on these resources."""
+    """Return the finding that the principal lacks a permission on these resources."""
     names = (need.prefix,) if need.prefix else tuple(sorted(lacking))
     principal = principal_of(cluster)
     operation = need.operation.value
@@ -301,7 +301,7 @@ def known_topics(
     admins: Mapping[Location, RightsAdmin],
     new: Mapping[str, tuple[int, int]],
 ) -> dict[Location, dict[str, TopicRights]]:
-    """What may be done with each topic that is needed; ``new`` as for ``topic_rights``."""
+    """Return the permissions on each topic that is needed; ``new`` as for ``topic_rights``."""
     names: dict[Location, set[str]] = {side: set() for side in admins}
     for need in needs:
         if need.resource is AclResource.TOPIC:
@@ -335,7 +335,7 @@ def _topics(
 
 
 def _allows(rights: TopicRights, operation: Operation) -> bool:
-    """What exists need not be made."""
+    """Return whether an operation is allowed; an existing topic need not be created."""
     if operation is Operation.CREATE and rights.exists:
         return True
     return operation in rights.allowed

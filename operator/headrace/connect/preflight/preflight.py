@@ -54,7 +54,7 @@ Field = tuple[str, ...]
 
 
 def check_client(cluster: ClusterSpec) -> None:
-    """Raise ``InvalidSpec`` for client settings that the client does not know; asks no broker."""
+    """Raise ``InvalidSpec`` for settings that the client does not support; contact no broker."""
     check_settings(cluster)
 
 
@@ -64,8 +64,10 @@ def check_policy(flow: ReplicationFlow) -> None:
 
 
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
-    """Flows whose topics come back to them by another one, as their patterns show it, with the
-    field and a sentence. The policies are known."""
+    """Yield flows whose topics return to them through another flow, by their patterns.
+
+    Each is yielded with the field and a sentence. The policies must be known.
+    """
     running = (flow for flow in flows if flow.spec.state is not FlowState.STOPPED)
     for there, back in permutations(filter(may_loop, running), 2):
         if share_addresses(there, back) and (loop := loop_of_patterns(there, back)):
@@ -87,8 +89,11 @@ _FOREIGN = (
 def check_foreign_data(
     context: FlowContext, topics: Mapping[str, int], existing: Set[str]
 ) -> Iterator[Finding]:
-    """``topics`` of the source, with their partitions; ``existing`` are copies. Needs the right to
-    read progress."""
+    """Yield findings about copies that contain data of other writers.
+
+    ``topics`` are topics of the source with their partitions, ``existing`` are copies. The
+    permission to read progress is required.
+    """
     of = {
         there: at
         for topic, count in topics.items()
@@ -164,12 +169,12 @@ def _version(side: Location, admin: RightsAdmin) -> Finding:
 
 
 class _Scope(NamedTuple):
-    """What the flow replicates now."""
+    """Topics and groups that the flow replicates at present."""
 
     there: Mapping[str, int]
     """Topics of the source that it copies, with their partitions."""
     others: Set[str]
-    """Those that it names and cannot see, and heartbeats, which it makes."""
+    """Topics that it names and cannot see, and heartbeats, which it creates."""
     groups: Set[str]
 
 
@@ -263,12 +268,14 @@ log = get_logger(__name__)
 
 _LONGEST_MESSAGE = 4096
 _AGAIN_S = 60.0
-"""While something is missing: somebody may grant it."""
+"""Interval of checks while something is missing: a user may grant it."""
 
 
 class Requirements:
-    """Checks when the flow starts, and again while something is missing. One thread calls it, and
-    waits for brokers."""
+    """Checks when the flow starts, repeated while something is missing.
+
+    One thread calls it and waits for brokers.
+    """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -276,8 +283,10 @@ class Requirements:
         self.conditions: tuple[Condition, ...] = ()
 
     def poll(self) -> bool:
-        """Check if that is due; whether it was. It raises nothing: what a flow lacks keeps it from
-        one thing, and not from another."""
+        """Check if a check is due, and return whether it was.
+
+        It raises nothing: a missing permission prevents only what needs it.
+        """
         now_s = self._context.clock.monotonic()
         if self._next_s is None or now_s < self._next_s:
             return False

@@ -19,7 +19,7 @@ from headrace.replication import AS_GIVEN, config_changes, settings_of_other_off
 
 
 class TopicSettings(NamedTuple):
-    """Of topics that may be read, by name."""
+    """Settings of the topics that may be read, by name."""
 
     source: Mapping[str, TopicConfig]
     target: Mapping[str, TopicConfig]
@@ -28,7 +28,7 @@ class TopicSettings(NamedTuple):
 def read_settings(
     context: FlowContext, topics: Collection[str], source: RightsAdmin, target: RightsAdmin
 ) -> TopicSettings:
-    """Those that may not be read are findings of the rights."""
+    """Read settings; topics that cannot be read are findings of the permission checks."""
     wanted = [*copies(context, topics), context.progress.topic, context.checkpoints_topic]
     return TopicSettings(source.topic_configs(topics)[0], target.topic_configs(wanted)[0])
 
@@ -36,7 +36,7 @@ def read_settings(
 def check_copies(
     context: FlowContext, topics: Collection[str], settings: TopicSettings
 ) -> Iterator[Finding]:
-    """Settings of copies that the flow itself does not correct, one finding each."""
+    """Yield a finding for each setting of copies that the flow does not correct itself."""
     compared = []
     for topic in sorted(topics):
         name = context.policy.target_topic(topic)

@@ -39,7 +39,7 @@ def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) 
 
 @dataclass
 class DiscoveryResult:
-    """What one discovery found on both clusters."""
+    """Result of one discovery on both clusters."""
 
     on_source: Mapping[str, int]
     """Number of partitions of each topic to replicate."""
@@ -47,7 +47,7 @@ class DiscoveryResult:
     problems: dict[str, str] = field(default_factory=dict)
     """Sentences, by topic."""
     made: set[str] = field(default_factory=set)
-    """Those whose copies were made now."""
+    """Topics whose copies were created in this discovery."""
     there: Mapping[str, int] = field(default_factory=dict)
     """All topics of the source, and their numbers of partitions."""
     is_new: bool = True

@@ -51,10 +51,10 @@ class TopicTail:
         self._renewal = Renewal()
 
     def read(self) -> Iterator[Message]:
-        """What was written since the last call; all of it the first time.
+        """Yield the records since the last call; all of them the first time.
 
-        Raises ``Retriable`` when a broker does not answer, and ``Fatal`` without the right to read.
-        What was taken until then is not read again.
+        Records that were yielded before an error are not read again. Raise ``Retriable`` if a
+        broker does not respond, and ``Fatal`` without permission to read.
         """
         end = self._admin.offsets([self._at], Position.LATEST)[self._at]
         if end < self._position:
@@ -77,7 +77,7 @@ class TopicTail:
                 raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
 
     def close(self) -> None:
-        """Free the client; the next read goes on from where this one is."""
+        """Close the client; the next read continues at the current offset."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
@@ -100,7 +100,7 @@ class TopicTail:
         if self._consumer is None:
             self._renewal = Renewal(self._cluster)
             settings = {
-                # Compaction and retention move the start: what is gone is not missed.
+                # Compaction and retention move the start; deleted records are not needed.
                 "auto.offset.reset": "earliest",
                 # A new record ends a wait; between reads a client asks once a second.
                 "fetch.wait.max.ms": 1_000,
@@ -126,7 +126,7 @@ class TopicWriter:
     """On the target. One thread calls it."""
 
     def __init__(self, topic: str, context: FlowContext, *, by_key: bool = False) -> None:
-        """Of one partition; ``by_key``: of several, which Java's clients choose by the key."""
+        """Create a writer for one partition, or for the partitions that Java clients choose."""
         self._topic, self._target = topic, context.target
         self._partition = -1 if by_key else 0
         settings = {"partitioner": "murmur2"}
@@ -135,10 +135,10 @@ class TopicWriter:
         )
 
     def write(self, records: Iterable[Keyed], what: str) -> None:
-        """Wait until the target has all of them; ``what`` is for messages.
+        """Write records, and wait until the target has acknowledged all of them.
 
-        Raises what refused one of them, or ``Retriable`` without an answer: some may be there all
-        the same.
+        ``what`` is used in messages. Raise the error that rejected one of them, or ``Retriable``
+        without a response: some may have been written nevertheless.
         """
         tried = f"write {what} to topic {self._topic} on {self._target.name}"
         errors: list[KafkaError] = []
@@ -203,9 +203,9 @@ class CompactedLog:
         self._tail: TopicTail | None = None
 
     def read(self) -> Iterator[Message]:
-        """What was written since the last call; makes the topic where it is absent.
+        """Yield the records since the last call; create the topic if it is absent.
 
-        Raises as that does, and as ``TopicTail.read``.
+        Raise as the creation and ``TopicTail.read`` do.
         """
         context = self._context
         if self._tail is None:

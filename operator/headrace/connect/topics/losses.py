@@ -26,18 +26,18 @@ _ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
 
 
 class DataLoss(Fatal):
-    """Records are gone that were not copied, or copies are gone; the message says which."""
+    """Records were lost before they were copied, or copies were lost; the message says which."""
 
 
 class PartitionState(NamedTuple):
-    """What both clusters hold of one partition."""
+    """State of one partition on both clusters."""
 
     source_topic_id: str
     target_topic_id: str
     start: int
     """The first offset on the source."""
     end: int
-    """Behind its last offset on the source."""
+    """End of the source's log."""
     target_end: int
     target_epoch_end: int | None = None
     """Where the log of the target's leader ends the epoch of ``Progress.target_seen``; None: not
@@ -45,8 +45,10 @@ class PartitionState(NamedTuple):
 
 
 def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
-    """What is stored of a topic that was deleted, when that loss was accepted: the topic that has
-    its name now is copied from its beginning."""
+    """Return the progress of a new topic that has the name of a deleted one.
+
+    If the deletion was accepted, the new topic is copied from its beginning.
+    """
     loss = progress.loss
     if loss is None or loss.cause is not LossCause.SOURCE_DELETED or loss.unresolved:
         return progress
@@ -79,7 +81,7 @@ def begins_later(progress: Progress, found: PartitionState) -> Progress:
 
 
 def find_loss(progress: Progress, found: PartitionState, now_ms: int) -> Loss | None:
-    """The loss that makes going on from here impossible; one that was resolved is none."""
+    """Return the loss that prevents resuming here; a resolved loss does not."""
     if progress.loss is not None and progress.loss.unresolved:
         return _until_now(progress.loss, progress, found)
     return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
@@ -113,7 +115,7 @@ def _target_truncated_at(progress: Progress, found: PartitionState) -> int | Non
 
 
 def _until_now(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
-    """While the partition waited retention went on, or the topic was created again."""
+    """Update a loss: retention may have continued, or the topic was created again."""
     if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
         return replace(loss, cause=LossCause.SOURCE_RECREATED)
     if loss.cause is LossCause.TARGET_TRUNCATED:
@@ -154,12 +156,12 @@ def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
 
 
 def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDataLoss) -> Progress:
-    """Where the copy goes on, by ``spec.onDataLoss``; with Fail it stays where it is.
+    """Return the progress at which the copy resumes, according to ``spec.onDataLoss``.
 
-    Restart copies all there is again, from the earliest offset. Continue goes on behind what is
-    lost: at the start of a log that was truncated or created again, at the offset from which the
-    source differs from what was copied, or, when it is the target that lost copies, with the next
-    record.
+    With Fail it keeps its offset. Restart copies all existing records again, from the earliest
+    offset. Continue resumes after the lost records. That is the start of a log that was truncated
+    or created again, the offset from which the source differs from the copy, or the next record if
+    the target has lost copies.
     """
     if policy is OnDataLoss.FAIL:
         return progress.with_loss(replace(loss, action=LossAction.STOPPED))
@@ -190,12 +192,12 @@ def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDat
 
 
 _SHOWN_S = 86_400
-"""So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
+"""Time for which a resolved loss is shown, so that a user sees it the next morning."""
 _MOST_LOSSES = 100
 
 
 class Shown(NamedTuple):
-    """What a unit reports of losses."""
+    """Losses that a unit reports."""
 
     listed: tuple[LostOffsets, ...]
     conditions: tuple[Condition, ...]
@@ -211,7 +213,7 @@ def shown_losses(
     now_s: float,
     sentence: Callable[[TopicPartition, Loss], str],
 ) -> Shown:
-    """Those that are to be seen at ``now_s`` (Unix time)."""
+    """Return the losses to show at ``now_s`` (Unix time)."""
     shown = {at: loss for at, loss in sorted(losses.items()) if is_shown(loss, now_s)}
     if not shown:
         return Shown((), ())
@@ -222,7 +224,7 @@ def shown_losses(
 
 
 def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
-    """The same, as data."""
+    """Return a loss as data."""
     return LostOffsets(
         topic=at.topic,
         partition=at.partition,
@@ -236,7 +238,7 @@ def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
 
 
 def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
-    """What was lost, where and why, and what was or can be done."""
+    """Return a sentence about the loss, its cause, and what was done or can be done."""
     outcomes = _OF_DELETED if loss.cause is LossCause.SOURCE_DELETED else _OUTCOMES
     outcome = outcomes[loss.action]
     if context.preserved and loss.cause is not LossCause.SOURCE_DELETED:

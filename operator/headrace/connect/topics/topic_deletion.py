@@ -1,14 +1,14 @@
 """Deletion of copies whose source topics were deleted.
 
-A copy is deleted only if all of this holds; each is asked for again just before:
+A copy is deleted only if all conditions hold; each is checked again immediately before:
 
-- the flow made it, while ``mode`` was not Disabled, and it is the same topic still;
-- the source is the same cluster, answers, and says by name that the topic is not there: one that
-  the flow may not describe is no deleted one;
-- that was so for ``delaySeconds``, without a break in this connector;
-- no task holds a partition of it, no fail-over has made it the original, no loss of it is open;
+- the flow created it while ``mode`` was not Disabled, and it is still the same topic;
+- the source is the same cluster, responds, and reports by name that the topic does not exist (a
+  topic that the flow may not describe does not count as deleted);
+- that was true for ``delaySeconds``, without a break in this connector;
+- no task holds a partition of it, no fail-over has made it the original, and no loss of it is open;
 - no group with members reads it on the target;
-- at most ``maxTopics`` are due at once: of more, none is deleted.
+- at most ``maxTopics`` are due at once; if more are due, none is deleted.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -61,10 +61,10 @@ class DeletedTopics:
         self._ends: dict[TopicPartition, int] = {}
         self._absent: Set[TopicPartition] = frozenset()
         self.losses: Mapping[TopicPartition, Loss] = {}
-        """As stored."""
+        """Stored losses."""
 
     def saw(self, ends: Mapping[TopicPartition, int]) -> None:
-        """These are the ends of the source's logs now."""
+        """Record the current ends of the source's logs."""
         self._ends |= ends
 
     def find(self, there: Mapping[str, int], held: Set[TopicPartition]) -> None:
@@ -122,7 +122,7 @@ class DeletedTopics:
         return found
 
     def _stored(self) -> dict[TopicPartition, Progress]:
-        """Of the topics that the flow is to copy, and copies to where it would now."""
+        """Return the progress of topics that the flow copies, to their current target names."""
         context = self._context
         if not context.progress.was_read:
             context.progress.read_to_end()
@@ -248,14 +248,16 @@ class MadeTopics:
 
 
 _SHOWN_S = 3600.0
-"""So long the condition names what was deleted."""
+"""Time for which the condition names deleted copies."""
 _MOST = 10
 _LONGEST_MESSAGE = 4096
 
 
 class TopicDeleter:
-    """One thread calls it. It raises nothing: data is copied all the same, and the condition says
-    what keeps it from deleting."""
+    """Deletion of copies by one thread.
+
+    It raises nothing, because data is copied anyway. The condition reports what prevents deletion.
+    """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -269,13 +271,17 @@ class TopicDeleter:
         self.conditions: tuple[Condition, ...] = ()
 
     def made(self, topics: Collection[str]) -> None:
-        """The flow has just made the copies of these topics of the source."""
+        """Record that the flow has just created the copies of these source topics."""
         if self._mode is not TopicDeletionMode.DISABLED:
             self._made.update(topics)
 
     def poll(self, there: Collection[str], held: Set[str]) -> None:
-        """``there``: the topics of the source, as it answered just now; ``held``: those of which a
-        task has partitions."""
+        """Delete copies that are due.
+
+        Args:
+            there: Topics that the source has just listed.
+            held: Topics of which a task has partitions.
+        """
         if self._mode is TopicDeletionMode.DISABLED:
             self._absent_since, self._deleted, self.conditions = {}, {}, ()
             return
@@ -346,7 +352,7 @@ class TopicDeleter:
         self._show(deletable, kept, sorted(absent.keys() - due.keys()))
 
     def _as_made(self, absent: Mapping[str, MadeTopic]) -> dict[str, MadeTopic]:
-        """Those that are there and are what the flow made; the others are forgotten."""
+        """Return the copies that are still the topics that the flow created; forget the others."""
         there = self._context.target.describe(absent)
         same = {
             name: one

@@ -42,9 +42,10 @@ def change_settings(
 
 
 class TopicConfigSync:
-    """Polls both clusters every ``topicConfigs.intervalSeconds``. One thread calls it.
+    """Synchronization of settings every ``topicConfigs.intervalSeconds``. One thread calls it.
 
-    It raises nothing: data is copied without settings, too, and ``problems`` says why they differ.
+    It raises nothing, because data is copied even without it. ``problems`` says why settings
+    differ.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -149,10 +150,9 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
     )
 
 
-# The ACLs that headrace has added, remembered in a compacted topic on the target.
-#
-# Remembered before they are added, and forgotten after they are removed: what a crash in between
-# leaves is removed by the next connector, and an ACL of somebody else's is never taken for one of
+# The ACLs that headrace has added, remembered in a compacted topic on the target. They are
+# remembered before they are added, and forgotten after they are removed. ACLs that a crash in
+# between leaves are removed by the next connector, and an ACL of a user is never taken for one of
 # these.
 
 
@@ -248,7 +248,7 @@ class AclSync:
         # Other flows of the source have topics of their own there.
         ours = {acl for acl in self._added.read() if acl.topic in copies.values()}
         new, gone = wanted - there, ours - wanted
-        # What is denied first: between the two nobody may read more than on the source.
+        # Denials are added first, so that at no time a user may read more than on the source.
         self._added.remember(new - ours)
         for permission in ("Deny", "Allow"):
             target.add_acls([one._asdict() for one in new if one.permission == permission])
