@@ -25,7 +25,7 @@ def socket_folder() -> Path:
 
 
 def socket_path(flow: str) -> Path:
-    """The socket of a flow; ``InvalidSpec`` when the path is longer than a socket's may be."""
+    """Return the socket of a flow; raise ``InvalidSpec`` if its path is too long for a socket."""
     path = socket_folder() / f"{flow}.sock"
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise InvalidSpec(

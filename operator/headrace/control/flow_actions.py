@@ -42,7 +42,7 @@ def parse_partitions(text: str) -> PausedPartitions:
 def change_pauses(
     flow: ReplicationFlow, partitions: str, *, paused: bool
 ) -> tuple[PausedPartitions, ...]:
-    """The field as it is to be; ``InvalidSpec`` when that cannot be resumed."""
+    """Return the new value of the field; raise ``InvalidSpec`` if it cannot be resumed."""
     pauses = Pauses.of(flow.spec.paused_partitions)
     item = parse_partitions(partitions)
     return (pauses.with_also(item) if paused else pauses.without(item)).items
@@ -54,8 +54,11 @@ def answer_pauses(
     tasks: Iterable[ReplicationTask],
     partitions: str = "",
 ) -> Answer:
-    """For a person: whether anything changed since ``before``, how many partitions of the flow are
-    meant, and what is paused now."""
+    """Return an answer for a user about a change of pauses.
+
+    It contains whether anything changed since ``before``, the number of matching partitions of the
+    flow, and what is paused now.
+    """
     packed = [
         item
         for task in tasks
@@ -76,7 +79,7 @@ def _paused(flow: ReplicationFlow) -> tuple[str, tuple[PausedPartitions, ...]]:
 
 
 def find_task(tasks: Iterable[ReplicationTask], flow: str, name: str) -> ReplicationTask:
-    """The task of that name; raises ``InvalidSpec`` when the flow has none."""
+    """Return the task of that name; raise ``InvalidSpec`` if the flow has none."""
     there = {task.metadata.name: task for task in tasks}
     if name not in there:
         raise InvalidSpec(f"flow {flow} has no task {name}; it has {', '.join(sorted(there))}")
@@ -84,7 +87,7 @@ def find_task(tasks: Iterable[ReplicationTask], flow: str, name: str) -> Replica
 
 
 def held_task(task: ReplicationTask) -> ReplicationTask:
-    """The same; ``InvalidSpec`` for one that is handed over: neither driver acts on it then."""
+    """Return the task; raise ``InvalidSpec`` during a transfer, when no driver acts on it."""
     name, to, held_by = task.metadata.name, task.spec.driver_name, task.status.driver_name
     if not held_by:
         raise InvalidSpec(f"no driver holds {name} at the moment: try again when it runs")
@@ -96,9 +99,9 @@ def held_task(task: ReplicationTask) -> ReplicationTask:
 
 
 def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
-    """Of these drivers the one that holds most source tasks of a flow: the one to break in a test.
+    """Return the driver that holds most source tasks of a flow: the one to break in a test.
 
-    Raises ``InvalidSpec`` when none of them holds any.
+    Raise ``InvalidSpec`` if none of ``drivers`` holds any.
     """
     held = Counter(
         task.status.driver_name
@@ -111,7 +114,7 @@ def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], fl
 
 
 def task_row(task: ReplicationTask) -> Answer:
-    """A row of ``headrace task list``."""
+    """Return a row of ``headrace task list``."""
     return {
         "name": task.metadata.name,
         "type": str(task.spec.type),
@@ -123,7 +126,7 @@ def task_row(task: ReplicationTask) -> Answer:
 
 
 def as_json(model: BaseModel) -> Answer:
-    """The whole model as JSON."""
+    """Return the whole model as JSON."""
     dumped: Answer = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
 
@@ -132,7 +135,7 @@ _MOST_TOPICS = 10
 
 
 def change_resets(flow: ReplicationFlow, partitions: str, now_ms: int) -> Resets:
-    """The annotation as it is to be; ``InvalidSpec`` when the one that is there cannot be read."""
+    """Return the new annotation; raise ``InvalidSpec`` if the existing one cannot be read."""
     item = parse_partitions(partitions)
     numbers = None if item.partitions is None else parse_ranges(item.partitions)
     return Resets.asked(flow.metadata).also(item.topic, numbers, now_ms)
@@ -141,7 +144,7 @@ def change_resets(flow: ReplicationFlow, partitions: str, now_ms: int) -> Resets
 def answer_resets(
     flow: ReplicationFlow, tasks: Iterable[ReplicationTask], partitions: str
 ) -> Answer:
-    """The flow, and those of its partitions that are meant; ``InvalidSpec`` if it lacks any."""
+    """Return the flow and the partitions meant; raise ``InvalidSpec`` if it lacks any."""
     copied = frozenset[TopicPartition]().union(
         *(
             TopicPartitions.unpack(task.spec.partitions)
@@ -185,7 +188,7 @@ def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
 
 
 def progress_of(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
-    """What changes while a flow progresses."""
+    """Return the values that change while a flow progresses."""
     return [(t.metadata.name, t.status.phase, t.status.lag and t.status.lag.records) for t in tasks]
 
 

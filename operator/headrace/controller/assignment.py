@@ -26,7 +26,7 @@ from headrace.placement import (
 
 @dataclass(frozen=True)
 class Move:
-    """A person's request to have a unit on a driver (annotation ``headrace.dev/move-to``)."""
+    """A user's request to move a unit to a driver (annotation ``headrace.dev/move-to``)."""
 
     task: ReplicationTask
     driver: DriverName
@@ -78,16 +78,16 @@ def requested_moves(tasks: Iterable[ReplicationTask], drivers: FlowDrivers) -> l
 
 @dataclass(frozen=True)
 class AssignmentChanges:
-    """What is to be written about the units of a flow now."""
+    """Changes to write to the units of a flow."""
 
     assignments: tuple[ObjectAssignment, ...]
-    """Those that differ from what the units' objects say."""
+    """Assignments that differ from the units' objects."""
     moves: tuple[Move, ...]
-    """Requests of people that were accepted or refused."""
+    """Requests of users that were accepted or rejected."""
     problem: str
-    """A sentence when the flow's assignor gave no valid answer; else empty."""
+    """A sentence if the flow's assignor gave no valid answer; otherwise empty."""
     follow_up_ms: int | None
-    """When to ask again though nothing happened, in ms, on the clock of ``now_s``."""
+    """Time of the next decision if nothing happens before, in ms, on the clock of ``now_s``."""
 
 
 def assignment_changes(
@@ -117,14 +117,14 @@ def assignment_changes(
     return AssignmentChanges(
         assignments=tuple(assignment for assignment in wanted if assignment.differs),
         moves=tuple(moves),
-        # Of drivers that cannot get units yet, the drivers' own state says more.
+        # If drivers cannot get units yet, the drivers' own state says more.
         problem=decision.problems.get(flow.metadata.name, "") if drivers.schedulable else "",
         follow_up_ms=decision.follow_up_ms,
     )
 
 
 def driver_pool(drivers: FlowDrivers, expected: int) -> DriverPool:
-    """A flow's pods, as placement needs them."""
+    """Return a flow's pods in the form that placement needs."""
     return DriverPool(
         expected=expected,
         schedulable=tuple(DriverState(pod.name, rack=pod.rack) for pod in drivers.schedulable),

@@ -30,10 +30,10 @@ _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
 
 
 async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
-    """Check that no other owner has an object of that name: to apply it would make it ours in
-    part. Whether this owner has one.
+    """Check that no other owner has an object of that name, and return whether this owner has one.
 
-    Raises ``NameTaken``; ``Retriable`` while what an earlier owner of that name left is deleted.
+    Applying to another owner's object would make it partly ours. Raise ``NameTaken``, or
+    ``Retriable`` while an earlier owner's object of that name is being deleted.
     """
     metadata = manifest["metadata"]
     there = await client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
@@ -51,11 +51,10 @@ async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
 
 
 async def create(client: Client, owner: Owner, manifest: Object) -> None:
-    """Create an object, unless the owner has it already: by another reconcile, or by a
-    request whose answer was lost.
+    """Create an object unless the owner has it from another reconcile or a lost response.
 
-    Raises as ``check_name``; ``Conflict`` for any other, such as two that are counted at a time
-    against a quota.
+    Raise as ``check_name``; raise ``Conflict`` for any other conflict, such as two requests that
+    are counted against a quota at the same time.
     """
     try:
         await client.create(manifest)
@@ -74,11 +73,11 @@ ChildName = tuple[str, str, str]
 @dataclass(frozen=True)
 class _Applied:
     owner: str | None
-    """The flow's uid: a flow that is made again finds the children of the one before."""
+    """Uid of the flow: a flow that is created again finds the children of the earlier one."""
     digest: str
-    """Of the manifest."""
+    """Digest of the manifest."""
     fields: str
-    """Which of its fields the API server knows as ours."""
+    """Fields that the API server records as ours."""
 
 
 class Children:
@@ -91,9 +90,10 @@ class Children:
         self._templates: dict[ChildName, Object] = {}
 
     async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
-        """Make a child as ``manifest`` says, unless it is.
+        """Apply a child's manifest unless the child is up to date.
 
-        Raises ``NameTaken`` when it belongs to somebody else, and what ``Client.apply`` raises.
+        Raise ``NameTaken`` if the child belongs to another owner, and the errors of
+        ``Client.apply``.
         """
         name, wanted, owner = _name(manifest), _digest(manifest), flow.metadata.uid
         applied = self._applied.get(name)
@@ -119,13 +119,15 @@ class Children:
         self._applied[name] = none
 
     async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
-        """Make a unit that is not there, as ``manager``; returns it. Raises as ``apply``."""
+        """Create a missing unit as ``manager`` and return it; raise as ``apply``."""
         await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
 
     def observe(self, object: Object, *, deleted: bool) -> bool:
-        """A child as its watch reports it; whether its flow has to be reconciled, which applies a
-        child that is gone or that somebody else changed."""
+        """Record a child from its watch, and return whether its flow must be reconciled.
+
+        The reconcile applies a child that was deleted or that another manager changed.
+        """
         name = _name(object)
         before = self._refused.pop(name, "")
         if name[0] == DEPLOYMENT.name:
@@ -143,14 +145,14 @@ class Children:
         return self._refused.get(_child(flow, DEPLOYMENT), "")
 
     def template(self, flow: ReplicationFlow) -> Object | None:
-        """The pod template of a flow's Deployment; None while it is not known, or there is none."""
+        """Return the pod template of a flow's Deployment; None while unknown or absent."""
         return self._templates.get(_child(flow, DEPLOYMENT)) or None
 
     async def newest_replica_set(self, flow: ReplicationFlow) -> str:
-        """Which label ``pod-template-hash`` the newest drivers of a flow have; empty while there
-        are none. By revision: ``kubectl rollout undo`` makes an old ReplicaSet the newest.
+        """Return the label ``pod-template-hash`` of the newest drivers of a flow.
 
-        Raises as ``Client.list``.
+        It is empty if there are none. The revision decides: ``kubectl rollout undo`` makes an old
+        ReplicaSet the newest. Raise as ``Client.list``.
         """
         labels = ",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items())
         found = await self._client.list(
@@ -168,7 +170,7 @@ class Children:
                 self._applied.pop(name)
 
     def forget(self, namespace: str, flow: str) -> None:
-        """A flow is gone, and so will be its children."""
+        """Forget a deleted flow, whose children will also be deleted."""
         prefix = (namespace, f"{flow}-driver")
         self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
         self._refused.pop((DEPLOYMENT.name, *prefix), None)
@@ -181,7 +183,7 @@ def _revision(replica_set: Object) -> int:
 
 
 def _refused_pods(object: Object) -> str:
-    """What a Deployment says of it: Pod Security, a quota, a webhook."""
+    """Return the reason why a Deployment's pods are rejected: Pod Security, a quota, a webhook."""
     conditions = object.get("status", {}).get("conditions") or ()
     return next(
         (one.get("message", "") for one in conditions if one["type"] == "ReplicaFailure"), ""
@@ -189,7 +191,7 @@ def _refused_pods(object: Object) -> str:
 
 
 def _our_fields(object: Object | None) -> str:
-    """The fields that we applied and nobody changed since, as the API server keeps count."""
+    """Return the fields that we applied and that are unchanged, as the API server records them."""
     metadata = {} if object is None else object["metadata"]
     entries = metadata.get("managedFields") or []
     ours = [

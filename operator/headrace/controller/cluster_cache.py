@@ -98,7 +98,7 @@ class FlowCache:
         return list(self._objects.values())
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:
-        """Return a flow with the spec in force, or None if it is not there or not understood."""
+        """Return a flow with the spec in force, or None if it is missing or invalid."""
         found = self._in_force.get(name)
         return found.flow if found is not None else None
 
@@ -124,7 +124,7 @@ _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
 class DriverCache:
-    """By flow. Pods of a flow that is not there, or not understood, are nobody's drivers."""
+    """Drivers by flow. Pods of a missing or invalid flow are not its drivers."""
 
     def __init__(
         self,
@@ -133,8 +133,15 @@ class DriverCache:
         lease_s: Callable[[FlowName], int | None],
         changed: Callable[[FlowName], None],
     ) -> None:
-        """``lease_s``: how long the Leases of a flow last, None of one that is nobody's;
-        ``changed`` gets a flow whose drivers did."""
+        """Create an empty cache.
+
+        Args:
+            client: Client of the API server.
+            namespace: Namespace to watch, or None for all.
+            lease_s: Function that returns the duration of a flow's Leases, or None for an unknown
+                flow.
+            changed: Function that receives each flow whose drivers changed.
+        """
         self._lease_s, self._changed = lease_s, changed
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._reported: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
@@ -147,11 +154,11 @@ class DriverCache:
         self.copies = (self._pod_copy, self._leases)
 
     def pods(self, name: FlowName) -> list[DriverPod]:
-        """The driver pods of a flow."""
+        """Return the driver pods of a flow."""
         return list(self._pods.get(name, {}).values())
 
     def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
-        """What is known of the Lease of each driver of a flow."""
+        """Return the known state of each driver's Lease."""
         return {pod: self._lease((name[0], pod)) for pod in self._pods.get(name, {})}
 
     def expect_leases(self) -> None:
@@ -166,7 +173,7 @@ class DriverCache:
         )
 
     def pod_changed(self, change: WatchEvent) -> None:
-        """As its watch reports it."""
+        """Record a pod as its watch reports it."""
         namespace, name = name_of(change.object)
         flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
         pods = self._pods.setdefault(flow, {})
@@ -193,7 +200,7 @@ class DriverCache:
 
 @dataclass(frozen=True)
 class UnitChange:
-    """What a unit was, and is."""
+    """A unit before and after a change."""
 
     before: ReplicationTask | None
     after: ReplicationTask | None
@@ -205,8 +212,10 @@ class UnitChange:
 
     @property
     def of_figures_only(self) -> bool:
-        """Whether nothing changed but what is measured, and what is between connectors and their
-        tasks: a new connector writes its epoch into all of them."""
+        """Whether only measurements changed, or values between connectors and their tasks.
+
+        A new connector writes its epoch into all of its tasks.
+        """
         before, after = self.before, self.after
         return before is not None and after is not None and _acted_on(before) == _acted_on(after)
 
@@ -219,10 +228,10 @@ class UnitCache:
         self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
         """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
         self._invalid: dict[FlowName, dict[str, str]] = {}
-        """What is wrong with a unit, by its name."""
+        """Problem of each invalid unit, by its name."""
 
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
-        """Those of this very flow, in order; not those of an earlier flow of that name."""
+        """Return the units of this flow object in order, without an earlier flow's units."""
         name, uid = flow_name(flow), flow.metadata.uid
         known = self._in_order.get(name)
         if known is None or known[0] != uid:
@@ -233,15 +242,15 @@ class UnitCache:
         return list(known[1])
 
     def invalid_unit(self, name: FlowName) -> str:
-        """What is wrong with a unit of a flow that is not understood; empty when all are."""
+        """Return the problem of an invalid unit of a flow; empty if all are valid."""
         return next(iter(self._invalid.get(name, {}).values()), "")
 
     def put(self, object: Object) -> UnitChange:
-        """A unit is there, or changed."""
+        """Record a unit that was added or changed."""
         return self._replace(object, self._understood(object))
 
     def drop(self, object: Object) -> UnitChange:
-        """A unit is gone."""
+        """Remove a unit that was deleted."""
         self._invalid.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
         return self._replace(object, None)
 
@@ -255,9 +264,10 @@ class UnitCache:
         return UnitChange(before, task)
 
     def _understood(self, object: Object) -> ReplicationTask | None:
-        """A unit; None for one that is not understood, which ``invalid_unit`` reports.
+        """Return a unit; None if it is invalid, which ``invalid_unit`` reports.
 
-        None as well for one whose name is not that of the unit in its spec: there would be two.
+        It is also None if its name differs from the name of the unit in its spec: there would be
+        two.
         """
         invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
         invalid.pop(name, None)
@@ -274,7 +284,7 @@ class UnitCache:
 
 
 def _acted_on(task: ReplicationTask) -> object:
-    """What the operator acts on."""
+    """Return the parts of a unit on which the operator acts."""
     figures = {"lag": None, "bytes_per_second": None}
     return (
         task.spec.model_copy(update={"connector_epoch": 0}),
@@ -285,12 +295,12 @@ def _acted_on(task: ReplicationTask) -> object:
 
 
 def flow_of(unit: Object) -> FlowName:
-    """The flow that a unit names in its spec."""
+    """Return the flow that a unit names in its spec."""
     return unit["metadata"]["namespace"], unit["spec"].get("flowName", "")
 
 
 def _targets(task: ReplicationTask | None) -> object:
-    """What a unit writes, and for whom."""
+    """Return the targets of a unit and the flow for which it writes them."""
     return task and (
         task.metadata.owner_references,
         written_targets([task]),
@@ -311,14 +321,20 @@ class ClusterCache:
         enqueue: Callable[[FlowName, float], None],
         selector: str = "",
     ) -> None:
-        """``namespace`` None: all. ``enqueue`` gets a flow, and within how many seconds to
-        reconcile it. ``selector``: labels of the flows; others are not there."""
+        """Create an empty cache.
+
+        Args:
+            client: Client of the API server.
+            namespace: Namespace to watch, or None for all.
+            enqueue: Function that receives a flow and the seconds within which to reconcile it.
+            selector: Label selector of the flows. Other flows are ignored.
+        """
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._copied: dict[FlowName, CopiedTopics] = {}
         self._written_before: dict[FlowName, frozenset[Target]] = {}
-        """What each flow wrote at its last reconcile."""
+        """Targets of each flow at its last reconcile."""
         self._drivers = DriverCache(
             client, namespace, self._lease_s, lambda name: enqueue(name, SOON_S)
         )
@@ -365,7 +381,7 @@ class ClusterCache:
         self._enqueue(name_of(change.object), SOON_S)
 
     def put_flow(self, object: Object) -> None:
-        """A flow is there, or changed."""
+        """Record a flow that was added or changed."""
         before = self._lease_s(name := name_of(object))
         if self._flows.put(object):
             self._forget_written(name)  # which units are its own depends on its uid
@@ -373,17 +389,17 @@ class ClusterCache:
                 self._drivers.expect_leases()
 
     def put_flow_written(self, object: Object) -> None:
-        """A flow as the API server answered a write, a moment before its watch reports the same."""
-        if self._flows.object(name_of(object)) is not None:  # else it is deleted meanwhile
+        """Record a flow from the response to a write, before its watch reports it."""
+        if self._flows.object(name_of(object)) is not None:  # otherwise it was deleted since
             self.put_flow(object)
 
     def drop_flow(self, object: Object) -> None:
-        """A flow is gone."""
+        """Remove a flow that was deleted."""
         self._flows.drop(object)
         self._forget_written(name_of(object))
 
     def flow_object(self, name: FlowName) -> Object | None:
-        """A flow as the API has it."""
+        """Return a flow as the API returned it."""
         return self._flows.object(name)
 
     def flow_objects(self) -> list[Object]:
@@ -400,7 +416,7 @@ class ClusterCache:
         return self._flows.get(name)
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:
-        """A flow, unless it is not there or not understood."""
+        """Return a flow, unless it is missing or invalid."""
         return self._flows.understood(name)
 
     def flows(self) -> list[ReplicationFlow]:
@@ -410,30 +426,33 @@ class ClusterCache:
     # Units.
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
-        """The units of a flow, in order; not those of an earlier flow of that name."""
+        """Return the units of a flow in order, without units of an earlier flow of its name."""
         return self._units.of(flow)
 
     def invalid_unit(self, name: FlowName) -> str:
-        """What is wrong with a unit that is not understood; empty when all are."""
+        """Return the problem of an invalid unit; empty if all are valid."""
         return self._units.invalid_unit(name)
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """The target topics that a flow writes; none of one that is gone or not understood."""
+        """Return the target topics that a flow writes; empty for a missing or invalid flow."""
         if name not in self._written:
             flow = self._flows.understood(name)
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
-        """What a flow copies; nothing for one that is gone or not understood."""
+        """Return the topics that a flow copies; empty for a missing or invalid flow."""
         if name not in self._copied:
             flow = self._flows.understood(name)
             self._copied[name] = copied_topics(self.tasks(flow) if flow else ())
         return self._copied[name]
 
     def requeue_rivals(self, name: FlowName) -> None:
-        """Queue the flows that write a target topic which ``name`` took or freed since its last
-        reconcile: one of them may wait for it."""
+        """Queue the flows that may wait for a target topic of ``name``.
+
+        These are the flows that write a topic which ``name`` took or freed since its last
+        reconcile.
+        """
         now, before = self.written(name), self._written_before.get(name, frozenset())
         self._written_before[name] = now
         if not now:
@@ -445,11 +464,11 @@ class ClusterCache:
                 self._enqueue(rival, SOON_S)
 
     def put_task(self, object: Object) -> None:
-        """A unit as the API server answered a write, a moment before its watch reports the same."""
+        """Record a unit from the response to a write, before its watch reports it."""
         namespace, name = name_of(object)
         watched = self._task_copy.get(name, namespace)
         if watched is None or is_older(object, watched):
-            return  # it is deleted meanwhile, or changed once more
+            return  # it was deleted or changed again since
         if self._units.put(object).of_targets:
             self._forget_written(flow_of(object))
 
@@ -472,11 +491,11 @@ class ClusterCache:
     # Drivers.
 
     def pods(self, flow: ReplicationFlow) -> list[DriverPod]:
-        """The driver pods of a flow."""
+        """Return the driver pods of a flow."""
         return self._drivers.pods(flow_name(flow))
 
     def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
-        """What is known of the Lease of each driver of a flow."""
+        """Return the known state of each driver's Lease."""
         return self._drivers.leases(name)
 
     def _lease_s(self, name: FlowName) -> int | None:

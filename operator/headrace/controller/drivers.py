@@ -25,7 +25,7 @@ class DriverPod:
     terminating: bool = False
     """Whether it terminates: scaled down, rolled, evicted."""
     ended: bool = False
-    """Whether all its containers ended for good."""
+    """Whether all its containers ended and are not restarted."""
     rack: str | None = None
     problem: str = ""
     """Why it does not run, in the words of scheduler or kubelet; empty when it runs."""
@@ -35,10 +35,10 @@ class DriverPod:
 
 @dataclass(frozen=True)
 class DriverLease:
-    """What the watch over Leases knows of one driver."""
+    """State of a driver's Lease, according to the watch."""
 
     incarnation: str = ""
-    """Which incarnation of the driver holds it; empty without a Lease."""
+    """Incarnation of the driver that holds it; empty without a Lease."""
     renewed: bool = False
     """Whether it was renewed while observed: the holder of one that never was may be dead."""
     expired: bool = False
@@ -57,7 +57,7 @@ class FlowDrivers:
     cordoned: frozenset[DriverName]
     """Keep the units that they have, and get none."""
     rolling: bool
-    """Whether pods of an older template are there: nothing moves for balance meanwhile."""
+    """Whether pods of an older template exist; no unit is moved for balance during that time."""
     pods: Mapping[DriverName, DriverPod]
     leases: Mapping[DriverName, DriverLease]
 
@@ -81,8 +81,11 @@ class FlowDrivers:
         return self.alive > 0 and not self.schedulable
 
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
-        """Whether that incarnation of a driver is lost: its pod is gone or ended, another one holds
-        the Lease, or the Lease expired."""
+        """Return whether that incarnation of a driver is lost.
+
+        It is lost if its pod was deleted or has ended, another incarnation holds the Lease, or the
+        Lease expired.
+        """
         pod, lease = self.pods.get(driver), self.leases.get(driver, _NONE)
         if pod is None or pod.ended:
             return True
@@ -90,8 +93,10 @@ class FlowDrivers:
 
 
 def is_ambiguous(pods: Iterable[DriverPod], newest: str) -> bool:
-    """Whether the operator's own hash does not tell which pods are the newest: somebody else
-    changed the template, as ``kubectl rollout restart`` does."""
+    """Return whether the operator's own hash does not identify the newest pods.
+
+    This happens if another manager changed the template, as ``kubectl rollout restart`` does.
+    """
     return len({pod.replica_set for pod in pods if pod.template == newest}) > 1
 
 
@@ -101,8 +106,15 @@ def drivers_of(
     leases: Mapping[DriverName, DriverLease],
     newest_replica_set: str = "",
 ) -> FlowDrivers:
-    """The drivers of a flow; ``newest`` is the hash of the template that its pods shall have, and
-    ``newest_replica_set`` tells those of that template apart (empty: they are all alike)."""
+    """Return the drivers of a flow.
+
+    Args:
+        pods: Pods of the flow.
+        newest: Hash of the template that its pods should have.
+        leases: Leases by driver.
+        newest_replica_set: ReplicaSet of the newest pods of that template; empty if all pods are
+            alike.
+    """
 
     def is_newest(pod: DriverPod) -> bool:
         return pod.template == newest and newest_replica_set in ("", pod.replica_set)
@@ -131,7 +143,7 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 
 
 def driver_pod(pod: Object) -> DriverPod:
-    """A driver pod."""
+    """Return a driver from its pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     return DriverPod(
@@ -147,7 +159,7 @@ def driver_pod(pod: Object) -> DriverPod:
 
 
 def _starts(status: Object) -> Iterator[datetime]:
-    """Of the containers that run; Kubernetes writes a time that it does not know as null."""
+    """Yield the start of each running container; Kubernetes writes an unknown time as null."""
     for container in status.get("containerStatuses") or ():
         running = (container.get("state") or {}).get("running") or {}
         if started := running.get("startedAt"):

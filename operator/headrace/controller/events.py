@@ -38,7 +38,7 @@ Subject = ReplicationFlow | ReplicationTask | MirrorTest | UnparsedMirrorTest
 _WITHOUT_EVENTS = (
     ConditionType.RECONCILING,
     ConditionType.STALLED,
-    ConditionType.DRIVERS_AVAILABLE,  # each pod that comes or goes has Events of its own
+    ConditionType.DRIVERS_AVAILABLE,  # each pod that starts or stops has Events of its own
 )
 _FAILURES = (
     Reason.TASK_FAILED,
@@ -50,8 +50,9 @@ _FAILURES = (
 )
 """Warnings though the flow is not stalled: what failed is tried again."""
 _QUIET_S = 60.0
-"""The same reason on the same object is not repeated before: a state may flap. Doubled each time,
-up to ``_LONGEST_QUIET_S``, unless it was away for that long."""
+"""Time before the same reason is repeated on the same object, because a state may flap. It doubles
+each time, up to ``_LONGEST_QUIET_S``, unless the reason did not occur for that long.
+"""
 _LONGEST_QUIET_S = 1800.0
 """Half as long as the API server keeps an Event: one of each reason can be read."""
 _NOTE_BYTES = 1000
@@ -136,7 +137,7 @@ class EventRecorder:
 
 
 def build_event(about: Subject, happened: Occurrence, instance: str) -> Object:
-    """An Event of events.k8s.io. Pure, but for its name and its time."""
+    """Return an Event of events.k8s.io. Pure, except for its name and its time."""
     metadata = about.metadata
     return {
         "apiVersion": EVENT.api_version,
@@ -171,7 +172,7 @@ class NameTaken(InvalidSpec):
 
 
 def blocked_by(error: HeadraceError) -> Readiness | None:
-    """The readiness of the object that was reconciled; None for errors that pass by themselves."""
+    """Return the readiness after an error; None for an error that passes by itself."""
     reasons: dict[type[HeadraceError], Reason] = {
         Forbidden: Reason.FORBIDDEN,
         ObjectInvalid: Reason.REFUSED,

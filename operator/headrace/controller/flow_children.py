@@ -35,12 +35,12 @@ _VERIFY_EVERY_S = 300.0
 
 @dataclass(frozen=True)
 class Provided:
-    """What is known of what a flow needs."""
+    """Result of providing a flow's children."""
 
     readiness: Readiness | None = None
-    """What the flow's status has to say of it; None when all is there, or will soon be."""
+    """Readiness to report in the flow's status; None if all exist or will soon."""
     error: HeadraceError | None = None
-    """Of the last attempt, once: the queue repeats the reconcile."""
+    """Error of the last attempt, returned once: the queue repeats the reconcile."""
 
 
 class Provisioner:
@@ -52,8 +52,13 @@ class Provisioner:
         verify: Callable[[str, str], Awaitable[None]],
         enqueue: Callable[[FlowName, float], None],
     ) -> None:
-        """``make`` makes what a flow needs, unless it is there; ``verify`` notices what is gone;
-        ``enqueue`` gets a flow whose attempt took longer than its reconcile waited."""
+        """Create the object for all flows.
+
+        Args:
+            make: Creates the missing children of a flow.
+            verify: Detects deleted children.
+            enqueue: Receives a flow whose attempt took longer than its reconcile waited.
+        """
         self._make, self._verify, self._enqueue = make, verify, enqueue
         self._attempts: dict[FlowName, asyncio.Task[None]] = {}
         self._readiness: dict[FlowName, Readiness] = {}
@@ -78,7 +83,7 @@ class Provisioner:
         return Provided(self._readiness.get(name))
 
     def forget(self, name: FlowName) -> None:
-        """A flow is gone."""
+        """Forget a deleted flow."""
         if (attempt := self._attempts.pop(name, None)) is not None:
             attempt.cancel()
         self._readiness.pop(name, None)
@@ -115,9 +120,8 @@ class Provisioner:
         return Provided()
 
 
-# Whose turn it is to roll out: an upgrade of the operator changes the drivers of every flow.
-#
-# A roll-out costs each unit a move, and pods of two templates at a time. Flows of a higher
+# Order of roll-outs: an upgrade of the operator changes the drivers of every flow. A roll-out costs
+# each unit a move, and needs pods of two templates at the same time. Flows with a higher
 # ``spec.drivers.rolloutPriority`` come first, then by namespace and name.
 
 _ROLLOUT_DEADLINE_S = 600.0
@@ -135,10 +139,10 @@ class _Outdated:
 
 
 class Rollouts:
-    """Counts the roll-outs that are under way. For one event loop.
+    """Count of roll-outs in progress. For one event loop.
 
-    Nothing of it is stored: a flow with pods of its newest template and of others is in the
-    middle of its roll-out, whoever began it.
+    Nothing is stored: a flow with pods of its newest template and of others is rolling out,
+    whatever started the roll-out.
     """
 
     def __init__(
@@ -148,17 +152,23 @@ class Rollouts:
         wake: Callable[[FlowName], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``limit``: so many flows at a time; 0: all. ``everyone``: the flows that there are.
-        ``wake`` gets those that may ask again, when a roll-out has ended."""
+        """Create the count.
+
+        Args:
+            limit: Maximum number of flows that roll out at the same time; 0 for all.
+            everyone: Returns the existing flows.
+            wake: Receives the flows that may check again after a roll-out has ended.
+            clock: Monotonic clock.
+        """
         self._limit, self._everyone, self._wake, self._clock = limit, everyone, wake, clock
         self._outdated: dict[FlowName, _Outdated] = {}
         self._observed: set[FlowName] = set()
 
     def may_begin(self, flow: ReplicationFlow, pods: Iterable[DriverPod], newest: str) -> bool:
-        """Whether the flow's drivers may be those of the template ``newest`` now.
+        """Return whether the flow's drivers may have the template ``newest`` now.
 
-        None begins before each flow was observed once: the one with the highest priority may be
-        the last of them.
+        No roll-out begins before each flow was observed once, because the flow with the highest
+        priority may be observed last.
         """
         if not self._limit:
             return True
@@ -175,11 +185,11 @@ class Rollouts:
         return own.since_s is not None
 
     def observed(self, name: FlowName) -> None:
-        """A flow was reconciled, however that ended."""
+        """Record that a flow was reconciled, with any outcome."""
         self._observed.add(name)
 
     def forget(self, name: FlowName) -> None:
-        """A flow is gone."""
+        """Forget a deleted flow."""
         self._observed.discard(name)
         self._end(name)
 
@@ -207,7 +217,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """What the operator was started with, as far as it concerns flows."""
+    """Settings of the operator that concern flows."""
 
     driver_image: str
     network_policy: bool = False
@@ -217,7 +227,7 @@ class FlowSettings:
 
 
 class FlowChildren:
-    """Of all flows. For one event loop."""
+    """Children of all flows. For one event loop."""
 
     def __init__(
         self, cache: ClusterCache, children: Children, settings: FlowSettings, rollouts: Rollouts
@@ -251,7 +261,7 @@ class FlowChildren:
             await self._children.remove(flow, NETWORK_POLICY)
 
     async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> FlowDrivers:
-        """Those that there are, once it is decided whether they stay as they are for now."""
+        """Return the existing drivers, after deciding whether they stay as they are."""
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)
         if self.waits(flow) and (template := self._children.template(flow)):
@@ -274,11 +284,11 @@ class FlowChildren:
         return self._children.refused_pods(flow)
 
     def observed(self, name: FlowName) -> None:
-        """A flow was reconciled, however that ended."""
+        """Record that a flow was reconciled, with any outcome."""
         self._rollouts.observed(name)
 
     def forget(self, name: FlowName) -> None:
-        """A flow is gone."""
+        """Forget a deleted flow."""
         self._children.forget(*name)
         self._rollouts.forget(name)
         self._waiting.discard(name)

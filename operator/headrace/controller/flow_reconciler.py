@@ -39,20 +39,21 @@ from headrace.status import FlowFacts, flow_status, status_without_units
 _INCOMPLETE_S = 1.0
 """While the cache is incomplete or behind."""
 _RETRY_S = 15.0
-"""When somebody has to change something that the operator does not watch, such as its rights."""
+"""Retry interval while a user must change something that is not watched, such as permissions."""
 _RESYNC_S = 600.0
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What one reconcile leaves."""
+    """Result of one reconcile."""
 
     status: ReplicationFlowStatus | None
     """None while nothing is known of the flow: its status stays as it is."""
     again_s: float
     """When to reconcile again at the latest."""
     error: HeadraceError | None = None
-    """What the flow needs could not be made: all else was done, and this is tried again."""
+    """Error of children that could not be created; everything else was done, and this is retried.
+    """
 
 
 class FlowReconciler:
@@ -76,7 +77,7 @@ class FlowReconciler:
         self._assigners: dict[FlowName, Assigner] = {}
 
     async def reconcile(self, name: FlowName) -> float | None:
-        """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
+        """Reconcile a flow; return the seconds until the next reconcile, None if it was deleted."""
         self._cache.requeue_rivals(name)
         for rival in self._loops.concerned(name):
             self._enqueue(rival, SOON_S)
@@ -137,7 +138,7 @@ class FlowReconciler:
             refused_pods=self._owned.refused_pods(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
-        # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
+        # With 10,000 units this takes 0.1 s, for which no Lease should wait.
         status = await asyncio.to_thread(flow_status, facts)
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.wait_to_take and waiting):
@@ -161,7 +162,7 @@ class FlowReconciler:
             assigner.close()
 
     def _check_watches(self) -> None:
-        """Raises what a person has to change before the operator can watch all that it needs."""
+        """Raise the problem that a user must fix before the operator can watch all it needs."""
         error = self._cache.watch_error
         if error is not None and blocked_by(error):
             raise error
@@ -193,8 +194,10 @@ def _invalid_spec(in_force: InForce) -> Readiness | None:
 
 
 def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readiness) -> _Outcome:
-    """Of a flow that a person has to change, or the operator's rights, first; ``flow`` is None
-    when it is not understood."""
+    """Return the outcome for a flow that a user, or a change of permissions, must fix first.
+
+    ``flow`` is None if it is invalid.
+    """
     before, generation = flow.status if flow else None, object["metadata"].get("generation")
     status = status_without_units(readiness, before, generation, datetime.now(UTC))
     return _Outcome(status, _RETRY_S if flow else _RESYNC_S)

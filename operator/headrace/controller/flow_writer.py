@@ -41,8 +41,7 @@ class FlowWrites:
         await self._events.post(flow, occurrence)
 
     async def assign(self, wanted: Iterable[ObjectAssignment]) -> bool:
-        """Write the owners of units, many at a time; whether each unit was still as we had
-        read it."""
+        """Write the owners of units in parallel; return whether each unit was as we had read it."""
         answers = await asyncio.gather(
             *(self._write_assignment(one) for one in wanted), return_exceptions=True
         )
@@ -105,15 +104,15 @@ class FlowWrites:
     async def status(
         self, object: Object, flow: ReplicationFlow | None, status: ReplicationFlowStatus
     ) -> bool:
-        """Write the status of ``object`` if that is news, and post an Event for each change;
-        ``flow`` is the object as its type, None when it is not understood.
+        """Write the status of ``object`` if it changed, and post an Event for each change.
 
-        False: the definitions in this cluster are older than this operator and refuse the status;
-        a condition says so instead.
+        ``flow`` is the object as its type, None if it is invalid. False is returned if the
+        definitions in this cluster are older than this operator and reject the status; a condition
+        reports that instead.
         """
         metadata = object["metadata"]
         if flow is None:
-            # Its status may not be understood either.
+            # Its status may also be invalid.
             if not is_reported(object, status.conditions[0].message):
                 await self._apply_status(metadata, status)
             return True
@@ -154,8 +153,10 @@ class FlowWrites:
     async def _without_foreign_conditions(
         self, written: Object, status: ReplicationFlowStatus
     ) -> Object:
-        """Remove conditions of our types that another manager wrote and we do not: applying a
-        status keeps the fields of others."""
+        """Remove conditions of our types that another manager wrote and we do not.
+
+        Applying a status keeps the fields of other managers.
+        """
         there = written["status"]["conditions"]
         ours, wanted = set(ConditionType), {condition.type for condition in status.conditions}
         staying = [one for one in there if one["type"] in wanted or one["type"] not in ours]

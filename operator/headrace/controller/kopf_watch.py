@@ -30,8 +30,10 @@ ObjectListener = Callable[[Kind, Object, bool], None]
 
 
 class EndlessBackoffs:
-    """kopf ends the operator after the last of its backoffs: there is none. Each request starts a
-    new iteration."""
+    """Endless backoffs: kopf ends the operator after its last one.
+
+    Each request starts an iteration.
+    """
 
     def __iter__(self) -> Iterator[float]:
         return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
@@ -40,16 +42,16 @@ class EndlessBackoffs:
 async def watch_owned(
     namespaces: Sequence[str], on_event: ObjectListener, *, with_tests: bool = True
 ) -> None:
-    """Watch until the process gets TERM or INT; no ``namespaces``: all. ``with_tests``: also what
-    mirror tests own.
+    """Watch until the process gets TERM or INT; without ``namespaces``, watch all.
 
-    Raises ``Unavailable`` when kopf ends before: a watch in which the API server reports an error
-    (of its etcd, say), or a login that is refused, is the end of it.
+    ``with_tests`` states whether to watch objects of mirror tests. Raise ``Unavailable`` if kopf
+    ends before: it ends when the API server reports an error in a watch (of its etcd, for example),
+    or when a login is rejected.
     """
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
-    settings.scanning.disabled = True  # or it asks for rights on all definitions there are
+    settings.scanning.disabled = True  # otherwise it needs permissions on all definitions
     settings.networking.error_backoffs = EndlessBackoffs()
 
     @kopf.on.login(registry=registry)
@@ -61,7 +63,7 @@ async def watch_owned(
     def watch(kind: Kind) -> None:
         @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
         async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
-            # What it lists, unlike what it watches, need not repeat what the list says of all.
+            # Listed objects, unlike watched ones, lack the fields that the list states for all.
             object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
             on_event(kind, object, event["type"] == "DELETED")
 
@@ -89,7 +91,6 @@ class _ToStructlog(logging.Handler):
     """kopf's log lines in the format of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See ``logging.Handler``."""
         logger = structlog.get_logger(module=record.name)
         error = record.exc_info and record.exc_info[1]
         # Errors of kopf's own kinds are in the message: the API server's, not a defect's.

@@ -46,14 +46,14 @@ _Compared = tuple[ReplicationFlowSpec, CopiedTopics, ReplicationFlowSpec, Copied
 
 
 class Loops:
-    """Of all flows. For one event loop."""
+    """Replication loops among all flows. For one event loop."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._before: dict[FlowName, _Known] = {}
         """At the last reconcile of each flow."""
         self._found: dict[tuple[FlowName, FlowName], tuple[_Compared, TopicLoop | None]] = {}
-        """Of 10,000 topics it takes tens of milliseconds, which no Lease should wait for."""
+        """With 10,000 topics this takes tens of milliseconds, for which no Lease should wait."""
 
     def refusal(self, flow: ReplicationFlow) -> str:
         """Why this flow must not copy; empty when it may."""
@@ -71,8 +71,11 @@ class Loops:
         return ""
 
     def concerned(self, name: FlowName) -> list[FlowName]:
-        """The flows in the other direction, which a change of this one, or its end, may let start
-        or stop. None while it is what it was at the last call."""
+        """Return the flows in the other direction that may start or stop because of this flow.
+
+        A change of this flow, or its end, can allow or forbid them to copy. The result is empty if
+        nothing changed since the last call.
+        """
         before, now = self._before.pop(name, None), self._known(name)
         if now is not None:
             self._before[name] = now
@@ -113,8 +116,11 @@ def _held(tasks: list[ReplicationTask]) -> bool:
 
 
 def _precedence(flow: ReplicationFlow, tasks: list[ReplicationTask]) -> tuple[object, ...]:
-    """The least goes on: one that was not refused, then one that runs, then the older one. So a
-    flow that is started again beside the flow back does not stop that."""
+    """Return the order of precedence, least first; the first flow continues.
+
+    A flow that was not rejected precedes others, then a running flow, then the older one. A flow
+    that is started again therefore does not stop the flow in the other direction.
+    """
     ready = condition(flow.status.conditions if flow.status else (), ConditionType.READY)
     refused = ready is not None and ready.reason is Reason.REPLICATION_LOOP
     runs = any(task.spec.driver_name for task in tasks)

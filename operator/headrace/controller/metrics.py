@@ -1,5 +1,4 @@
-"""The operator's metrics: figures of the statuses of flows and finished tests, its reconciles, and
-whether it leads."""
+"""The operator's metrics: statuses of flows and finished tests, reconciles, and leadership."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -51,8 +50,10 @@ METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
 
 
 class OperatorMetrics(Collector):
-    """A replica that does not lead reports only that. Collected on a thread: what it reads never
-    changes in place."""
+    """Collector of the operator's metrics; a replica that does not lead reports only that.
+
+    It collects in a thread: the objects that it reads never change in place.
+    """
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads
@@ -73,12 +74,11 @@ class OperatorMetrics(Collector):
         tests: Callable[[], Iterable[Object]],
         queues: Mapping[str, Callable[[], int]],
     ) -> None:
-        """What to read from now on: flows and MirrorTests as they are, and the length of the queue
-        of each kind."""
+        """Set the sources of the metrics: flows, MirrorTests, and the queue length of each kind."""
         self._flows, self._tests, self._queues = flows, tests, queues
 
     def reconciles(self, kind: str) -> Callable[[float, bool], None]:
-        """Called for each reconcile of a kind: how many seconds it took, and whether it failed."""
+        """Return a callback for each reconcile of a kind: its duration, and whether it failed."""
         took, errors = self._took.labels(kind), self._errors.labels(kind)
 
         def reconciled(took_s: float, failed: bool) -> None:
@@ -88,7 +88,6 @@ class OperatorMetrics(Collector):
         return reconciled
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """See ``Collector``."""
         families = {metric: metric.family() for metric in _COLLECTED}
         for metric, labels, value in self._samples():
             families[metric].add_metric(labels, value)
@@ -105,8 +104,11 @@ class OperatorMetrics(Collector):
 
 
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
-    """Statuses of the tests that ended, by namespace and name. Runs of a schedule come and go: the
-    one that ended last stands under the name of the schedule, which has no verdict itself."""
+    """Return the statuses of tests that ended, by namespace and name.
+
+    Runs of a schedule are created and deleted. The run that ended last is listed under the name of
+    the schedule, which has no verdict itself.
+    """
     ended: dict[tuple[str, str], Object] = {}
     for test in tests:
         metadata, status = test["metadata"], test.get("status") or {}

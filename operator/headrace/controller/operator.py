@@ -54,9 +54,9 @@ _RETRY_S = 3.0
 
 
 async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: bool) -> None:
-    """Log which definitions and which rights are missing; return when flows can be watched.
+    """Log missing definitions and permissions; return when flows can be watched.
 
-    Without flows there is nothing to do. Whoever watches another kind retries by itself.
+    Without flows there is nothing to do. Watches of other kinds retry by themselves.
     """
     logged: list[str] = []
     while True:
@@ -73,7 +73,7 @@ async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: b
 async def access_errors(
     client: Client, namespace: str | None, *, with_tests: bool
 ) -> dict[Kind, HeadraceError]:
-    """The kinds that cannot be listed and watched, and why."""
+    """Return the kinds that cannot be listed and watched, with the errors."""
     kinds = (*WATCHED, *(WATCHED_OF_TESTS if with_tests else ()))
     errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in kinds))
     return {kind: error for kind, error in zip(kinds, errors, strict=True) if error is not None}
@@ -99,9 +99,9 @@ class OperatorOptions:
     """The options of the command line."""
 
     identity: str
-    """Of this replica: its pod's name."""
+    """Identity of this replica: its pod's name."""
     namespaces: tuple[str, ...]
-    """Whose flows it reconciles; none: those of all."""
+    """Namespaces whose flows it reconciles; empty for all."""
     selector: str
     """Labels of the flows and mirror tests that it reconciles; empty: any."""
     lease_namespace: str
@@ -111,17 +111,19 @@ class OperatorOptions:
     ip: str | None
     """Where its health and metrics are answered; None: on all addresses."""
     port: int
-    """Of its health and metrics."""
+    """Port of its health and metrics."""
     flows: FlowSettings
     max_concurrent_rollouts: int
-    """So many flows may replace their drivers at a time; 0: all."""
+    """Maximum number of flows that replace their drivers at the same time; 0 for all."""
     tests: TestSettings | None
-    """None: mirror tests are left alone, and no rights on them are needed."""
+    """Settings of mirror tests. None: they are ignored, and no permissions on them are needed."""
 
 
 async def run_operator(options: OperatorOptions) -> None:
-    """Run until TERM or INT. Ends the process when another replica may lead: what a thread still
-    does must not write concurrently."""
+    """Run until TERM or INT.
+
+    The process ends when another replica may lead: a thread of it must not write concurrently.
+    """
     quiet_kopf()
     client = await connect("the operator")
     client.write_timeout_s = ADMISSION_TIMEOUT_S
@@ -157,8 +159,10 @@ async def _run_as_candidate(
 
 
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
-    """Reconcile until cancelled, or until TERM or INT. Raises ``Unavailable`` when what flows own
-    is watched no more."""
+    """Reconcile until cancelled, or until TERM or INT.
+
+    Raise ``Unavailable`` if the children of flows are no longer watched.
+    """
     queue = KeyQueue[FlowName](on_reconciled=metrics.reconciles(FLOW.name))
     served = options.namespaces or (None,)
     caches = {one: ClusterCache(client, one, queue.add, options.selector) for one in served}
@@ -258,7 +262,7 @@ _POLL_S = 1.0
 
 
 async def check_operator(options: OperatorOptions) -> str:
-    """What is well, as a sentence. Raises ``GaveUp`` with what is not."""
+    """Return a sentence about a working operator; raise ``GaveUp`` with its problems."""
     client = await connect("the check")
     try:
         served = options.namespaces or (None,)
@@ -273,7 +277,7 @@ async def check_operator(options: OperatorOptions) -> str:
 
 
 async def _leader(client: Client, options: OperatorOptions) -> str:
-    """Who renews the Lease, by no clock but that of this process."""
+    """Return the holder that renews the Lease, by this process's clock only."""
     before = None
     for _ in range(int(_RENEWED_WITHIN_S / _POLL_S)):
         now = await _lease(client, options)

@@ -19,7 +19,7 @@ from headrace.timing import Backoff
 log = get_logger(__name__)
 
 SOON_S = 0.05
-"""After a change that somebody waits for."""
+"""Delay after a change for which a user or a flow waits."""
 LATER_S = 5.0
 """After a change of figures only."""
 _LONGEST_REST_S = 2.0
@@ -39,8 +39,14 @@ class KeyQueue(Generic[Key]):
         at_once: int = 16,
         on_reconciled: Callable[[float, bool], None] = lambda took_s, failed: None,
     ) -> None:
-        """``at_once`` keys are worked on at a time, one key never twice. ``on_reconciled`` is
-        called after each: how many seconds it took, and whether it failed."""
+        """Create an empty queue.
+
+        Args:
+            at_once: Maximum number of keys in work at the same time. One key is never in work
+                twice.
+            on_reconciled: Function that receives the duration of each reconcile, and whether it
+                failed.
+        """
         self._on_reconciled = on_reconciled
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
@@ -64,8 +70,10 @@ class KeyQueue(Generic[Key]):
         return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 
     async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
-        """Work; never returns. ``reconcile`` returns in how many seconds to reconcile again, or
-        ``None`` when the object is gone."""
+        """Work on the queue; never return.
+
+        ``reconcile`` returns the seconds until the next reconcile, None if the object was deleted.
+        """
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()

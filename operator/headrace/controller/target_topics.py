@@ -32,8 +32,11 @@ def taken_target(
     others: Iterable[ReplicationFlow],
     written: Callable[[FlowName], frozenset[Target]],
 ) -> TakenTarget | None:
-    """The first target topic of ``flow`` that an earlier one of ``others`` writes too; ``written``
-    says what a flow writes. One that is stopped gives way: so a flow can follow another."""
+    """Return the first target topic of ``flow`` that an earlier flow of ``others`` also writes.
+
+    ``written`` returns the targets of a flow. A stopped flow gives way, so that a flow can succeed
+    another one.
+    """
     mine = written(flow_name(flow))
     earlier = [
         other
@@ -47,8 +50,10 @@ def taken_target(
 
 
 def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
-    """What these units write. Heartbeats are left out: every flow of a source copies those, and to
-    see some twice harms nobody."""
+    """Return the targets that these units write, without heartbeats.
+
+    Every flow of a source copies heartbeats, and receiving them twice is harmless.
+    """
     return frozenset(
         (cluster, topic)
         for task in tasks
@@ -59,7 +64,7 @@ def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
 
 
 def copied_topics(tasks: Iterable[ReplicationTask]) -> CopiedTopics:
-    """What these units copy."""
+    """Return the topics that these units copy."""
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
     labels = copying[0].metadata.labels if copying else {}
     return CopiedTopics(

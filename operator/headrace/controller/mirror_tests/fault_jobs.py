@@ -45,7 +45,7 @@ def build_pod(
     env: Sequence[Object] = (),
     **of_pod: int,
 ) -> Object:
-    """What its pod is, with the Secrets of ``clusters``; ``of_pod``: more fields of it."""
+    """Return a pod's spec, with the Secrets of ``clusters``; ``of_pod`` adds fields to it."""
     verb, plan = _COMMANDS[stage]
     secrets = secrets_of(*(cluster for cluster in clusters if cluster))
     return {
@@ -97,8 +97,11 @@ _MEMORY = "512Mi"
 
 
 def build_chaos_pod(run: TestRun) -> Object:
-    """What its pod is. It reads the load's progress in the journal, on the source; what arrives on
-    the target only for steps whose recovery is seen there."""
+    """Return the spec of the chaos pod.
+
+    It reads the load's progress in the journal on the source. It reads the target only for steps
+    whose recovery is visible there.
+    """
     spec = run.test.spec
     on_target = any(
         step.action.is_of_load or step.action.is_of_others or step.action is ChaosAction.PAUSE_FLOW
@@ -137,18 +140,21 @@ RETRIES: Object = {
         ]
     },
 }
-"""Of its Job."""
+"""Settings of its Job."""
 
 
 def rehearsal_plan(run: TestRun) -> str:
-    """The document that Job and verifier get, of a run that has one."""
+    """Return the document for Job and verifier of a run with a rehearsal."""
     assert run.rehearsal is not None
     unreported = f"Job {run.part(Stage.REHEARSAL)} ended before it was done"
     return build_rehearsal(run.name, run.rehearsal, unreported)
 
 
 def build_rehearsal_pod(run: TestRun) -> Object:
-    """What its pod is. Its consumers read both clusters, as the flow's own principals."""
+    """Return the spec of the rehearsal pod.
+
+    Its consumers read both clusters with the flow's own principals.
+    """
     spec = run.test.spec
     return build_pod(
         run,
@@ -169,7 +175,7 @@ def _memory_mib(run: TestRun) -> int:
 
 
 def _records(load: Load) -> int:
-    """As far as it is known beforehand."""
+    """Return the number of messages, as far as it is known before the run."""
     if load.messages is not None:
         return load.messages
     return (load.duration_seconds or 0) * assumed_per_second(load)
@@ -183,11 +189,12 @@ _MAKE_EXECUTORS: Object = {
 
 
 def build_access(run: TestRun) -> list[Object]:
-    """Account, role and binding of the Spark drivers; the executors' account, which may do nothing;
-    accounts and bindings of chaos and rehearsal.
+    """Return the accounts, roles and bindings of a test's Jobs.
 
-    The right to make executors is that of a role which the operator may bind, and so need not have
-    itself; without such a role it passes on its own.
+    They are account, role and binding of the Spark drivers, the executors' account without
+    permissions, and accounts and bindings of chaos and rehearsal. The permission to create
+    executors belongs to a role that the operator may bind, so that the operator does not need it.
+    Without such a role the operator passes on its own permission.
     """
     name = run.part("spark")
     about = metadata(run, name)

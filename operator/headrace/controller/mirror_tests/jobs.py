@@ -76,13 +76,13 @@ _APART = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
-    # AES/GCM would be authenticated, too: Spark 4.0.0 loses every message but the first with it
+    # AES/GCM would also authenticate, but Spark 4.0.0 loses every message except the first with it
     # (SPARK-56227).
     "spark.network.crypto.cipher": "AES/CTR/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
 _NOT_NEEDED = {
-    # Each would take rights to ConfigMaps, Services or PersistentVolumeClaims of others.
+    # Each would need permissions on other objects' ConfigMaps, Services or PersistentVolumeClaims.
     "spark.kubernetes.executor.disableConfigMap": "true",
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
@@ -91,7 +91,7 @@ _NOT_NEEDED = {
 
 
 def driver_memory_mib(test: MirrorTest, stage: Stage) -> int:
-    """Of the Job's pod."""
+    """Return the memory of the Job's pod."""
     spark = test.spec.spark
     tasks_mib = 0 if spark.executors else _PRODUCER_MIB * test.spec.load.producers
     return spark.driver.resources.memory_mib or HEAP_MIB[stage] + _PYTHON_MIB + tasks_mib
@@ -105,10 +105,14 @@ def driver_cpu(test: MirrorTest) -> str:
 def submit_arguments(
     test: MirrorTest, stage: Stage, name: str, images: "tuple[str, str]", template: str
 ) -> list[str]:
-    """Of spark-submit, before the script.
+    """Return the arguments of spark-submit before the script.
 
-    ``name`` is the Job's, and begins the executors' names. ``images``: of the executors, and its
-    pull policy. ``template`` is the file with their pod.
+    Args:
+        test: The mirror test.
+        stage: Stage of the Job.
+        name: Name of the Job, with which the executors' names begin.
+        images: Image and pull policy of the executors.
+        template: File with the executors' pod template.
     """
     executors = test.spec.spark.executors
     heap_mib = driver_memory_mib(test, stage) - _PYTHON_MIB
@@ -135,7 +139,7 @@ def _driver_settings() -> dict[str, str]:
         "spark.driver.host": "$(POD_IP)",
         "spark.driver.bindAddress": "$(POD_IP)",
         "spark.driver.port": str(DRIVER_PORT),
-        # Executors', too; Spark's own is any.
+        # This port is also the executors' port; Spark's default is any port.
         "spark.blockManager.port": str(BLOCK_MANAGER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         **_APART,
@@ -188,7 +192,7 @@ _READY_FILE = f"{_OUT_FOLDER}/{documents.READY}"
 
 
 def build_run(run: TestRun) -> list[Object]:
-    """What all Jobs of a run need, in the order in which it is applied."""
+    """Return the objects that all Jobs of a run need, in the order in which they are applied."""
     return [
         *build_access(run),
         *([_network_policy(run)] if run.network_policy else []),
@@ -238,8 +242,11 @@ def _build_pod(run: TestRun, stage: Stage) -> Object:
 
 
 def _network_policy(run: TestRun) -> Object:
-    """In: the test's own pods of Spark, on Spark's ports; anybody on that of the metrics. Out:
-    anything. As for drivers."""
+    """Return the network policy.
+
+    The test's own Spark pods may connect to Spark's ports, and any client to the port of the
+    metrics. Outgoing connections are not restricted, as with drivers.
+    """
     own = {"matchLabels": {MIRROR_TEST_LABEL: labels(run)[MIRROR_TEST_LABEL]}}
     ports = [{"port": port, "protocol": "TCP"} for port in (DRIVER_PORT, BLOCK_MANAGER_PORT)]
     return {

@@ -1,6 +1,6 @@
-"""Pods of a MirrorTest: why they do not start, and which are deleted.
+"""Pods of a MirrorTest: the reasons why they do not start, and the pods to delete.
 
-Reasons are those of the kubelet and of the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
+The reasons are defined by the kubelet and the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class TestPod:
 
 
 def read_pod(pod: Object) -> TestPod:
-    """A pod as the API server has it."""
+    """Return a pod from the API server's object."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     executor = EXECUTOR_LABELS.items() <= labels.items()
@@ -70,20 +70,20 @@ def read_pod(pod: Object) -> TestPod:
 
 
 def of_stage(pods: Iterable[TestPod], stage: Stage) -> list[TestPod]:
-    """Those of one stage."""
+    """Return the pods of one stage."""
     return [pod for pod in pods if pod.stage == stage]
 
 
 @dataclass(frozen=True)
 class _Advice:
-    """What to do about a pod."""
+    """Advice for a pod's problems."""
 
     memory: str
-    """That took more than it may."""
+    """Advice for a pod that exceeded its memory."""
     room: str
-    """That fits on no node."""
+    """Advice for a pod that fits on no node."""
     image: str
-    """Whose image is not there."""
+    """Advice for a pod whose image does not exist."""
 
 
 _OF_CHAOS = _Advice(
@@ -178,7 +178,7 @@ def _asks_for(pod: Object) -> str:
 
 
 def has_ended(job: Object) -> Object | None:
-    """The condition that says how a Job ended; ``None`` while it has not."""
+    """Return the condition that says how a Job ended; None while it runs."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             found: Object = condition
@@ -187,8 +187,11 @@ def has_ended(job: Object) -> Object | None:
 
 
 def left_executors(jobs: Mapping[Stage, Object], pods: Iterable[TestPod]) -> list[str]:
-    """Executors without a Spark driver. They end by themselves, but their objects are deleted only
-    with the Spark driver's pod, which stays for its log."""
+    """Return executors without a Spark driver.
+
+    They end by themselves, but their objects are deleted only with the Spark driver's pod, which
+    stays for its log.
+    """
     under_way = {stage.value for stage, job in jobs.items() if not has_ended(job)}
     return [pod.name for pod in pods if pod.executor and pod.stage not in under_way]
 

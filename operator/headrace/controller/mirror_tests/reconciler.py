@@ -105,19 +105,18 @@ def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-# How a MirrorTest kills the operator that leads, as its ``spec.chaos`` asks.
-#
-# The Job has no rights in the operator's namespace. It adds an empty annotation to its test. The
-# leader writes its name there and ends at once, as after kill -9: it does not release the Lease.
-# The next leader finds a name and adds its own, which stays: the Job may poll later than all of
+# How a MirrorTest kills the leading operator, as its ``spec.chaos`` requests. The Job has no
+# permissions in the operator's namespace. It adds an empty annotation to its test. The leader
+# writes its name there and ends at once, as after kill -9: it does not release the Lease. The next
+# leader finds a name and adds its own, which stays, because the Job may poll later than all of
 # this.
 
 EXIT_CODE = 137
-"""Of a process that was killed (128 + 9)."""
+"""Exit code of a process that was killed (128 + 9)."""
 
 
 class Request(Enum):
-    """What the annotation asks of this operator."""
+    """Action that the annotation requests from this operator."""
 
     NOTHING = "nothing"
     DIE = "die"
@@ -138,9 +137,10 @@ def request(test: MirrorTest) -> Request:
 
 
 async def resume(client: Client, test: MirrorTest, jobs: Mapping[Stage, Object]) -> None:
-    """Nobody else does: that Job was killed, or is gone. While it runs, the pause is its own.
+    """Resume a flow that a chaos Job paused, once that Job has ended.
 
-    A flow that somebody else has paused bears no annotation of this test.
+    The Job was killed or deleted, so nothing else resumes the flow. While it runs, it controls the
+    pause. A flow that a user has paused has no annotation of this test.
     """
     flow, metadata = test.spec.flow_name, test.metadata
     if flow is None or all(step.action is not ChaosAction.PAUSE_FLOW for step in test.spec.chaos):
@@ -164,7 +164,7 @@ def _paused_by(flow: Object) -> str | None:
 
 
 _TRY_AGAIN_S = 15.0
-"""When somebody has to change something that is not watched, such as the operator's rights."""
+"""Retry interval while a user must change something that is not watched, such as permissions."""
 
 TestName = tuple[str, str]
 """Namespace and name of a MirrorTest."""
@@ -186,7 +186,7 @@ class MirrorTestReconciler:
         self._reader, self._writes = RunReader(client, settings), StatusWrites(client, events)
 
     async def reconcile(self, name: TestName) -> float | None:
-        """Reconcile once; seconds until the next time, ``None`` when the test is gone."""
+        """Reconcile once; return the seconds until the next time, None if the test was deleted."""
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None
@@ -242,7 +242,7 @@ class MirrorTestReconciler:
         except Retriable:
             if not dies:
                 raise
-            # It may be written all the same: then nobody would ask again.
+            # It may have been written nevertheless. Then nothing would request it again.
         if dies:
             log.warning("ends at once, as spec.chaos asks", test=test.metadata.name)
             os._exit(EXIT_CODE)
@@ -292,8 +292,10 @@ class MirrorTestReconciler:
         return SOON_S if step.is_last else step.again_s
 
     async def _start(self, run: TestRun, stage: Stage) -> None:
-        """Create a stage's Job; with the first, what all of them need. Names that are taken are
-        found before anything is created; raises as ``check_name``."""
+        """Create a stage's Job, and with the first Job the objects that all Jobs need.
+
+        Names that are taken are found before anything is created; raise as ``check_name``.
+        """
         needed = build_run(run) if stage is Stage.PROBE else []
         jobs = {one: build_job(run, one) for one in (run.stages if needed else (stage,))}
         for manifest in (*needed, *jobs.values()):
@@ -303,7 +305,7 @@ class MirrorTestReconciler:
         await create(self._client, run.test, jobs[stage])
 
     async def _end_load(self, run: TestRun) -> None:
-        """Signal the load's Job, by a file of its volume, that it is to send no more."""
+        """Signal the load's Job, by a file of its volume, to stop sending."""
         namespace, name = run.test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, namespace, name)
         if kept is not None and documents.END_LOAD not in (kept.get("data") or {}):
@@ -313,7 +315,7 @@ class MirrorTestReconciler:
 
 
 def _scheduled(object: Object) -> MirrorTest | None:
-    """A run; None for one that is over and not understood, as another version may have left it."""
+    """Return a run; None if it has ended and is invalid, as another version may have left it."""
     try:
         return parse(MirrorTest, object)
     except InvalidSpec:

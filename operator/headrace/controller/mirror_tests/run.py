@@ -14,7 +14,7 @@ _Model = TypeVar("_Model", bound=Model)
 
 
 class SparkDefaults(Model):
-    """As in ``spec.spark`` of a test, and its ``spec.podTemplate``."""
+    """Defaults of ``spec.spark`` and ``spec.podTemplate`` of tests."""
 
     image_pull_policy: PullPolicy | None = None
     driver: SparkPod = SparkPod()
@@ -26,7 +26,7 @@ class SparkDefaults(Model):
 
 
 def with_spark_defaults(test: MirrorTest, defaults: SparkDefaults) -> MirrorTest:
-    """The test as if all of it stood in its spec."""
+    """Return the test with the defaults filled into its spec."""
     spark = test.spec.spark
     made = spark.model_copy(
         update={
@@ -64,13 +64,13 @@ class Images:
 
     spark: str
     chaos: str = "headrace"
-    """Of the Jobs that carry out ``spec.chaos`` and ``spec.rehearsal``: the drivers'."""
+    """Image of the Jobs for ``spec.chaos`` and ``spec.rehearsal``; the drivers' image."""
     chaos_pull_policy: PullPolicy = "IfNotPresent"
 
 
 @dataclass(frozen=True)
 class FixedRole:
-    """A role that the chart makes: the operator may bind it, and need not have its rights."""
+    """A role that the chart creates: the operator may bind it without having its permissions."""
 
     kind: str
     """ClusterRole, or a Role in the test's namespace."""
@@ -79,17 +79,17 @@ class FixedRole:
 
 @dataclass(frozen=True)
 class TestSettings:
-    """What the operator was started with, as far as it concerns tests."""
+    """Settings of the operator that concern tests."""
 
     __test__ = False  # pytest: no test of ours
 
     images: Images
     role: FixedRole | None = None
-    """Of the Jobs of ``spec.chaos``; None: tests with it are refused."""
+    """Role of the Jobs of ``spec.chaos``. None: tests with it are rejected."""
     rehearsal_role: FixedRole | None = None
-    """Of the Jobs of ``spec.rehearsal``; None: tests with it are refused."""
+    """Role of the Jobs of ``spec.rehearsal``. None: tests with it are rejected."""
     executor_role: FixedRole | None = None
-    """Of who makes executors; None: the operator gives its own rights."""
+    """Role of the accounts that create executors. None: the operator grants its own permissions."""
     custom_images: bool = True
     """Whether a test may name the image of its Spark jobs."""
     defaults: SparkDefaults = field(default_factory=SparkDefaults)
@@ -122,11 +122,11 @@ class TestRun:
     test: MirrorTest
     images: Images
     steps: tuple[ChaosStep, ...] = ()
-    """Of ``spec.chaos``: the resolved test has none, as it names no flow."""
+    """Steps of ``spec.chaos``. The resolved test has none, because it names no flow."""
     role: FixedRole | None = None
     """None: no test with steps may begin."""
     rehearsal: Rehearsal | None = None
-    """Of the spec; the resolved test has none, either."""
+    """Rehearsal of the spec. The resolved test has none."""
     rehearsal_role: FixedRole | None = None
     """None: no test with a rehearsal may begin."""
     executor_role: FixedRole | None = None
@@ -135,19 +135,19 @@ class TestRun:
 
     @property
     def name(self) -> str:
-        """Of the run: at most 20 characters, the same for every operator."""
+        """Name of the run: at most 20 characters, identical for every operator."""
         metadata = self.test.metadata
         made = metadata.creation_timestamp
         return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]
 
     @property
     def image(self) -> str:
-        """Of the Spark jobs' pods and of the executors."""
+        """Image of the Spark jobs' pods and of the executors."""
         return self.test.spec.spark.image or self.images.spark
 
     @property
     def pull_policy(self) -> PullPolicy:
-        """Of that image."""
+        """Pull policy of that image."""
         return self.test.spec.spark.image_pull_policy or "IfNotPresent"
 
     @property
@@ -157,22 +157,22 @@ class TestRun:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Those that it has."""
+        """Stages of the run."""
         without = {Stage.CHAOS: not self.steps, Stage.REHEARSAL: self.rehearsal is None}
         return tuple(stage for stage in Stage if not without.get(stage))
 
     def part(self, name: str) -> str:
-        """The name of an object that belongs to the test."""
+        """Return the name of an object that belongs to the test."""
         return f"{self.test.metadata.name}-{name}"
 
 
 def report_name(test: MirrorTest) -> str:
-    """The ConfigMap that the verifier writes ``report.json`` into."""
+    """Return the name of the ConfigMap into which the verifier writes ``report.json``."""
     return f"{test.metadata.name}-report"
 
 
 def labels(run: TestRun) -> dict[str, str]:
-    """Of all that belongs to it."""
+    """Return the labels of all objects of a run."""
     name = label_value(run.test.metadata.name)
     return {
         "app.kubernetes.io/name": "headrace",
@@ -184,7 +184,10 @@ def labels(run: TestRun) -> dict[str, str]:
 
 
 def metadata(run: TestRun, name: str) -> Object:
-    """The garbage collector deletes it with its test: deleting a test cancels it."""
+    """Return the metadata of an object that the garbage collector deletes with its test.
+
+    Deleting a test therefore cancels it.
+    """
     test = run.test
     return {
         "name": name,
@@ -195,7 +198,7 @@ def metadata(run: TestRun, name: str) -> Object:
 
 
 def ready_by(file: str) -> Object:
-    """The readiness probe of a container that makes ``file`` when the load may start."""
+    """Return the readiness probe of a container that creates ``file`` when the load may start."""
     return {"exec": {"command": ["test", "-f", file]}, "periodSeconds": 1}
 
 

@@ -45,8 +45,11 @@ class RunReader:
     async def run(
         self, test: MirrorTest, *, has_jobs: bool
     ) -> tuple[TestRun, ReplicationFlow | None]:
-        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
-        Before there are any, as it is now, and the flow that it may have to wait for."""
+        """Return the run of a test, and the flow that it may have to wait for.
+
+        If Jobs exist, the run is as they have it, so that a change of the flow does not change it.
+        Otherwise it is built from the current flow.
+        """
         test = with_spark_defaults(test, self._settings.defaults)
         run = TestRun(
             test,

@@ -39,7 +39,7 @@ _OF_A_SCHEDULE = {
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What to do for a test with a schedule."""
+    """Actions for a test with a schedule."""
 
     status: MirrorTestStatus
     create: Object | None = None
@@ -50,14 +50,12 @@ class Scheduled:
 
 
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Decide from the wall clock; a clock that jumped ahead makes one run, not all it passed, and
-    none waits for a last run that is yet to come.
+    """Decide by the wall clock what to do for a test with a schedule.
 
-    Of several runs that were missed the latest is made up for, unless it is later than
-    ``startingDeadlineSeconds``. What happens to one that is due while another has not ended is
-    ``concurrencyPolicy``.
-
-    Raises ``InvalidSpec`` for a schedule that is none.
+    A clock that jumped ahead causes one run, not all that it skipped, and no run waits for a last
+    run that is in the future. If several runs were missed, only the latest is made up for, unless
+    it is later than ``startingDeadlineSeconds``. ``concurrencyPolicy`` decides about a run that is
+    due while another one has not ended. Raise ``InvalidSpec`` for an invalid schedule.
     """
     spec = test.spec
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
@@ -94,7 +92,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
 
 
 def build_scheduled(test: MirrorTest, at: datetime) -> Object:
-    """The run for a time; its name has the minute, so that two operators make one."""
+    """Return the run for a time; its name has the minute, so that two operators create one run."""
     spec = test.spec.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude=_OF_A_SCHEDULE
     )
@@ -129,15 +127,17 @@ def has_ended(run: MirrorTest) -> bool:
 
 
 def verdict_of(run: MirrorTest) -> Verdict | None:
-    """A run's verdict; None while it has none."""
+    """Return a run's verdict, None while it has none."""
     return run.status.verdict if run.status else None
 
 
 def _schedule_readiness(
     runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool
 ) -> Readiness:
-    """When the next run starts; or which one keeps it from that: it waits for a person, or for its
-    flow, or is under way when the next one is due."""
+    """Return when the next run starts, or the run that prevents it.
+
+    That run waits for a user or for its flow, or is in progress when the next one is due.
+    """
     for run in runs:
         if has_ended(run):
             continue
@@ -155,7 +155,7 @@ def _schedule_readiness(
 
 
 def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
-    """The last moment up to ``now``, and the next one, in UTC; those of the zone of ``now``."""
+    """Return the last time up to ``now`` and the next one, in UTC, by the time zone of ``now``."""
     # croniter's own R is another time at every call.
     if re.search(r"(?i)(^|[\s,])r", schedule):
         raise _no_schedule(schedule, "R, a moment at random, is not known here")
@@ -175,17 +175,19 @@ def _no_schedule(schedule: str, why: str) -> InvalidSpec:
     )
 
 
-# A MirrorTest whose load has no end sends nothing itself: it makes a test for each window.
-#
-# The next one begins when the load of the last has ended; what that one sent is compared meanwhile.
+# A MirrorTest whose load has no end sends nothing itself: it creates a test for each window. The
+# next window begins when the load of the last one has ended. During that time the last one's
+# messages are compared.
 
 _POLL_S = 5.0
 """Between the end of a load and the next window, at most."""
 
 
 def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Begin a window when none is being sent, at most one a minute; delete those beyond the history
-    limits."""
+    """Begin a window if none is being sent, at most one a minute.
+
+    Delete windows beyond the history limits.
+    """
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
     sending = [run for run in runs if not _has_sent(run)]
     window = build_window(test, now)
@@ -199,7 +201,7 @@ def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> 
 
 
 def build_window(test: MirrorTest, at: datetime) -> Object:
-    """The test of the window that begins at a time."""
+    """Return the test of the window that begins at a time."""
     window = build_scheduled(test, at)
     load = window_load(test).model_dump(mode="json", by_alias=True, exclude_unset=True)
     window["spec"]["load"] = load

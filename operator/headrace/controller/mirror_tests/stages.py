@@ -1,7 +1,7 @@
 """Next step of a MirrorTest, decided from its facts.
 
-The sequence of the stages is that of ``mirror_test.sequence``. Here is what only a cluster has: a
-flow to wait for, rights, and pods that do not start.
+``mirror_test.sequence`` has the sequence of the stages. This module has what only a cluster needs:
+a flow to wait for, permissions, and pods that do not start.
 """
 
 import json
@@ -33,8 +33,10 @@ from headrace.mirror_test.sequence import Activity, RunState, StageState, Transi
 
 
 def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
-    """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
-    was sent once must not be sent again."""
+    """Return the status of ``test`` with the conditions of ``verdict``.
+
+    The phase that was reached stays, because the load must not be sent twice.
+    """
     generation, before = test.metadata.generation, test.status or MirrorTestStatus()
     conditions = conditions_of(verdict, before, now, generation=generation)
     return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
@@ -51,9 +53,9 @@ class RunFacts:
     flow: ReplicationFlow | None = None
     """The one that the test names, when it is there."""
     jobs: Mapping[Stage, Object] | None = None
-    """Those that are there."""
+    """Existing Jobs."""
     pods: Sequence[TestPod] = ()
-    """Of those Jobs, and the executors."""
+    """Pods of those Jobs, and the executors."""
     report: str | None = None
     """``report.json``, as the verifier left it."""
     breaks: bool = False
@@ -67,13 +69,16 @@ class RunFacts:
 
     @property
     def started(self) -> datetime:
-        """When the test began: now, if it has not."""
+        """Start of the test; the current time if it has not begun."""
         return (self.test.status and self.test.status.start_time) or self.now
 
     def since_s(self, time: datetime) -> float:
-        """Seconds since a time of the cluster's clock. If the operator's clock was ahead of it when
-        the test began, the probe's Job seems to be older than the test, and the difference is
-        subtracted; if that exceeds the time that passed, it was another operator's clock."""
+        """Return the seconds since a time of the cluster's clock.
+
+        If the operator's clock was ahead of it when the test began, the probe's Job seems older
+        than the test. The difference is subtracted, unless it exceeds the time that passed: then
+        the start was set by another operator's clock.
+        """
         probe = (self.jobs or {}).get(Stage.PROBE)
         ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
         passed_s = (self.now - time).total_seconds()
@@ -82,7 +87,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StageDecision:
-    """What to do about a test."""
+    """Decision about a test."""
 
     status: MirrorTestStatus
     start: Stage | None = None
@@ -105,7 +110,7 @@ def created_at(job: Object) -> datetime:
 def status_with(
     facts: RunFacts, ready: bool, stalled: bool, reason: Reason, message: str
 ) -> MirrorTestStatus:
-    """The test's status with this readiness."""
+    """Return the test's status with this readiness."""
     make = Readiness.stalled if stalled else Readiness.reconciling
     readiness = (Readiness.ready if ready else make)(reason, message)
     return with_conditions(facts.test, readiness, facts.now)
@@ -120,7 +125,7 @@ _REASONS = {
 
 
 def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
-    """The verdict of the report, and of nothing else; one that cannot be read is none."""
+    """Return the status with the report's verdict; a report that cannot be read has none."""
     try:
         document = json.loads(report)
         if document["run"] != facts.run:
@@ -151,13 +156,13 @@ def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]
 
 
 def ended_badly(facts: RunFacts, *stages: Stage) -> list[str]:
-    """What the Spark drivers of ``stages`` that ended with an error had to status_with."""
+    """Return the problems of the Spark drivers of ``stages`` that ended with an error."""
     pods = [pod for stage in stages for pod in of_stage(facts.pods, stage)]
     return [pod.problem.message for pod in pods if pod.problem and pod.ended and not pod.executor]
 
 
 def inconclusive(facts: RunFacts, why: str) -> StageDecision:
-    """The end without a report."""
+    """Return the decision for a test that ends without a report."""
     return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
 
 
@@ -174,8 +179,9 @@ def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTest
 
 
 _START_S = 300.0
-"""Executors to place. After that, and settleSeconds for the target's topics to appear, the load
-starts without a probe; a pod that no node takes, or whose image is not there, ends the test."""
+"""Time to place executors. After it, and settleSeconds for the target's topics to appear, the load
+starts without a probe. A pod that fits on no node, or whose image is missing, ends the test.
+"""
 _PATIENCE_S = 30.0
 """By so much an autoscaler or a registry may be late before a condition reports it."""
 _POLL_S = 10.0

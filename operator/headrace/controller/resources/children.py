@@ -15,7 +15,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(metadata: Object) -> Object:
-    """Who somebody is. The token is mounted by the pods that ask for it."""
+    """Return a service account. Pods mount the token if they request it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -25,7 +25,7 @@ def account(metadata: Object) -> Object:
 
 
 def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Object:
-    """Gives a role to an account: the one that ``metadata`` names, or another of its namespace."""
+    """Return a binding of a role to an account, by default to the one that ``metadata`` names."""
     subject = {"name": account or metadata["name"], "namespace": metadata["namespace"]}
     return {
         "apiVersion": f"{RBAC}/v1",
@@ -45,10 +45,11 @@ def build_service_account(flow: ReplicationFlow) -> Object:
 
 
 def build_role(flow: ReplicationFlow) -> Object:
-    """Their own flow to read; units to read, publish, and report on; Leases to renew.
+    """Return the drivers' role.
 
-    RBAC can name an object, but it cannot select by label or field: units and Leases are those of
-    the namespace. Nothing about Secrets: those are mounted.
+    They may read their own flow, read, publish and report on units, and renew Leases. RBAC can name
+    an object but cannot select by label or field, so units and Leases are those in the namespace.
+    There is no rule for Secrets, which are mounted.
     """
     return {
         "apiVersion": f"{RBAC}/v1",
@@ -81,7 +82,7 @@ def build_role(flow: ReplicationFlow) -> Object:
 
 
 def build_role_binding(flow: ReplicationFlow) -> Object:
-    """Gives the role to the account."""
+    """Return the binding of the role to the drivers' account."""
     name = driver_name(flow)
     return binding(build_metadata(flow, name), kind="Role", role=name)
 
@@ -106,7 +107,11 @@ def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
 
 
 def build_network_policy(flow: ReplicationFlow) -> Object:
-    """In: probes and metrics. Out: anything, as brokers lie anywhere and name each other."""
+    """Return the network policy of drivers.
+
+    Only probes and metrics may be received. Outgoing connections are not restricted, because
+    brokers have any address and advertise others.
+    """
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -122,7 +127,7 @@ def build_network_policy(flow: ReplicationFlow) -> Object:
 def build_children(
     flow: ReplicationFlow, image: str, *, network_policy: bool, chaos: bool = False
 ) -> list[Object]:
-    """What the drivers may do comes before the drivers; units are not among them."""
+    """Return the children of a flow except units; permissions come before the drivers."""
     return [
         build_service_account(flow),
         build_role(flow),
@@ -142,7 +147,7 @@ CONNECTORS = (
 
 
 def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:
-    """A connector: what it is. Where it runs is written apart, by another field manager."""
+    """Return a connector without its owner, which another field manager writes."""
     metadata = build_metadata(flow, TaskId(flow.metadata.name, type, 0).name)
     metadata["labels"][TYPE_LABEL] = type.value
     return {

@@ -22,19 +22,19 @@ from headrace.k8s import Object, owner_reference
 
 
 class DriverDefaults(Model):
-    """As in ``spec.drivers`` of a flow."""
+    """Defaults of ``spec.drivers`` of flows."""
 
     resources: Resources = Resources()
     """Requests and limits by name: a flow replaces each by itself, and one that contradicts it."""
     env: tuple[EnvVar, ...] = ()
-    """By name, too."""
+    """Environment variables; a flow replaces each by its name."""
     image_pull_policy: PullPolicy | None = None
     pod_template: PodTemplate = PodTemplate()
     """A field that a flow sets replaces the one here; labels and annotations are added."""
 
 
 def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> ReplicationFlow:
-    """The flow as if all of it stood in its spec."""
+    """Return the flow with the defaults filled into its spec."""
     drivers = flow.spec.drivers
     made = drivers.model_copy(
         update={
@@ -58,7 +58,10 @@ def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
 
 
 def _resources(wide: Resources, own: Resources) -> Resources:
-    """A default that contradicts the flow is left out: no pod requests more than its limit."""
+    """Merge resources; a default that contradicts the flow is left out.
+
+    No pod may request more than its limit.
+    """
     requests = {
         name: amount
         for name, amount in wide.requests.items()
@@ -84,7 +87,7 @@ SPREAD: list[Object] = [
     {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
     for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 ]
-"""Over nodes and zones where that is possible. A replacement is scheduled all the same."""
+"""Spread over nodes and zones where possible. A replacement is scheduled in any case."""
 
 
 def as_wished(
@@ -95,11 +98,12 @@ def as_wished(
     selector: dict[str, str] | None = None,
     spread: Iterable[Object] = (),
 ) -> Object:
-    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them, under
-    Pod Security's ``restricted``.
+    """Return a pod template with the fields of ``template``, ``labels`` and ``spec``.
 
-    ``spread`` are the topologySpreadConstraints without any in ``template``. One without a
-    labelSelector gets ``selector`` (absent: ``labels``): Kubernetes would count no pods at all.
+    The result conforms to Pod Security's ``restricted``. ``spread`` has the
+    topologySpreadConstraints that apply if ``template`` has none. A constraint without a
+    labelSelector gets ``selector`` (default: ``labels``), because Kubernetes would count no pods
+    without one.
     """
     metadata: Object = {"labels": {**template.metadata.labels, **labels}}
     if template.metadata.annotations:
@@ -118,7 +122,7 @@ def as_wished(
 
 
 def from_field(name: str, path: str) -> Object:
-    """An environment variable that the kubelet fills in; ``$(NAME)`` in ``args`` names it."""
+    """Return an environment variable that the kubelet sets; ``args`` may use ``$(NAME)``."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -165,9 +169,10 @@ def _build_volume(number: int, folder: str) -> Object:
 
 
 PINNED_TO: Final = "headrace.dev/pinned-to"
-"""Annotation of a task, written together with a move that a person asked for: it stays on that
-driver for as long as there is that driver. On the object, as an operator that starts again must
-still know it."""
+"""Annotation of a task, written together with a move that a user requested. The task stays on that
+driver as long as the driver exists. It is on the object, because a restarted operator must still
+find it.
+"""
 TEMPLATE: Final = "headrace.dev/template"
 """Label of a driver pod: hash of the template it was made from."""
 POD_TEMPLATE_HASH: Final = "pod-template-hash"
@@ -177,8 +182,10 @@ ZONE: Final = "topology.kubernetes.io/zone"
 
 
 def driver_selector(flow: str) -> dict[str, str]:
-    """Labels that the driver pods of a flow have, and no other pods. A Deployment's selector can
-    never change, so these never do."""
+    """Return the labels that only the driver pods of a flow have.
+
+    A Deployment's selector is immutable, so these labels must never change.
+    """
     return {COMPONENT_LABEL: DRIVER_COMPONENT, FLOW_LABEL: label_value(flow)}
 
 
@@ -198,8 +205,11 @@ def driver_name(flow: ReplicationFlow) -> str:
 
 
 def build_metadata(flow: ReplicationFlow, name: str) -> Object:
-    """Metadata of a child: when the flow is deleted, the API server's garbage collector deletes
-    the child too, whether the operator runs or not."""
+    """Return the metadata of a child.
+
+    When the flow is deleted, the API server's garbage collector also deletes the child, whether the
+    operator runs or not.
+    """
     return {
         "name": name,
         "namespace": flow.metadata.namespace,
@@ -216,11 +226,11 @@ target that answers slowly."""
 
 
 def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
-    """``spec.drivers.replicas`` drivers of ``image``, unless the flow pins another; none of a flow
-    that is stopped. ``chaos``: mirror tests may break them.
+    """Return a Deployment with ``spec.drivers.replicas`` drivers, none if the flow is stopped.
 
-    maxUnavailable 0: a pod of the newest template is ready before one of the old ones goes, so that
-    every unit can move straight to where it will stay.
+    The drivers run ``image`` unless the flow pins another. With ``chaos``, mirror tests may break
+    them. maxUnavailable is 0: a pod of the newest template is ready before an old one stops, so
+    that every unit moves only once.
     """
     stopped = flow.spec.state is FlowState.STOPPED
     return {
@@ -261,7 +271,7 @@ def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False
 
 
 def template_hash(deployment: Object) -> str:
-    """The label of pods that were made from the template of this Deployment."""
+    """Return the label of pods that were created from the template of this Deployment."""
     labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
     return labels[TEMPLATE]
 
