@@ -21,10 +21,12 @@ from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
 from headrace.telemetry import Described
 
 TIMEOUT_S = 5.0
-"""Of a request: an API server that is well answers in milliseconds. Below a Lease's 6 s."""
+"""Time-out of a request, below a Lease's 6 s. A healthy API server responds in milliseconds."""
 ADMISSION_TIMEOUT_S = 35.0
-"""Of a write that admission webhooks see: each of them may take 10 s by default, and 30 s at most.
-Who gives up before the API server does gets nothing written, though the webhook may be ignored."""
+"""Time-out of a write that admission webhooks see: each may take 10 s by default and 30 s at most.
+A client that gives up before the API server gets nothing written, even if the webhook may be
+ignored.
+"""
 ALL = "application/json"
 """The media type of whole objects."""
 
@@ -34,14 +36,16 @@ RequestListener = Callable[[str, Kind, str, float], None]
 
 
 class ApiRequests:
-    """The lower half of a ``Client``; errors are those of ``k8s.errors``, and ``who`` begins their
-    sentences."""
+    """The lower half of a ``Client``.
+
+    Errors are those in ``k8s.errors``; ``who`` is the subject of their sentences.
+    """
 
     def __init__(self, api: ApiClient, who: str) -> None:
         self._api = api
         self.who = who
         self.write_timeout_s = TIMEOUT_S
-        """Of writes, other than those of Leases and Events: these wait as long as reads."""
+        """Time-out of writes. Writes of Leases and Events have the time-out of reads instead."""
         self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
         """Called for every request; for a watch, when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
@@ -111,7 +115,7 @@ class ApiRequests:
         content_type: str = ALL,
         accept: str = ALL,
     ) -> aiohttp.ClientResponse:
-        """An answer with its body unread; every other answer than 2xx is raised."""
+        """Return a response with its body unread; raise an error unless the status is 2xx."""
         request = await self._api.param_serialize(
             method,
             path,
@@ -141,9 +145,10 @@ T = TypeVar("T")
 
 
 async def retried(ask: Callable[[], Awaitable[T]], within_s: float) -> T:
-    """What ``ask`` comes to, asked again until then: what it asks for may be done twice.
+    """Return the result of ``ask``, which is repeated while it raises ``Retriable``.
 
-    Raises its ``Retriable`` after ``within_s``, and whatever else it raises.
+    The requested action may therefore happen twice. Raise ``Retriable`` after ``within_s``, and any
+    other error at once.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -179,7 +184,6 @@ class RequestMetrics:
         self._took = Histogram(REQUEST_S.name, REQUEST_S.help, REQUEST_S.labels, registry=registry)
 
     def __call__(self, verb: str, kind: Kind, outcome: str, took_s: float) -> None:
-        """See ``Client.on_request``."""
         self._requests.labels(verb, kind.name, outcome).inc()
         self._took.labels(verb, kind.name).observe(took_s)
 
@@ -204,7 +208,7 @@ class Client(ApiRequests):
         """Where people mean when they name none: the namespace of their context."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        """An object as it is now, or ``None``."""
+        """Return the current object, or None."""
         try:
             return await self._send("get", "GET", kind, namespace, name)
         except NotFound:
@@ -234,7 +238,7 @@ class Client(ApiRequests):
         fields: str = "",
         metadata_only: bool = False,
     ) -> tuple[Objects, str]:
-        """As ``list``, with the resourceVersion from which a watch goes on."""
+        """Return objects as ``list`` does, and the resourceVersion at which a watch continues."""
         accept = _METADATA_ONLY if metadata_only else ALL
         items: Objects = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
@@ -327,11 +331,12 @@ class Client(ApiRequests):
         fields: str = "",
         timeout_s: int = 300,
     ) -> AsyncGenerator[tuple[str, Object]]:
-        """What happens from a version on: ``CONNECTED`` first, when the watch is open, then
-        (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, object), until the API server ends it
-        (``timeout_s``), or it was silent for so long that the connection may be dead.
+        """Yield events from a version on.
 
-        Raises ``Expired`` when the version is too old, ``Unavailable`` when the connection breaks.
+        The first event is ``CONNECTED``, when the watch is open. Then follow (``ADDED``,
+        ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, object). The watch ends when the API server ends
+        it (``timeout_s``), or when it was silent for so long that the connection may be dead. Raise
+        ``Expired`` if the version is too old, ``Unavailable`` if the connection breaks.
         """
         tried = sentence(self.who, "watch", kind, namespace)
         query = {
@@ -373,7 +378,7 @@ def _identity(object: Object) -> tuple[Kind, str | None, str]:
 
 
 _POD = "KUBERNETES_SERVICE_HOST"
-"""What the kubelet sets in every container."""
+"""Variable that the kubelet sets in every container."""
 
 
 async def connect(who: str) -> Client:
@@ -396,10 +401,10 @@ async def connect(who: str) -> Client:
 
 
 async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
-    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``, or, in a
-    pod that has neither, as its service account.
+    """Connect for commands that users run, with kubectl's configuration.
 
-    The client's ``namespace`` is the context's. Raises ``InvalidSpec``.
+    The configuration is ``KUBECONFIG``, or ``~/.kube/config``, or the service account in a pod that
+    has neither. The client's ``namespace`` is the context's. Raise ``InvalidSpec``.
     """
     files = os.environ.get("KUBECONFIG")
     if not files:

@@ -1,7 +1,7 @@
-"""Who of several replicas leads: an election by a Lease, as client-go's ``leaderelection``.
+"""Leader election among replicas by a Lease, as in client-go's ``leaderelection``.
 
-Small and our own: the one in ``kubernetes.aio`` leaves the leader at work when a request of its
-``run`` fails, keeps the Lease on exit, and reads the wall clock.
+This small implementation is our own: the one in ``kubernetes.aio`` keeps the leader at work when a
+request of its ``run`` fails, keeps the Lease on exit, and reads the wall clock.
 """
 
 import asyncio
@@ -124,9 +124,10 @@ class LeaderElection:
                 )
 
     async def _try(self) -> bool:
-        """One attempt to get or to renew the Lease; whether it is this replica's now.
+        """Try once to acquire or renew the Lease; return whether this replica holds it now.
 
-        Raises ``Conflict`` when somebody wrote it meanwhile: another replica, or its labels only.
+        Raise ``Conflict`` if another writer changed it in between: another replica, or its labels
+        only.
         """
         lease = await self._client.get(LEASE, self._namespace, self._name)
         ours = lease is None or not self._is_anothers(lease)

@@ -1,4 +1,4 @@
-"""What the API server refuses, in words; and by class, as far as callers act on it."""
+"""Errors of the API server with sentences, and classes as far as callers act on them."""
 
 import json
 import re
@@ -18,8 +18,11 @@ class NotFound(HeadraceError):
 
 
 class NotServed(Retriable):
-    """The API server does not know the kind, as before its definition (CRD) is applied; but also in
-    the first moments after its start. It says nothing about any object."""
+    """The API server does not serve the kind.
+
+    This happens before its definition (CRD) is applied, and in the first moments after the API
+    server's start. It says nothing about any object.
+    """
 
 
 class Conflict(HeadraceError):
@@ -31,12 +34,14 @@ class Expired(HeadraceError):
 
 
 class Forbidden(Fatal):
-    """A right is missing; the message names the verb and the resource."""
+    """A permission is missing; the message names the verb and the resource."""
 
 
 class ObjectInvalid(Fatal):
-    """The object is not as its definition demands (a schema, a CEL rule, an admission); the
-    message is the API server's own."""
+    """The object does not conform to its definition (a schema, a CEL rule, an admission).
+
+    The message is the API server's own.
+    """
 
 
 class Undeclared(ObjectInvalid):
@@ -44,12 +49,12 @@ class Undeclared(ObjectInvalid):
 
 
 def sentence(who: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
-    """What was tried: ``the operator could not patch deployments.apps x in namespace y``."""
+    """Return what was tried: ``the operator could not patch deployments.apps x in namespace y``."""
     return f"{who} could not {verb} {_what(kind, namespace, name)}"
 
 
 def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError:
-    """The error of ours for an answer of the API server; ``body`` is its ``Status`` object."""
+    """Return our error for a response of the API server; ``body`` is its ``Status`` object."""
     message = str(body.get("message") or f"status {status}")
     if status == 403:
         return Forbidden(_without_right(tried, message))
@@ -76,7 +81,7 @@ _CLASSES: dict[int, type[HeadraceError]] = {404: NotFound, 409: Conflict, 410: E
 
 
 def read_status(text: str) -> Mapping[str, Any]:
-    """The ``Status`` object in an answer; what stands before an API server may answer anything."""
+    """Return the ``Status`` object in a response; a proxy in between may send any text instead."""
     try:
         body = json.loads(text)
     except ValueError:

@@ -26,12 +26,12 @@ class Kind:
 
     @property
     def group(self) -> str:
-        """Of the API; empty for the core's."""
+        """API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def resource(self) -> str:
-        """As ``kubectl`` and an RBAC error write it: ``deployments.apps``."""
+        """Resource name as ``kubectl`` and an RBAC error write it: ``deployments.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
@@ -77,7 +77,7 @@ _KINDS = {
 
 
 def kind_of(object: Object) -> Kind:
-    """The kind that an object says it is; ``Fatal`` for one that headrace does not know."""
+    """Return the kind of an object; raise ``Fatal`` for a kind that headrace does not use."""
     version, name = object.get("apiVersion", ""), object.get("kind", "")
     if (kind := _KINDS.get((version, name))) is None:
         raise Fatal(f"internal error, please report it: no kind {name} of {version} is known")
@@ -97,16 +97,17 @@ class InvalidObject(InvalidSpec):
 
 
 _RULE = "rule"
-"""Of our own: a value that every version refuses, as a bad regular expression."""
+"""Error type of our own: a value that every version rejects, such as a bad regular expression."""
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 
 
 def parse(type: type[Resource], object: Object) -> Resource:
-    """An object as one of ours. Of its status only what this version understands: a newer one, and
-    anybody who may, write there too, and its owner writes it again.
+    """Parse an object of one of our kinds.
 
-    Raises ``InvalidObject`` for one that this version does not understand: the definition (CRD) in
-    the cluster is then of another version, or it says what a definition cannot check.
+    Unknown parts of its status are dropped: a newer version or a user may have written them, and
+    its owner writes the status again. Raise ``InvalidObject`` for an invalid object: the definition
+    (CRD) in the cluster has another version, or the object breaks a rule that a definition cannot
+    check.
     """
     metadata = {
         key: value
@@ -135,7 +136,7 @@ def parse(type: type[Resource], object: Object) -> Resource:
 
 
 def _understood(status: Object, error: ValidationError) -> Object:
-    """A status without the fields that are named in ``error``; empty where it is named itself."""
+    """Return a status without the fields in ``error``; empty if it names the status itself."""
     invalid = {one["loc"][1:2] for one in error.errors()}
     if () in invalid:
         return {}

@@ -1,14 +1,14 @@
-"""Leases: kept by their holder, and observed by others.
+"""Leases: renewed by their holder, and observed by others.
 
-Time is the *observer's* monotonic clock only: a Lease expires when its renewTime did not change for
-its duration while it was watched. So wall clocks may differ and jump, and an observer that begins,
-or that could not read, first watches for a full duration.
+Only the *observer's* monotonic clock is used: a Lease expires if its renewTime did not change for
+its duration while it was watched. Wall clocks may therefore differ and jump. An observer that
+begins, or that could not read, first watches for a full duration.
 
-That is not enough when the API server itself was away: it answers watches and renewals of a whole
-fleet at once, and those that it answers last are as alive as the others. So after ``restart`` none
-expires while others still return: only when all were renewed, or none more for a full duration,
-and for as long as the last one took. The same when the observer begins, as it may have ended with
-the API server.
+That is not enough after an outage of the API server. It then processes the watches and renewals of
+a whole fleet at once, and the holders that it serves last are as alive as the others. After
+``restart`` no Lease therefore expires while others are still being renewed again. Judgement resumes
+when all were renewed, or when none was for a full duration and for as long as the last one took.
+The same applies when the observer begins, as it may have ended together with the API server.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ Name = tuple[str, str]
 _LONGEST_RETURN = 10
 """Durations after a restart, when Leases are judged though others still return."""
 _UNKNOWN_S = 6.0
-"""Of a Lease that declares no duration, and that nobody expects."""
+"""Duration of a Lease that declares none and that was not expected."""
 
 
 class LeaseView(NamedTuple):
-    """What of a Lease the observer compares."""
+    """The parts of a Lease that the observer compares."""
 
     holder: str
     """holderIdentity; a driver's is ``<pod>/<incarnation>``."""
@@ -73,8 +73,11 @@ class LeaseObserver:
         """When that was, and when one of them was renewed last."""
 
     def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
-        """All that should have a Lease, with the duration that its owner was asked for: one that
-        is missing expires after that. One that was there keeps the duration that it had."""
+        """Set all Leases that should exist, with the durations that their owners should declare.
+
+        A missing Lease expires after that duration. An existing Lease keeps the duration that it
+        had.
+        """
         self._expected = dict(durations_s)
         for name, watched in list(self._watched.items()):
             if watched.view is None and name not in self._expected:
@@ -85,7 +88,7 @@ class LeaseObserver:
                 watched.duration_s = duration_s
 
     def observe(self, name: Name, lease: LeaseView | None, now: float) -> None:
-        """A Lease as it is, ``None`` when it is deleted; repeats are welcome."""
+        """Record the current Lease, None if it was deleted; repeated calls are harmless."""
         if lease is None and name not in self._expected:
             self._watched.pop(name, None)
             self._returning.discard(name)
@@ -100,7 +103,7 @@ class LeaseObserver:
         if lease is not None and declared:
             duration_s = lease.duration_s
         elif watched is not None:
-            # Deleted: whoever holds it renews when the duration that it knew asks for it.
+            # Deleted: its holder renews it at the interval of the duration that it last declared.
             duration_s, declared = watched.duration_s, watched.declared
         else:
             duration_s = self._expected.get(name, _UNKNOWN_S)
@@ -108,8 +111,10 @@ class LeaseObserver:
         self._watched[name] = _Watched(lease, now, duration_s, declared, renewed=renewed)
 
     def restart(self, now: float) -> bool:
-        """The observer was blind: what it observed before says nothing about who lives now.
-        Whether ``renewed`` changed for any Lease."""
+        """Restart after the observer was blind; return whether ``renewed`` changed for a Lease.
+
+        Earlier observations say nothing about which holders are alive now.
+        """
         changed = any(watched.renewed and not watched.expired for watched in self._watched.values())
         for watched in self._watched.values():
             if not watched.expired:
@@ -128,7 +133,7 @@ class LeaseObserver:
 
     @property
     def expired(self) -> frozenset[Name]:
-        """Those that were judged expired and were not renewed since."""
+        """Return the Leases that were judged expired and were not renewed since."""
         return frozenset(name for name, watched in self._watched.items() if watched.expired)
 
     def is_expired(self, name: Name) -> bool:
@@ -142,7 +147,7 @@ class LeaseObserver:
         return watched is not None and watched.renewed
 
     def holder(self, name: Name) -> str:
-        """holderIdentity of a Lease; empty when there is none."""
+        """Return the holderIdentity of a Lease; empty if there is none."""
         watched = self._watched.get(name)
         return watched.view.holder if watched and watched.view else ""
 
@@ -154,8 +159,11 @@ class LeaseObserver:
         )
 
     def judge(self, now: float) -> bool:
-        """Mark as expired the Leases whose time is over. When most stop at once, the observer is
-        probably blind: it marks none, observes them for one more duration, and returns true."""
+        """Mark Leases whose duration has elapsed as expired.
+
+        If most Leases stop at once, the observer is probably blind. It then marks none, observes
+        them for one more duration, and returns True.
+        """
         if self._others_return(now):
             return False
         alive = [watched for watched in self._watched.values() if not watched.expired]
@@ -193,7 +201,7 @@ def micro_time() -> str:
 
 
 def read_lease(lease: Object) -> LeaseView:
-    """What an observer compares."""
+    """Return the parts of a Lease that an observer compares."""
     spec = lease.get("spec") or {}
     return LeaseView(
         holder=spec.get("holderIdentity") or "",
@@ -250,7 +258,7 @@ class LeaseKeeper:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def release(self) -> None:
-        """Delete it: whoever watches knows at once."""
+        """Delete the Lease, so that watchers notice at once."""
         try:
             await self._client.delete(LEASE, self._namespace, self._name)
         except HeadraceError as error:
@@ -299,8 +307,11 @@ class LeaseWatch:
         namespace: str | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_change`` is called when ``expired``, ``renewed`` or a holder changed; it must not
-        raise nor block."""
+        """Create a watch over Leases.
+
+        ``on_change`` is called when ``expired``, ``renewed`` or a holder changed. It must not raise
+        or block.
+        """
         self._client, self._labels, self._namespace = client, labels, namespace
         self._on_change = on_change
         self._observer = LeaseObserver()
@@ -336,8 +347,11 @@ class LeaseWatch:
         return self._observer.holder(name)
 
     def expect(self, durations_s: Mapping[Name, float]) -> None:
-        """All drivers that should have a Lease, as their pods run, with the duration that their
-        flow asks for; a Lease that declares its own duration is judged by that."""
+        """Set all drivers that should have a Lease, because their pods run.
+
+        The durations are those of their flows. A Lease that declares its own duration is judged by
+        it.
+        """
         self._observer.expect(durations_s, time.monotonic())
 
     async def run(self) -> None:
@@ -393,7 +407,7 @@ class LeaseWatch:
             self._on_change()
 
     def _reported(self, name: Name) -> tuple[str, bool, bool]:
-        """What a listener acts on; a renewal alone is not part of it."""
+        """Return the state on which a listener acts; a renewal alone is not part of it."""
         observer = self._observer
         return observer.holder(name), observer.renewed(name), observer.is_expired(name)
 

@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 class ChangeType(StrEnum):
-    """What happened to an object, in the words of a watch."""
+    """Type of a change to an object, in the words of a watch."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -37,19 +37,23 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """What happened to one object."""
+    """A change to one object."""
 
     type: ChangeType
     object: Object
-    """As it is now; as it was last, when it is deleted (or does not match the selectors now)."""
+    """Current object, or the last known one if it was deleted or no longer matches the selectors.
+    """
     before: Object | None
 
 
 class Reflector:
-    """For one event loop. ``run`` goes on through every error until it is cancelled.
+    """Local copy of objects, for one event loop.
 
-    Read ``get`` and iteration at any time; they are as fresh as ``blind_s`` says. After an outage
-    the copy stays as it was until a new list replaces it; what changed meanwhile is reported then.
+    ``run`` survives every error until it is cancelled.
+
+    ``get`` and iteration may be used at any time; ``blind_s`` tells how fresh they are. After an
+    outage the copy stays as it was until a new list replaces it. Changes during the outage are
+    reported then.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Reflector:
         self._blind_since: float | None = time.monotonic()
 
     def get(self, name: str, namespace: str | None = None) -> Object | None:
-        """An object of the copy; in the reflector's namespace by default."""
+        """Return an object of the copy; the default namespace is the reflector's."""
         return self._objects.get((namespace or self._namespace or "", name))
 
     def __iter__(self) -> Iterator[Object]:
@@ -161,15 +165,18 @@ class Reflector:
 
     def _note(self, error: HeadraceError) -> None:
         if self.error is None:
-            # What does not recover by itself (a missing right) is logged at a higher level.
+            # Errors that do not pass by themselves (a missing permission) are logged at a higher
+            # level.
             say = log.warning if isinstance(error, Retriable) else log.error
             say("cannot watch, tried again and again", kind=self._kind.name, why=str(error))
         self.error = error
 
 
 def is_older(object: Object, other: Object) -> bool:
-    """Whether it is of an earlier version than ``other``, of the same kind: an API server's
-    versions of one kind can be compared (KEP-5504)."""
+    """Return whether an object has an earlier version than ``other`` of the same kind.
+
+    An API server's versions of one kind can be compared (KEP-5504).
+    """
     return int(_version(object)) < int(_version(other))
 
 
