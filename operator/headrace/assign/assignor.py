@@ -88,7 +88,7 @@ class DriverState:
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """What a flow asks for (``spec.tasks``)."""
+    """Settings of a flow (``spec.tasks``)."""
 
     standbys: int = 0
     movement_budget: float = 0.1
@@ -98,12 +98,12 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class AssignmentConfig:
-    """What holds for all flows (KIP-924, AssignmentConfigs)."""
+    """Settings for all flows (KIP-924, AssignmentConfigs)."""
 
     tolerance: float = 0.1
     """How far a driver's weight may be off its share before something moves for balance."""
     balance_interval_ms: int = 60_000
-    """Between two rounds that move something for balance."""
+    """Time between two rounds that move something for balance."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -120,7 +120,7 @@ class ApplicationState:
 
     tasks: Mapping[TaskId, TaskInfo]
     drivers: Mapping[DriverName, DriverState]
-    """Those that shall have tasks: one that is about to leave is left out."""
+    """Drivers that may have tasks. A driver that is about to leave is not included."""
     flows: Mapping[str, FlowConfig] = field(default_factory=dict)
     """A flow that is not here has the defaults."""
     config: AssignmentConfig = AssignmentConfig()
@@ -160,7 +160,7 @@ class ApplicationState:
         now_ms: int = 0,
         last_balance_ms: int | None = None,
     ) -> Self:
-        """The same from plain lists; ``ValueError`` when something is in one twice."""
+        """Return a state from plain lists; raise ``ValueError`` if one contains a duplicate."""
         tasks, drivers = list(tasks), list(drivers)
         by_id = {info.id: info for info in tasks}
         by_name = {driver.name: driver for driver in drivers}
@@ -180,14 +180,14 @@ class ApplicationState:
         )
 
     def flow(self, name: str) -> FlowConfig:
-        """What a flow asks for."""
+        """Return the settings of a flow."""
         return self.flows.get(name, FlowConfig())
 
 
 class AssignmentError(StrEnum):
-    """Names that Kafka Streams shipped (``TaskAssignor.AssignmentError``), and three more.
+    """Errors with the names of Kafka Streams (``TaskAssignor.AssignmentError``), and three more.
 
-    A process is a driver here, a Kafka Streams client too.
+    A process corresponds to a driver here, and so does a Kafka Streams client.
     """
 
     NONE = "NONE"
@@ -215,7 +215,7 @@ _NONE: frozenset[TaskId] = frozenset()
 
 @dataclass(frozen=True)
 class DriverAssignment:
-    """What one driver is to run (KIP-924, KafkaStreamsAssignment)."""
+    """Tasks that one driver is to run (KIP-924, KafkaStreamsAssignment)."""
 
     active: frozenset[TaskId] = _NONE
     standby: frozenset[TaskId] = _NONE
@@ -223,7 +223,7 @@ class DriverAssignment:
 
 @dataclass(frozen=True)
 class TaskAssignment:
-    """What every driver is to run, and when to ask again."""
+    """Tasks that every driver is to run, and the time of the next decision."""
 
     drivers: Mapping[DriverName, DriverAssignment]
     """Each driver of the state is a key, also one that gets nothing."""
@@ -253,5 +253,5 @@ class TaskAssignor(Protocol):
     def on_assignment_computed(
         self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """What became of an answer: ``NONE`` when it is in force, else why it was refused."""
-        del assignment, state, error  # Who remembers nothing has no use for them.
+        """Receive the outcome of an answer: ``NONE`` if it is in force, or the error."""
+        del assignment, state, error  # An assignor without memory does not need them.

@@ -51,7 +51,7 @@ def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskInfo | None:
-    """What to move: of about ``weight``, held restored there, of a kind that is rare there."""
+    """Choose the task to move, by weight, by standbys and by how rare its kind is."""
     draft = balance.draft
     there = draft.drivers[receiver]
     at, here = draft.groups(receiver), draft.groups(donor)
@@ -69,12 +69,16 @@ def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskI
 _PARTNERS = 16
 """Drivers that are tried as the other end of a move before one gives a driver up."""
 _LEAST_GAIN = 0.1
-"""Of the average task's weight: a shift of less is not worth a move. It never stands between a
-driver and the tolerance: one that is 10 % off has tasks that are, on average, 10 % off."""
+"""Minimum share of the average task's weight that a move must shift. It never prevents reaching the
+tolerance: a driver that is 10 % off has tasks that are, on average, 10 % off.
+"""
 _MOST_SHIFT = 1.9
-"""Of what would make two drivers equal. Twice that would just exchange their loads."""
+"""Maximum share of the shift that would make two drivers equal. Twice that shift would only
+exchange their loads.
+"""
 _WORTHWHILE = 0.75
-"""What may be left of a driver's excess after moves that do not bring it into the tolerance."""
+"""Maximum share of a driver's excess that may remain after moves that do not reach the tolerance.
+"""
 
 
 def even_weights(balance: Balance) -> None:
@@ -100,7 +104,7 @@ def even_weights(balance: Balance) -> None:
 
 
 def _relieve(balance: Balance, driver: int) -> bool:
-    """A move or some swaps that take a driver closer to its share; whether there was a way."""
+    """Bring a driver closer to its share by a move or swaps; return whether it worked."""
     loads = balance.draft.loads
     over = balance.excess(driver) > 0
     others = [other for other in balance.drivers if (balance.excess(other) > 0) != over]

@@ -26,13 +26,12 @@ from headrace.assign.assignor import (
 
 
 class RoundRobinAssignor(TaskAssignor):
-    """One turn over the drivers by name deals all connectors and goes on with all tasks, sorted.
+    """Distribution of all connectors, then all tasks, in turn over the drivers sorted by name.
 
-    It has no memory: whenever a driver or a task comes or goes, most tasks change their driver.
+    It has no memory: when a driver or a task is added or removed, most tasks change their driver.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """See ``TaskAssignor``."""
         if not state.drivers:
             return TaskAssignment({}, waiting=frozenset(state.tasks))
         units = sorted(state.tasks, key=lambda task: (not task.is_connector, task))
@@ -57,7 +56,7 @@ class ConnectorsAndTasks:
 
     @classmethod
     def union(cls, loads: Iterable["ConnectorsAndTasks"]) -> "ConnectorsAndTasks":
-        """What any of ``loads`` has."""
+        """Return the units that any of ``loads`` contains."""
         union = cls()
         for load in loads:
             union.add(load)
@@ -67,11 +66,11 @@ class ConnectorsAndTasks:
         return bool(self.connectors or self.tasks)
 
     def copy(self) -> "ConnectorsAndTasks":
-        """The same, to be changed."""
+        """Return a copy that may be changed."""
         return ConnectorsAndTasks(self.connectors.copy(), self.tasks.copy())
 
     def add(self, other: "ConnectorsAndTasks") -> None:
-        """Append what is not there yet."""
+        """Add the units of ``other`` that are missing, at the end."""
         self.connectors |= other.connectors
         self.tasks |= other.tasks
 
@@ -83,14 +82,14 @@ class ConnectorsAndTasks:
             self.tasks.pop(task, None)
 
     def without(self, *others: "ConnectorsAndTasks") -> "ConnectorsAndTasks":
-        """What no other has, sorted (Java: a TreeSet)."""
+        """Return the units that none of ``others`` contains, sorted (Java: a TreeSet)."""
         return ConnectorsAndTasks(
             dict.fromkeys(sorted(self.connectors.keys() - _all(o.connectors for o in others))),
             dict.fromkeys(sorted(self.tasks.keys() - _all(o.tasks for o in others))),
         )
 
     def shared_with(self, other: "ConnectorsAndTasks") -> "ConnectorsAndTasks":
-        """What both have."""
+        """Return the units that both contain."""
         return ConnectorsAndTasks(
             {connector: None for connector in self.connectors if connector in other.connectors},
             {task: None for task in self.tasks if task in other.tasks},
@@ -107,14 +106,14 @@ _KINDS: tuple[_Kind, _Kind] = (lambda load: load.connectors, lambda load: load.t
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """What a round sends to the workers."""
+    """Result of a round that is sent to the workers."""
 
     next: Mapping[DriverName, ConnectorsAndTasks]
     """All that each worker is to run once the round is done."""
     revoked: Mapping[DriverName, ConnectorsAndTasks]
-    """What each worker is to stop; it is dealt in a later round."""
+    """Units that each worker is to stop; they are assigned in a later round."""
     delay_ms: int
-    """When all workers are to join again though nothing happened; 0 for never."""
+    """Time after which all workers rejoin if nothing happened before; 0 for never."""
 
 
 class IncrementalCooperative:
@@ -136,7 +135,7 @@ class IncrementalCooperative:
         self._successive_revocations = 0
 
     def forget_previous(self) -> None:
-        """The last round never completed: what it assigned is not known to be running."""
+        """Forget the last round, which did not complete: its units may not be running."""
         self._previous = ConnectorsAndTasks()
 
     def round(
@@ -190,7 +189,7 @@ class IncrementalCooperative:
         return RebalanceResult(following, revoked, self._delay_ms)
 
     def _recognise_failed_revocation(self, active: ConnectorsAndTasks) -> None:
-        """What was to stop and still runs: the last round did not reach its worker."""
+        """Detect revoked units that still run: the last round did not reach their worker."""
         if self._previous_revocation.shared_with(active):
             self._previous = active.copy()
         self._previous_revocation = ConnectorsAndTasks()
@@ -201,7 +200,7 @@ class IncrementalCooperative:
         following: Mapping[DriverName, ConnectorsAndTasks],
         now_ms: int,
     ) -> ConnectorsAndTasks:
-        """Which lost units are dealt now; candidates get theirs right here."""
+        """Return the lost units to assign now; candidates receive theirs here."""
         if not lost and not self._revoked_in_previous:
             self._reset_delay()
             return ConnectorsAndTasks()
@@ -232,7 +231,7 @@ class IncrementalCooperative:
     def _revocations(
         self, surplus: Mapping[DriverName, ConnectorsAndTasks], now_ms: int
     ) -> Mapping[DriverName, ConnectorsAndTasks]:
-        """What of ``surplus`` to revoke in this round; successive revocations back off."""
+        """Return the units of ``surplus`` to revoke now; repeated revocations back off."""
         if not any(surplus.values()):
             if self._revoked_in_previous:
                 self._revoked_in_previous = False
@@ -251,7 +250,7 @@ class IncrementalCooperative:
 
 
 def _duplicated(loads: Iterable[ConnectorsAndTasks]) -> ConnectorsAndTasks:
-    """What more than one worker runs."""
+    """Return the units that more than one worker runs."""
     loads = list(loads)
     counts = [Counter(unit for load in loads for unit in kind(load)) for kind in _KINDS]
     connectors, tasks = ({unit: None for unit, n in c.items() if n > 1} for c in counts)
@@ -261,7 +260,7 @@ def _duplicated(loads: Iterable[ConnectorsAndTasks]) -> ConnectorsAndTasks:
 def _surplus(
     configured: ConnectorsAndTasks, following: Mapping[DriverName, ConnectorsAndTasks]
 ) -> dict[DriverName, ConnectorsAndTasks]:
-    """What workers have beyond their share, first reported first (the cause of KAFKA-17049)."""
+    """Return the units beyond each worker's share, first reported first (cause of KAFKA-17049)."""
     if not configured or not any(following.values()):
         return {}
     surplus: dict[DriverName, ConnectorsAndTasks] = {}
@@ -309,12 +308,12 @@ class CooperativeAssignor(TaskAssignor):
         self._leader = IncrementalCooperative(max_delay_ms)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """See ``TaskAssignor``; asks for the next round at once when it revoked something."""
+        """Return the assignment; request the next round at once if something was revoked."""
         if not state.drivers:
             return TaskAssignment({}, waiting=frozenset(state.tasks))
         outcome = self._leader.round(
             _load(state.tasks.keys()),
-            # What is deleted is left out: a driver stops by itself what it is not given.
+            # Deleted units are left out: a driver stops units that it is not given.
             {
                 name: _load(driver.active & state.tasks.keys())
                 for name, driver in state.drivers.items()
@@ -336,7 +335,7 @@ class CooperativeAssignor(TaskAssignor):
     def on_assignment_computed(
         self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """A refused round is one that never completed."""
+        """Treat a rejected round as one that did not complete."""
         if error is not AssignmentError.NONE:
             self._leader.forget_previous()
 

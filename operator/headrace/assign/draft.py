@@ -17,11 +17,11 @@ Group = tuple[str, str]
 
 ID = itemgetter(0)
 WEIGHT = itemgetter(2)
-"""Of a TaskInfo; in C, as they are read a million times."""
+"""Getters of TaskInfo fields, in C because they are read a million times."""
 
 
 def group(task: TaskId) -> Group:
-    """The kind of a task."""
+    """Return the kind of a task."""
     return task[:2]
 
 
@@ -51,7 +51,7 @@ class DraftAssignment:
         self.counts = list(map(len, self.given))
         self.loads = [fsum(map(WEIGHT, given)) for given in self.given]
         self.weight = fsum(map(WEIGHT, self.orphans)) + fsum(self.loads)
-        """Of all tasks."""
+        """Weight of all tasks."""
         self.least, rest = divmod(len(state.tasks), len(self.drivers))
         """The least tasks that a driver should have."""
         self.most = self.least + bool(rest)
@@ -65,7 +65,8 @@ class DraftAssignment:
         if not any(driver.active for driver in self.drivers):
             self.given = [[] for _ in self.drivers]
             return list(tasks.values())
-        # Sets know the hashes of what they hold; those of a million tuples take 0.3 s to compute.
+        # Sets store the hashes of their members. Computing the hashes of a million tuples takes 0.3
+        # s.
         rest = set(tasks)
         for number, driver in enumerate(self.drivers):
             active, before = driver.active, len(rest)
@@ -87,15 +88,15 @@ class DraftAssignment:
                 del self.moved[task]
 
     def racks(self) -> list[str] | None:
-        """The rack of each driver; None when there is nothing to spread over."""
+        """Return the rack of each driver, or None if there is nothing to spread over."""
         racks = [driver.rack for driver in self.drivers if driver.rack is not None]
         return racks if len(racks) == len(self.drivers) and len(set(racks)) > 1 else None
 
     def fair_loads(self) -> list[float]:
-        """The load that each driver should have: the mean of all.
+        """Return the load that each driver should have: the mean of all.
 
-        But a task that alone weighs more than the mean is all that its driver should have, and
-        leaves less for the others: they should have the mean of the rest.
+        If a task alone weighs more than the mean, its driver should have nothing else. The other
+        drivers should then have the mean of the rest.
         """
         weight, drivers = self.weight, len(self.loads)
         tolerated = (1 + self.state.config.tolerance) * weight / drivers
@@ -120,7 +121,7 @@ class DraftAssignment:
         return self._peaks[driver]
 
     def shelf(self, driver: int) -> Shelf:
-        """The tasks of a driver by weight; not to be changed."""
+        """Return the tasks of a driver by weight; the caller must not change it."""
         if driver not in self._shelves:
             self._shelves[driver] = sorted((info[2], info) for info in self.given[driver])
         return self._shelves[driver]
@@ -145,8 +146,8 @@ class DraftAssignment:
         self._note(info.id, source, target)
 
     def result(self) -> list[frozenset[TaskId]]:
-        """The tasks of each driver."""
-        # A set that grows need not hash again what it holds.
+        """Return the tasks of each driver."""
+        # A set that grows need not hash its members again.
         return [
             driver.active.union(map(ID, islice(self.given[number], len(driver.active), None)))
             if number in self.untouched
@@ -200,7 +201,7 @@ class Allowance:
         self._left = {}
 
     def movable(self, shelf: Shelf) -> Shelf:
-        """Those of some tasks that may move, in the same order."""
+        """Return the tasks that may move, in the same order."""
         if len(self._draft.unassigned) == len(self._draft.state.tasks):
             return shelf
         return [item for item in shelf if self.covers(item[1])]
@@ -219,7 +220,7 @@ class Allowance:
         return left > 1 or (left == 1 and not self.spent)
 
     def spend(self, task: TaskInfo) -> bool:
-        """A task is about to move; whether that costs anything."""
+        """Count a move of a task; return whether it costs anything."""
         if self._is_free(task):
             return False
         self._left[task.id.flow] -= 1
@@ -227,7 +228,7 @@ class Allowance:
         return True
 
     def refund(self, task: TaskInfo) -> None:
-        """A move that cost something was taken back."""
+        """Take back a move that cost something."""
         self._left[task.id.flow] += 1
         self.spent -= 1
 
@@ -272,8 +273,10 @@ class Balance:
         return self._tolerance * self.fair[driver]
 
     def stays_even(self, donor: int, receiver: int, shift: float) -> bool:
-        """Whether both stay within the tolerance, or at least come no further from the mean, when
-        the donor gives so much weight to the receiver."""
+        """Return whether a shift of weight from donor to receiver keeps both even.
+
+        Both must stay within the tolerance, or at least move no further from the mean.
+        """
         for driver, change in (donor, -shift), (receiver, shift):
             before = self.excess(driver)
             after = before + change
@@ -282,7 +285,7 @@ class Balance:
         return True
 
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
-        """Some tasks of a driver that may move: those next to a weight, on either side."""
+        """Yield some movable tasks of a driver with weights near ``weight``, on either side."""
         shelf = self.draft.shelf(driver)
         middle = bisect_left(shelf, weight, key=lambda item: item[0])
         for side in range(middle, len(shelf)), range(middle - 1, -1, -1):

@@ -22,7 +22,7 @@ from headrace.assign.assignor import (
 Item = TypeVar("Item")
 
 Cost = Callable[[Item, int, int], int | None]
-"""What an item costs in the first bin, when it lies in the second; None where it must not go."""
+"""Cost of an item in the first bin if it is in the second; None if it must not move."""
 
 _Arc = tuple[int, int]
 """How much more it costs, and the place of the item in its bin."""
@@ -37,10 +37,10 @@ def cheapest(
     cost: Cost[Item],
     carried: Carried[Item] = lambda item, source, target: (),
 ) -> list[list[Item]]:
-    """The items of each bin at the lowest total cost; bins keep their counts.
+    """Return the items of each bin at the lowest total cost; bins keep their counts.
 
-    A circle takes O(bins³), and there are at most as many circles as units of cost to be saved.
-    An item must be allowed where it is.
+    A cycle takes O(bins³), and there are at most as many cycles as units of cost to save. An item
+    must be allowed where it is.
     """
     dealt = [list(items) for items in bins]
     arcs = [_arcs(items, here, len(dealt), cost) for here, items in enumerate(dealt)]
@@ -143,9 +143,10 @@ def optimize_rack_aware_standby(
     traffic_cost: int = TRAFFIC_COST,
     non_overlap_cost: int = NON_OVERLAP_COST,
 ) -> TaskAssignment:
-    """The same for standbys, which come to no driver that has their task in any role.
+    """Minimize traffic for standbys as for active tasks.
 
-    Copies that are in different racks stay so: reliability goes before traffic.
+    A standby never moves to a driver that has its task in any role. Copies in different racks stay
+    in different racks, because reliability takes precedence over traffic.
     """
     _refuse_negative(traffic_cost=traffic_cost, non_overlap_cost=non_overlap_cost)
     names = sorted(assignment.drivers)

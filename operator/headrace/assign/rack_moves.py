@@ -140,7 +140,7 @@ class _Nearby:
         self._spread, self._balance, self._draft = spread, spread.balance, spread.draft
         self._racks = spread.racks
         self._readable: dict[TaskId, Counter[str]] = {}
-        """Of each task, how many partitions can be read in each rack."""
+        """Number of partitions of each task that can be read in each rack."""
         self._driver: dict[TaskId, int] = {}
         self._in_rack: defaultdict[str, list[int]] = defaultdict(list)
         for driver, rack in enumerate(self._racks):
@@ -158,8 +158,10 @@ class _Nearby:
                 moved |= self._between(here, there)
 
     def _between(self, here: str, there: str) -> bool:
-        """Move tasks of one rack to another, each in exchange for one of its kind, or alone where
-        counts allow it; whether any moved."""
+        """Move tasks of one rack to another; return whether any moved.
+
+        Each is exchanged for a task of its kind, or moves alone where counts allow it.
+        """
         candidates = sorted(
             (-saving, info.weight, info)
             for info in self._of(here)
@@ -178,7 +180,7 @@ class _Nearby:
         return moved
 
     def _of(self, rack: str) -> Iterator[TaskInfo]:
-        """The tasks there that may move."""
+        """Yield the tasks in a rack that may move."""
         for driver in self._in_rack[rack]:
             for _, info in self._draft.shelf(driver):
                 if info.racks and self._balance.allowance.covers(info):

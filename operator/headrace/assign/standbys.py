@@ -12,11 +12,11 @@ def place_standbys(
     state: ApplicationState,
     active: Mapping[DriverName, frozenset[TaskId]],
 ) -> dict[DriverName, frozenset[TaskId]]:
-    """Standbys for all stateful tasks that run somewhere, as many as their flows ask for.
+    """Place standbys for all running stateful tasks, as many as their flows require.
 
-    Never beside the task itself. First away from the other copies, as far as racks
-    allow; then where a copy is from before; then on the driver with least to do. Too few
-    drivers give fewer standbys.
+    A standby is never on its task's driver. The first choice is a driver away from the other
+    copies, as far as racks allow, then a driver that had a copy before, then the driver with the
+    fewest duties. With too few drivers there are fewer standbys.
     """
     names = sorted(state.drivers)
     per_flow = {flow: of.standbys for flow, of in state.flows.items()}
@@ -55,7 +55,7 @@ class _Placement:
         self._population = Counter(self._racks)
 
     def occupy(self, driver: int, tasks: Iterable[TaskId]) -> None:
-        """A driver runs tasks."""
+        """Record that a driver runs tasks."""
         for task in tasks:
             self._duties[driver] += 1
             if task in self._copies:
@@ -104,7 +104,7 @@ class _Placement:
         return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
-        """The fewest collisions that a further copy can have."""
+        """Return the lowest number of collisions that another copy can have."""
         taken = Counter(self._racks[copy] for copy in self._copies[task])
         return min(
             self._collisions(task, where)
@@ -113,7 +113,7 @@ class _Placement:
         )
 
     def _choose(self, task: TaskId) -> int:
-        """The idlest driver without a copy, among those with the fewest collisions."""
+        """Return the idlest driver without a copy among the drivers with the fewest collisions."""
         best: tuple[int, int, int] | None = None
         for rack, heap in self._idlest.items():
             aside = []

@@ -74,7 +74,10 @@ def deal(draft: DraftAssignment) -> None:
 
 
 def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
-    """Kinds, the one with the heaviest task first; in each by weight; equal ones by id."""
+    """Return the tasks by kind, with the kind of the heaviest task first.
+
+    Within a kind, tasks are sorted by weight, and by id if weights are equal.
+    """
     by_kind: defaultdict[Group, list[TaskInfo]] = defaultdict(list)
     for kind, info in zip(map(itemgetter(0, 1), map(ID, orphans)), orphans, strict=True):
         by_kind[kind].append(info)
@@ -97,7 +100,7 @@ def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
 
 
 def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
-    """The lightest drivers whose share is rounded up."""
+    """Return the lightest drivers whose share is rounded up."""
     counts = map(len, draft.given)
     row = [d for d, count in enumerate(counts) if max(count, draft.least) < draft.most]
     row.sort(key=draft.loads.__getitem__)
@@ -106,9 +109,10 @@ def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
 
 
 def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterator[dict[int, int]]:
-    """What each driver gets of the rows that lie in one kind; a row that does not is by itself.
+    """Yield each driver's number of tasks for consecutive rows within one kind.
 
-    There are as many rows as the largest room; smaller ones are spread evenly over all of them.
+    A row with tasks of several kinds is yielded alone. There are as many rows as the largest room;
+    smaller rooms are spread evenly over all of them.
     """
     rows = max(rooms)
     if not rows:
@@ -169,7 +173,7 @@ def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
 
 
 def _alternate(row: list[int], racks: Sequence[str]) -> list[int]:
-    """The lightest driver of each rack, then the second of each, and so on."""
+    """Return the lightest driver of each rack, then the second of each, and so on."""
     seen: dict[str, int] = {}
     turns = []
     for driver in row:
@@ -181,27 +185,25 @@ def _alternate(row: list[int], racks: Sequence[str]) -> list[int]:
 
 
 class StickyAssignor(TaskAssignor):
-    """Goals, in this order:
+    """Default assignor, with goals in a fixed order.
 
-    1. complete: every task has a driver, at once;
-    2. balanced: counts within one, weights within 10 % of the mean;
-    3. spread: each flow over the racks, its tasks over drivers;
-    4. near: tasks run where their partitions can be read without leaving the rack;
-    5. the fewest moves.
+    1. complete: every task has a driver at once. 2. balanced: counts differ by at most one, weights
+    are within 10 % of the mean. 3. spread: each flow over the racks, its tasks over drivers. 4.
+    near: tasks run where their partitions can be read without leaving the rack. 5. the fewest
+    moves.
 
-    Within these bounds nothing moves for balance. Outside them, a share of a flow's tasks moves at
-    a time (its movement budget), and at most once a minute: the state says when it last happened,
-    the answer when to ask again. A task without a driver goes to a standby if counts allow, and
-    never waits for a budget. No move waits for its driver to catch up (KIP-441's warm-up): what is
-    restored is a position, in a moment.
+    Within these limits nothing moves for balance. Outside them, a share of a flow's tasks moves at
+    a time (its movement budget), at most once a minute. The state has the time of the last such
+    move, the answer the time of the next. A task without a driver moves to a standby if counts
+    allow, and never waits for a budget. No move waits for its driver to catch up (KIP-441's
+    warm-up), because only an offset is restored, which takes a moment.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """See ``TaskAssignor``."""
         if not state.drivers:
             return TaskAssignment({}, waiting=frozenset(state.tasks))
 
-        # Base sets: what each driver runs, and the orphans, which nobody runs.
+        # Base sets: the tasks of each driver, and the orphans, which have no driver.
         draft = DraftAssignment(state)
 
         # Decisions: the orphans first, then what is out of bounds, as far as it may move now.
@@ -218,7 +220,8 @@ class StickyAssignor(TaskAssignor):
         follow_ups = []
         if not reached and due_ms > state.now_ms:
             follow_ups.append(due_ms)
-        elif not reached and (draft.unassigned or draft.moved):  # Else it would come out the same.
+        # otherwise the result would not change
+        elif not reached and (draft.unassigned or draft.moved):
             follow_ups.append(state.now_ms + state.config.balance_interval_ms)
         return TaskAssignment(
             {name: DriverAssignment(active[name], standby[name]) for name in draft.names},
@@ -228,7 +231,7 @@ class StickyAssignor(TaskAssignor):
 
 
 def _holders(draft: DraftAssignment) -> dict[TaskId, list[int]]:
-    """The drivers that are standbys of an orphan."""
+    """Return the drivers that are standbys of an orphan."""
     holders: dict[TaskId, list[int]] = {}
     for number, driver in enumerate(draft.drivers):
         for task in driver.standby & draft.unassigned:
@@ -243,7 +246,7 @@ def _improve(draft: DraftAssignment, due: bool) -> tuple[bool, int]:
     if not balance.is_reached and not allowance.is_empty:
         even_counts(balance)
         if draft.unassigned:
-            # What nobody runs comes first, and mostly a driver was lost: nothing else moves now.
+            # Unassigned tasks come first. Usually a driver was lost, so nothing else moves now.
             allowance.close()
         even_weights(balance)
     racks = draft.racks()

@@ -17,20 +17,20 @@ from headrace.assign.standbys import place_standbys
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong with an assignment, by name and in a sentence."""
+    """Rule that an assignment breaks, by name and in a sentence."""
 
     error: AssignmentError
     message: str
 
 
 def validate(state: ApplicationState, assignment: TaskAssignment) -> AssignmentError:
-    """The first rule that an assignment breaks; ``NONE`` when it may be put in force."""
+    """Return the first rule that an assignment breaks; ``NONE`` if it may be put in force."""
     violation = find_violation(state, assignment)
     return violation.error if violation else AssignmentError.NONE
 
 
 def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
-    """The first rule that an assignment breaks, with the task or driver that breaks it."""
+    """Return the first rule that an assignment breaks, with the task or driver that breaks it."""
     given, known = assignment.drivers.keys(), state.drivers.keys()
     if unknown := given - known:
         return Violation(AssignmentError.UNKNOWN_PROCESS_ID, f"there is no driver {min(unknown)}")
@@ -46,7 +46,7 @@ def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Viola
 
 
 def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) -> Violation | None:
-    """What one driver shows alone."""
+    """Return a violation that is visible in one driver's assignment."""
     copies = given.standby
     if unknown := [t for t in chain(given.active, copies) if t not in state.tasks]:
         return Violation(
@@ -67,7 +67,7 @@ def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) 
 
 
 def _across(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
-    """What only all drivers together show."""
+    """Return a violation that is visible only in all drivers' assignments together."""
     claims = sum(len(driver.active) for driver in assignment.drivers.values())
     owned = frozenset[TaskId]().union(*(driver.active for driver in assignment.drivers.values()))
     if claims > len(owned):
@@ -99,10 +99,10 @@ def _doubled(assignment: TaskAssignment) -> Violation:
 
 
 def identity(state: ApplicationState) -> TaskAssignment:
-    """The assignment in force, as far as its tasks and drivers are still there.
+    """Return the assignment in force, as far as its tasks and drivers still exist.
 
-    A task that two drivers report stays with the first by name, a copy beside its active task goes.
-    Tasks without a driver wait.
+    A task that two drivers report stays with the first by name. A standby on its task's driver is
+    dropped. Tasks without a driver wait.
     """
     claimed: set[TaskId] = set()
     kept = {}

@@ -19,13 +19,13 @@ class DriverPool:
     schedulable: tuple[DriverState, ...]
     """May get units."""
     staying: frozenset[DriverName]
-    """Exist and are not about to leave: those without a heartbeat, too."""
+    """Drivers that exist and are not about to leave, including drivers without a heartbeat."""
     is_lost: Callable[[DriverName, str], bool]
     """Whether an incarnation of a driver is over, so that it cannot release what it holds."""
     cordoned: frozenset[DriverName] = frozenset()
     """Keep the units that they have, and get none."""
     rolling: bool = False
-    """Whether drivers are being replaced: nothing moves for balance meanwhile."""
+    """Whether drivers are being replaced. No unit is moved for balance during that time."""
 
     @cached_property
     def hosts(self) -> frozenset[DriverName]:
@@ -35,7 +35,7 @@ class DriverPool:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the spec of one unit is to say about its driver."""
+    """New owner and standbys of one unit."""
 
     task: ReplicationTask
     driver: DriverName
@@ -75,7 +75,7 @@ def movable(
 
 
 def assign_unit(task: ReplicationTask, placement: Placement | None, pool: DriverPool) -> Assignment:
-    """What ``task`` is to say; without a ``placement`` that holds, it stays where it is."""
+    """Return the assignment of ``task``; without a valid ``placement`` it stays where it is."""
     spec, holder = task.spec, task.status
     if placement is None or (placement.driver and placement.driver not in pool.hosts):
         # A driver without a heartbeat may well run, while it is the observer that sees nothing.

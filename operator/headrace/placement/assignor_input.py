@@ -22,7 +22,7 @@ from headrace.assign import (
 
 
 def task_id(task: ReplicationTask) -> TaskId:
-    """The identity that assignment knows a unit by."""
+    """Return the identity of a unit in assignments."""
     return TaskId(task.spec.flow_name, task.spec.type, task.spec.index)
 
 
@@ -51,7 +51,7 @@ def drivers_with_their_units(
 
 
 def racks(tasks: Iterable[ReplicationTask]) -> dict[TaskId, tuple[frozenset[str], ...]]:
-    """For each source task whose source connector knows racks, those of each of its partitions."""
+    """Return the racks of each partition of each source task, if its connector reports racks."""
     tasks = list(tasks)
     known: dict[str, dict[TopicPartition, set[str]]] = {}
     for task in tasks:
@@ -88,11 +88,11 @@ def weights(
 def flow_configs(
     flows: Iterable[ReplicationFlow], drivers: Collection[DriverState]
 ) -> dict[str, FlowConfig]:
-    """What each flow asks for.
+    """Return the settings of each flow.
 
-    A driver that has nothing has just joined: it is filled to its share at once, as that is what it
-    was started for. So the movement budget, which is there to keep units from moving to and fro
-    between drivers that work, is at least the share of the drivers that have nothing.
+    A driver without units has just joined. It is filled to its share at once, because it was
+    started for that. The movement budget limits moves between working drivers; here it is at least
+    the share of the drivers without units.
     """
     idle = sum(not driver.active for driver in drivers)
     share = idle / len(drivers) if drivers else 0.0

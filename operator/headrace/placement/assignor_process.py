@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def serve(entry: str, line: Connection) -> None:
-    """Answer until the other end is gone."""
+    """Respond to requests until the other end closes the connection."""
     assignor: TaskAssignor | None = None
     failure = ""
     try:
@@ -68,7 +68,7 @@ def _raised(error: Exception) -> str:
 
 
 def _plain(answer: TaskAssignment) -> TaskAssignment:
-    """The answer made of our own types: the other end shall not need to import the plug-in."""
+    """Return the answer as our own types, so that the other end need not import the plug-in."""
     if not isinstance(answer, TaskAssignment):
         raise TypeError(f"assign() must return a TaskAssignment, got {type(answer).__name__}")
     return TaskAssignment(

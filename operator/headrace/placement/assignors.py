@@ -52,19 +52,22 @@ class Decider(Protocol):
 
 
 def keep(state: ApplicationState, name: str, what: str) -> Decision:
-    """The assignment in force, as far as its drivers are still there; the rest waits."""
+    """Return the assignment in force, as far as its drivers still exist; other units wait."""
     reason = f"assignor {name} {what}; the assignment in force stays"
     return Decision(AssignmentUtils.identity(state), reason=reason)
 
 
 def refuse(state: ApplicationState, name: str, violation: Violation) -> Decision:
-    """The same, as the answer breaks a rule."""
+    """Return the assignment in force, because the assignor's answer breaks a rule."""
     kept = keep(state, name, f"gave an assignment that cannot be: {violation.message}")
     return replace(kept, error=violation.error)
 
 
 def retry(state: ApplicationState, name: str, why: str) -> Decision:
-    """The same, to ask again at once (KIP-924, TaskAssignmentException)."""
+    """Return the assignment in force and request another decision at once.
+
+    This corresponds to KIP-924's TaskAssignmentException.
+    """
     kept = keep(state, name, f"cannot decide now: {why}")
     return replace(kept, assignment=replace(kept.assignment, follow_up_ms=state.now_ms))
 
@@ -73,15 +76,17 @@ log = get_logger(__name__)
 
 
 class InProcess:
-    """Called as it is. Beside ``TaskAssignmentError`` it should raise nothing; if it does, that is
-    a fault of headrace, and no reason to stop what runs."""
+    """Assignor of ours, called directly.
+
+    Apart from ``TaskAssignmentError`` it should raise nothing. If it does, that is a fault of
+    headrace and no reason to stop running units.
+    """
 
     def __init__(self, name: str, assignor: TaskAssignor) -> None:
         self._name = name
         self._assignor = assignor
 
     def decide(self, state: ApplicationState) -> Decision:
-        """See ``Decider``."""
         try:
             answer = self._assignor.assign(state)
         except TaskAssignmentError as why:
@@ -103,11 +108,11 @@ _START_S = 30.0
 
 
 class PlugIn:
-    """Keeps its process as long as that answers in time: an assignor may remember earlier rounds.
+    """Assignor in a process of its own, which may remember earlier rounds.
 
-    ``decide`` blocks for ``limit_s`` at worst (the first time, until the process has started, too):
-    not for an event loop. ``entry`` is the class, as ``package.module:Name``; what it prints goes
-    to standard error.
+    The process is kept as long as it responds in time. ``decide`` blocks for up to ``limit_s`` (the
+    first time, until the process has started as well): do not call it in an event loop. ``entry``
+    is the class, as ``package.module:Name``; its output goes to standard error.
     """
 
     def __init__(self, name: str, entry: str, limit_s: float) -> None:
@@ -119,7 +124,6 @@ class PlugIn:
         self._closed = False
 
     def decide(self, state: ApplicationState) -> Decision:
-        """See ``Decider``."""
         with self._talking:
             return self._decide(state)
 
@@ -146,7 +150,7 @@ class PlugIn:
             code = self._end(grace_s=1)
             return keep(state, self._name, f"ended its process (exit code {code})")
         except BaseException:
-            self._end(grace_s=0)  # Amid a conversation that nobody would go on with.
+            self._end(grace_s=0)  # Amid a conversation that cannot be resumed.
             raise
 
     def _converse(self, child: "_Child", state: ApplicationState) -> Decision:
@@ -190,7 +194,10 @@ class _Child:
     line: Connection
 
     def receive(self, limit: _Limit) -> Reply:
-        """The next reply; raises ``_LateError`` past the limit, ``EOFError`` when it ended."""
+        """Return the next reply.
+
+        Raise ``_LateError`` past the limit, and ``EOFError`` if the process ended.
+        """
         if not self.line.poll(max(0.0, limit.since + limit.seconds - time.monotonic())):
             raise _LateError(f"did not {limit.what} within {limit.seconds:g} s")
         reply: Reply = self.line.recv()
@@ -228,9 +235,9 @@ def known_assignors() -> Sequence[str]:
 
 
 def open_assignor(name: str, limit_s: float = 5.0) -> Decider:
-    """The assignor of that name, ready to be asked; one of ours goes before a plug-in.
+    """Return the assignor of that name; a built-in assignor takes precedence over a plug-in.
 
-    A plug-in has ``limit_s`` to answer. Raises ``InvalidSpec`` when there is none of that name.
+    A plug-in has ``limit_s`` to respond. Raise ``InvalidSpec`` if there is none of that name.
     """
     if name in SHIPPED:
         return InProcess(name, SHIPPED[name]())

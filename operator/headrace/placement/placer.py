@@ -115,18 +115,20 @@ class _Known:
 
 
 class Placer:
-    """One for each set of drivers: for all flows of a ``headrace run``, which share its drivers;
-    for one flow on Kubernetes, where each has drivers of its own.
+    """Placement of units on one set of drivers.
 
-    Flows with one assignor are decided together. An assignor sees its own flows' units only, never
-    those of another: each deals its own evenly over all drivers, and so all are.
+    All flows of a ``headrace run`` share its drivers and have one placer. On Kubernetes each flow
+    has drivers and a placer of its own.
 
-    Not thread-safe, but for ``close``. What it remembers (the assignors, when something last moved
-    for balance, rates) may be lost at any time: at worst something moves a minute too early.
+    Flows with the same assignor are decided together. An assignor sees only its own flows' units.
+    Each assignor distributes its units evenly over all drivers, so the total is even.
+
+    Not thread-safe, except for ``close``. The remembered state (assignors, the last move for
+    balance, rates) may be lost at any time: at worst something moves a minute too early.
     """
 
     def __init__(self, plug_in_limit_s: float = 5.0) -> None:
-        """A plug-in among the assignors has ``plug_in_limit_s`` to answer."""
+        """Create a placer; a plug-in among the assignors has ``plug_in_limit_s`` to respond."""
         self._limit_s = plug_in_limit_s
         self._known: dict[str, _Known] = {}
         self._rates = Rates()
@@ -145,16 +147,21 @@ class Placer:
         pins: Mapping[TaskId, DriverName] | None = None,
         balance: bool = True,
     ) -> PlacementDecision:
-        """Decide for all ``tasks`` of ``flows``, which run where their specs say until now.
+        """Decide for all ``tasks`` of ``flows``; they are running where their specs say.
 
-        ``drivers`` are those that shall have units (name, rack; what they run is taken
-        from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
-        driver is among them; others are balanced around them, but not in the round that moves one.
-        With ``balance`` false only units without a driver get a new one, whatever the assignor
-        says. Nor does a unit move for balance that has an error, or ``ProgressNotStored``.
+        May block for seconds, because a plug-in runs in a process.
 
-        May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
-        goes on steadily.
+        Args:
+            flows: Flows of the placer.
+            tasks: All units of these flows.
+            drivers: Drivers that may have units, with name and rack. Their units are taken from
+                ``tasks``. Drivers that are lost or leaving are not included.
+            now_ms: Time of any steady clock.
+            pins: Drivers to which units are pinned, as long as the driver is included. Other units
+                are balanced around them, but not in the round that moves one.
+            balance: Whether units may move for balance. If False, only units without a driver get
+                one, whatever the assignor says. A unit that has an error, or ``ProgressNotStored``,
+                is never moved for balance.
         """
         flows, tasks, drivers = list(flows), list(tasks), list(drivers)
         self.observe(tasks, now_ms)
@@ -188,7 +195,7 @@ class Placer:
         return PlacementDecision(placements, problems, min(follow_ups, default=None))
 
     def close(self) -> None:
-        """End the processes of plug-ins; one that is being asked from another thread, too."""
+        """End the processes of plug-ins, including one that is in use by another thread."""
         self._forget(list(self._known))
 
     def _ask(self, name: str, state: ApplicationState, by_hand: bool) -> Decision:
@@ -201,7 +208,7 @@ class Placer:
             reason = f"{unknown}; the assignment in force stays"
             return _retry_after(Decision(kept, reason=reason), state, _LAST_RETRY_S)
         if by_hand:
-            # A person who moves one unit does not expect another to move in the same round.
+            # A user who moves one unit does not expect another to move in the same round.
             known.last_balance_ms = state.now_ms
         # A driver that has just joined gets units at once, not when the minute is over.
         fill = is_to_be_filled(state) and not by_hand
@@ -271,7 +278,10 @@ def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
 
 
 def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:
-    """By unit; one that is pinned stays where it is, also when the assignor knows no pins."""
+    """Return the placement of each unit.
+
+    A pinned unit stays where it is, even if the assignor does not support pins.
+    """
     owners = answer.owners | {
         id: name for name, driver in state.drivers.items() for id in driver.active & state.pinned
     }
@@ -284,6 +294,6 @@ def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId,
 
 
 def _retry_after(decision: Decision, state: ApplicationState, delay_s: float) -> Decision:
-    """The same, with a follow-up after ``delay_s``."""
+    """Return the decision with a follow-up after ``delay_s``."""
     answer = replace(decision.assignment, follow_up_ms=state.now_ms + int(delay_s * 1000))
     return replace(decision, assignment=answer)
