@@ -1,6 +1,6 @@
-"""The line between the herder and one of its driver processes: JSON lines over a socket pair.
+"""Connection between the herder and a driver process: JSON lines over a socket pair.
 
-The driver's end of a line that is closed is the sign that its herder is gone.
+If the driver's end is closed, the herder has ended.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def answer_error(error: HeadraceError) -> dict[str, Any]:
-    """What goes back for an error of ours."""
+    """Return the answer for an error of ours."""
     answer: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     if isinstance(error, TargetTaken):
         answer["topics"] = sorted(error.topics)
@@ -74,19 +74,15 @@ class HerderLink:
         threading.Thread(target=self._read, name="herder-link", daemon=True).start()
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """See ``Herder``."""
         return self._status_write("claim", task, status)
 
     def report(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """See ``Herder``."""
         return self._status_write("report", task, status)
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """See ``Herder``."""
         return self._status_write("release", task, status)
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """See ``Herder``."""
         answer = self._call("list-tasks", connector=dump(connector), type=type)
         return [ReplicationTask.model_validate(task) for task in answer["tasks"]]
 
@@ -98,7 +94,6 @@ class HerderLink:
         target_topics: Mapping[str, Sequence[str]],
         source_cluster_id: str = "",
     ) -> None:
-        """See ``Herder``."""
         self._call(
             "put-tasks",
             connector=dump(connector),
@@ -113,7 +108,7 @@ class HerderLink:
         self._send({"call": "beat"})
 
     def send_samples(self, request: int, samples: Sequence[Any]) -> None:
-        """What is measured now, as the event ``samples`` asked."""
+        """Send the current samples, as the event ``samples`` requested."""
         self._send({"call": "samples", "request": request, "samples": samples})
 
     def _status_write(
@@ -149,7 +144,9 @@ class HerderLink:
                 for line in lines:
                     self._take(json.loads(line))
             except (OSError, json.JSONDecodeError):
-                pass  # a line cut off or torn: the herder is gone, as on a closed one
+                # a line that is cut off or damaged: the herder has ended, as when the connection is
+                # closed
+                pass
         for waiting in list(self._waiting.values()):
             with suppress(InvalidStateError):
                 waiting.set_exception(Retriable("the line to the herder is closed"))

@@ -60,7 +60,10 @@ Write = Callable[[], Coroutine[Any, Any, object]]
 
 
 class EpochFence:
-    """For one event loop and one flow. ``epoch`` is that of the current connector."""
+    """Fence of a flow's connectors by epoch, for one event loop.
+
+    ``epoch`` is the current connector's epoch.
+    """
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client, namespace
@@ -75,8 +78,11 @@ class EpochFence:
     async def raise_in_time(
         self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]
     ) -> None:
-        """While nothing changes: one now, so that an earlier connector, which reads before it
-        writes, finds a later one; all others one by one. Raises as ``raise_now``."""
+        """Raise the epochs of tasks while the split does not change.
+
+        One task is written now, so that an earlier connector, which reads before it writes, finds a
+        later one. All others follow one by one. Raise as ``raise_now``.
+        """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
         if lower[1:]:
@@ -110,8 +116,10 @@ class EpochFence:
 
 
 async def write_all(writes: Iterable[Write]) -> None:
-    """Do all writes, some at a time. Raises the first error when all have ended; ``TaskConflict``
-    for one that the epoch of a later connector forbids."""
+    """Perform all writes, some at a time; raise the first error when all have ended.
+
+    ``TaskConflict`` is raised for a write that the epoch of a later connector forbids.
+    """
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def do(write: Write) -> None:
@@ -143,7 +151,7 @@ _STALE_S = 5.0
 
 
 class Urgency(IntEnum):
-    """Of a report, compared with what was written last."""
+    """Urgency of a report, compared with the last written one."""
 
     NONE = 0
     FINE = 1
@@ -189,7 +197,10 @@ class _Waiting:
 
 
 class WriteTurns:
-    """One turn a second, for whoever has waited longest. Times are monotonic seconds."""
+    """Turns to write, one a second, for the unit that has waited longest.
+
+    Times are monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -209,12 +220,12 @@ class WriteTurns:
 
 
 def selector(flow: str, type: TaskType) -> str:
-    """Of the tasks of one kind of one flow."""
+    """Return the selector of the tasks of one kind of one flow."""
     return f"{FLOW_LABEL}={label_value(flow)},{TYPE_LABEL}={type}"
 
 
 def others_selector(flow: str, cluster_id: str) -> str:
-    """Of the tasks of other flows that write to one target cluster."""
+    """Return the selector of the tasks of other flows that write to one target cluster."""
     return f"{TARGET_LABEL}={label_value(cluster_id)},{FLOW_LABEL}!={label_value(flow)}"
 
 
@@ -226,14 +237,14 @@ class TaskBuilder:
     type: TaskType
     connector_epoch: int
     target_cluster_id: str = ""
-    """Of tasks that write topics of their own."""
+    """Target cluster id of tasks that write topics of their own."""
     task_count: int = 0
     """How many tasks of the kind there are."""
     source_cluster_id: str = ""
-    """Of tasks that write topics of their own."""
+    """Source cluster id of tasks that write topics of their own."""
 
     def build(self, index: int, work: Sequence[Work]) -> Object:
-        """The connector's fields of a task; its assignment is the operator's."""
+        """Return the connector's fields of a task; the operator writes its assignment."""
         flow = self.flow.metadata.name
         labels = {
             "app.kubernetes.io/name": "headrace",
@@ -296,7 +307,7 @@ def matches(task: ReplicationTask, object: Object) -> bool:
 # Progress would show only flows of one source. Flows of other namespaces are not read.
 
 _TO_BE_RUN = "spec.driverName!="
-"""Not those of a flow that is stopped."""
+"""Selector that excludes units of a stopped flow."""
 
 
 async def check_not_taken(
@@ -342,13 +353,12 @@ class KubernetesHerder:
         """Target topics, by cluster id, that were found to be no other flow's."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """See ``Herder``."""
         return self._wait(self._write(task, status), _WRITE_S)
 
     def report(
         self, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask | None:
-        """See ``Herder``; figures alone are written rarely (``status_writes``)."""
+        """Write a report; changes of measurements alone are written rarely (``status_writes``)."""
         now = time.monotonic()
         if now < self._quiet_until:
             raise Retriable("the API server did not answer just now")
@@ -364,11 +374,9 @@ class KubernetesHerder:
             raise
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """See ``Herder``."""
         return self._wait(self._write(task, status), _WRITE_S)
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """See ``Herder``."""
         return self._wait(self._tasks(type), _PUBLISH_S)
 
     def put_tasks(
@@ -379,7 +387,6 @@ class KubernetesHerder:
         target_topics: Mapping[str, Sequence[str]],
         source_cluster_id: str = "",
     ) -> None:
-        """See ``Herder``."""
         publish = self._publish(connector, type, tasks, target_topics, source_cluster_id)
         self._wait(publish, _PUBLISH_S)
 
@@ -408,7 +415,7 @@ class KubernetesHerder:
         except (Conflict, NotFound) as error:
             now = await self._get(task.metadata.name)
             if now is not None and now.metadata.uid != task.metadata.uid:
-                now = None  # another object of that name: ours is gone
+                now = None  # another object of that name: ours was deleted
             raise TaskConflict(str(error), now) from error
 
     async def _get(self, name: str) -> ReplicationTask | None:
@@ -464,7 +471,7 @@ class KubernetesHerder:
             self._not_taken[cluster_id] |= new
 
     async def _delete(self, connector: ReplicationTask, task: ReplicationTask) -> None:
-        """A task that a later connector has written meanwhile stays."""
+        """Delete a task, unless a later connector has written it since."""
         now: ReplicationTask | None = task
         while now is not None:
             await self._refuse_stale(connector, task.spec.type, [now])
@@ -503,8 +510,10 @@ class KubernetesHerder:
 
 
 def _without_invalid_partitions(object: Object) -> ReplicationTask:
-    """A task; one whose partitions somebody wrote by hand, as 5-2, has none: the connector writes
-    them again."""
+    """Return a task; invalid partitions, such as 5-2 written by a user, are dropped.
+
+    The connector writes them again.
+    """
     try:
         return parse(ReplicationTask, object)
     except InvalidSpec:
@@ -512,8 +521,11 @@ def _without_invalid_partitions(object: Object) -> ReplicationTask:
 
 
 async def _settled(work: Coroutine[Any, Any, T]) -> T | HeadraceError:
-    """Its error as a result: one that comes when nobody waits any more would be printed by asyncio,
-    with its stack."""
+    """Return the error of ``work`` as a result.
+
+    asyncio would print an error that is raised after the caller stopped waiting, with its stack
+    trace.
+    """
     try:
         return await work
     except HeadraceError as error:

@@ -152,7 +152,10 @@ COPYING_METRICS: Sequence[Described] = (
 
 
 def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
-    """Of a source task; the labels are those that ``COPYING_METRICS`` name beyond ``TASK``."""
+    """Yield the samples of a source task.
+
+    The labels are the ones that ``COPYING_METRICS`` name in addition to ``TASK``.
+    """
     if (lag := unit.status.lag) is not None:  # else nothing was fetched yet
         yield LAG_RECORDS, (), lag.records
         yield LAG_S, (), lag.seconds
@@ -284,7 +287,6 @@ class DriverCollector(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """See ``Collector``."""
         families = {metric: metric.family() for metric in METRICS}
         for metric, labels, value in unit_samples(*self._labels, self._figures()):
             families[metric].add_metric(labels, value)
@@ -292,7 +294,7 @@ class DriverCollector(Collector):
 
 
 def unit_samples(namespace: str, flow: str, figures: Iterable[UnitFigures]) -> Iterator[Sample]:
-    """What is measured of units; the labels are those that ``METRICS`` name."""
+    """Yield the samples of units, with the labels that ``METRICS`` name."""
     for unit in figures:
         labels = (namespace, flow, unit.id.name, unit.id.type)
         for metric, more, value in _samples(unit):

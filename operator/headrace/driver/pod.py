@@ -51,18 +51,22 @@ log = get_logger(__name__)
 
 
 class DriverUnits:
-    """Those that are assigned to a driver, those that it owns, and its standbys.
+    """Units that are assigned to a driver, units that it owns, and its standbys.
 
     With 10,000 tasks on 100 drivers, a driver that watched its whole flow would receive every
-    report of every other one. So there are three watches, two by field; standbys are a list, which
-    no field selector can match: the operator puts a label on the task for each.
+    report of every other one. Therefore there are three watches, two of them by field. Standbys are
+    a list, which no field selector can match: the operator sets a label on the task for each
+    standby.
     """
 
     def __init__(
         self, client: Client, namespace: str, driver: str, changed: Callable[[], None]
     ) -> None:
-        """``changed`` is called on the event loop: at every change of one of them, and once those
-        that are assigned or owned were listed, even if the list that came last was empty."""
+        """Create the watches.
+
+        ``changed`` is called on the event loop at every change of a unit, and once the assigned and
+        owned units were listed, even if the last list was empty.
+        """
         self._client, self._namespace, self._changed = client, namespace, changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
         self._standing_by = asyncio.Event()
@@ -84,7 +88,7 @@ class DriverUnits:
             tasks.create_task(self._standby.run())
 
     def stand_by(self) -> None:
-        """Watch its standbys, too: the flow has some."""
+        """Watch standbys as well, because the flow has some."""
         self._standing_by.set()
 
     @property
@@ -98,7 +102,7 @@ class DriverUnits:
         return next((reflector.error for reflector in self._active if reflector.error), None)
 
     def of(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
-        """Those of this very flow, the newest that is known of each."""
+        """Yield the units of this flow object, each in its newest known version."""
         newest: dict[str, Object] = {}
         for reflector in (*self._active, self._standby):
             for object in reflector:
@@ -140,9 +144,9 @@ class Pod:
     flow: str
     namespace: str
     name: str
-    """Of the pod, and so of the driver."""
+    """Name of the pod and therefore of the driver."""
     uid: str | None
-    """Of the pod: its Lease goes with it."""
+    """Uid of the pod: its Lease is deleted with it."""
     ip: str
     """Where health and metrics are served."""
     port: int
@@ -331,7 +335,10 @@ class PodDriver:
     # The end.
 
     async def _hand_over(self) -> None:
-        """The Lease is renewed until all units are released; then its deletion ends it at once."""
+        """Release all units, then delete the Lease.
+
+        The Lease is renewed until all units are released; its deletion then ends it at once.
+        """
         self._log.info("driver stops")
         if self._worker is not None:
             ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)

@@ -50,7 +50,7 @@ def collect_regularly(interval_s: float = _INTERVAL_S) -> None:
 
 
 _STOP_TIMEOUT_S = 4.0
-"""Of the 4.5 s that the herder waits before it kills."""
+"""Part of the 4.5 s that the herder waits before it kills the process."""
 
 _MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 20),
