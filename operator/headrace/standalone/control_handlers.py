@@ -112,7 +112,7 @@ def _freeze_driver(herder: StandaloneHerder, flow: str) -> Answer:
 
 
 def _secrets(herder: StandaloneHerder) -> Answer:
-    """The folder from which the clusters of its flows can be opened."""
+    """Return the folder of Secrets with which the clusters of its flows can be accessed."""
     return {"secrets": str(herder.secrets) if herder.secrets else None}
 
 

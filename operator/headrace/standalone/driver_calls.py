@@ -1,4 +1,4 @@
-"""What drivers ask of the herder: to write a status, to write tasks, to list them."""
+"""Calls of drivers to the herder: write a status, write tasks, list tasks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -132,7 +132,7 @@ class DriverCalls:
                 raise LoopFound(loop_sentence(loop, other))
 
     def _has_stopped(self, flow: str) -> bool:
-        """It then gives way, so that a flow can follow another, as on Kubernetes."""
+        """Return whether a flow has stopped; it then gives way to another, as on Kubernetes."""
         stopped = self._flow(flow).spec.state is FlowState.STOPPED
         return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
 

@@ -64,7 +64,7 @@ class DriverProcess:
             self._writer.write(encode(message))
 
     async def samples(self, timeout_s: float) -> Samples:
-        """What its units measure now; none when it does not answer in time."""
+        """Return the current samples of its units; empty if it does not respond in time."""
         request = next(self._requests)
         asked = self._asked[request] = asyncio.get_running_loop().create_future()
         self.send({"event": "samples", "id": request})
@@ -86,7 +86,7 @@ class DriverProcess:
         self.process.kill()
 
     def freeze(self, lasts_s: float) -> None:
-        """Stop it in the middle of what it does, for so many seconds."""
+        """Stop the process for ``lasts_s``, in the middle of its work."""
         self.process.send_signal(signal.SIGSTOP)
         thaw = partial(self.process.send_signal, signal.SIGCONT)
         asyncio.get_running_loop().call_later(lasts_s, thaw)
@@ -113,8 +113,10 @@ def driver_server() -> ForkServer:
 
 
 class Fleet:
-    """Keeps ``size`` drivers. One that ended is replaced under a new name, so that its units move
-    at once."""
+    """Group of ``size`` drivers.
+
+    A driver that ended is replaced under a new name, so that its units move at once.
+    """
 
     def __init__(
         self,
@@ -130,26 +132,26 @@ class Fleet:
         log_format: str = "logfmt",
         racks: Sequence[str] = (),
     ) -> None:
-        """Make a fleet without drivers; ``start`` starts them.
+        """Create a fleet without drivers; ``start`` starts them.
 
         Args:
             server: Starts the processes, and is closed with the fleet.
-            size: The number of drivers.
-            lease_s: A driver without a heartbeat for so many seconds is lost.
-            log_file: Takes what the drivers write; None: our own standard error.
-            secrets: The folder of Secrets that they read.
-            on_joined: Is called at the first heartbeat of a driver.
-            on_left: Is called when a driver is lost.
+            size: Number of drivers.
+            lease_s: Time without a heartbeat after which a driver is lost.
+            log_file: File for the drivers' output; None for our own standard error.
+            secrets: Folder of Secrets that they read.
+            on_joined: Called at the first heartbeat of a driver.
+            on_left: Called when a driver is lost.
             on_call: Answers a driver's calls.
             log_format: One of ``logs.FORMATS``.
-            racks: The racks of the drivers, which they get in turn.
+            racks: Racks of the drivers, which they get in turn.
         """
         self._server = server
         self._log_format = log_format
         self._in_rack = dict.fromkeys(racks, 0)
-        """How many drivers there are in each."""
+        """Number of drivers in each rack."""
         self.size = size
-        """How many there shall be."""
+        """Desired number of drivers."""
         self._log_file = log_file
         self._secrets = secrets
         self._lease_s = lease_s
@@ -166,11 +168,11 @@ class Fleet:
         return [driver for driver in self._drivers.values() if driver.last_beat is not None]
 
     def ready(self) -> list[DriverProcess]:
-        """Those of them that may have units: not those that are leaving."""
+        """Return the drivers that may have units, without those that are leaving."""
         return [driver for driver in self.alive() if not driver.leaving]
 
     def get(self, name: str) -> DriverProcess | None:
-        """A driver whose process runs."""
+        """Return a driver whose process runs, or None."""
         return self._drivers.get(name)
 
     def resize(self, size: int) -> None:
@@ -183,8 +185,10 @@ class Fleet:
         self.size = size
 
     def roll(self) -> None:
-        """Replace all drivers: as many start, and the present ones leave, each when it has no unit
-        any more."""
+        """Replace all drivers.
+
+        As many new drivers start, and each present one leaves when it has no unit left.
+        """
         for driver in self._drivers.values():
             driver.leaving = True
         for _ in range(self.size - self._starting):
@@ -256,7 +260,7 @@ class Fleet:
                 await asyncio.sleep(backoff.next_s())
             staying = sum(not one.leaving for one in self._drivers.values())
             if staying + self._starting >= self.size:
-                return  # resized meanwhile: no replacement
+                return  # no replacement after a resize
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
         ours, theirs = socket.socketpair()
@@ -284,7 +288,7 @@ class Fleet:
         return reader, DriverProcess(name, incarnation, process, writer, rack)
 
     def _next_rack(self) -> str:
-        """The one with the fewest drivers; empty when none is known."""
+        """Return the rack with the fewest drivers; empty if no racks are known."""
         rack = min(self._in_rack, key=self._in_rack.__getitem__, default="")
         if rack:
             self._in_rack[rack] += 1

@@ -38,7 +38,7 @@ _CONNECTORS = (
     TaskType.HEARTBEAT_CONNECTOR,
 )
 _STOP_TIMEOUT_S = 4.5
-"""Of the 5 s that a graceful stop may take."""
+"""Part of the 5 s that a graceful stop may take."""
 
 
 class StandaloneHerder:
@@ -55,26 +55,26 @@ class StandaloneHerder:
         server: ForkServer | None = None,
         racks: Sequence[str] = (),
     ) -> None:
-        """Make a herder without drivers; ``run`` starts them.
+        """Create a herder without drivers; ``run`` starts them.
 
         Args:
-            flows: The flows of the run.
-            drivers: The number of drivers.
-            log_file: Takes what the drivers log; None: this process's standard error.
-            secrets: The folder of Secrets that they read.
+            flows: Flows of the run.
+            drivers: Number of drivers.
+            log_file: File for the drivers' logs, or None for this process's standard error.
+            secrets: Folder of Secrets that they read.
             log_format: One of ``logs.FORMATS``.
-            server: Starts the drivers; None: one that is opened by ``run``.
-            racks: The racks of the drivers, which they get in turn.
+            server: Server that starts the drivers. None: ``run`` opens one.
+            racks: Racks of the drivers, which they get in turn.
         """
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
         self.before_pause: Callable[[ReplicationFlow], None] = lambda flow: None
-        """Receives the flow as it is to be; what it raises keeps the flow as it is."""
+        """Receives the flow with the new fields; an error that it raises prevents the change."""
         self.notices: Callable[[], list[str]] = list
-        """What else a person should know of this run."""
+        """Other notices for a user of this run."""
         self.dashboard: str | None = None
-        """Its address, when the run serves it."""
+        """Address of the dashboard, if the run serves it."""
         self._store = TaskStore()
         self._fleet = Fleet(
             server or driver_server(),
@@ -95,7 +95,7 @@ class StandaloneHerder:
             self.flow, self._store, self._fleet, self._placement, self._owner_changed
         )
         self.faults = DriverFaults(self._fleet, self._store, self._lease_s)
-        """Of its drivers, for tests."""
+        """Faults of its drivers, for tests."""
         self._log_level: str | None = None
         """When it was changed since the start."""
         for name in self._flows:
@@ -123,23 +123,23 @@ class StandaloneHerder:
             await self._fleet.stop(_STOP_TIMEOUT_S)
 
     def flows(self) -> list[str]:
-        """The flows of this run, by name."""
+        """Return the names of the flows of this run."""
         return list(self._flows)
 
     def find_flow(self, name: str) -> ReplicationFlow | None:
-        """A flow, if this run has it."""
+        """Return a flow if this run has it."""
         return self._flows.get(name)
 
     def flow(self, name: str) -> ReplicationFlow:
-        """A flow of this run."""
+        """Return a flow of this run."""
         return self._flows[name]
 
     def tasks(self, flow: str) -> list[ReplicationTask]:
-        """The units of a flow."""
+        """Return the units of a flow."""
         return self._store.of_flow(flow)
 
     def status(self, name: str) -> ReplicationFlowStatus:
-        """The status of a flow now."""
+        """Return the current status of a flow."""
         flow = self._flows[name]
         facts = FlowFacts(
             datetime.now(UTC),
@@ -154,7 +154,7 @@ class StandaloneHerder:
         return status
 
     def alive(self) -> list[DriverProcess]:
-        """The drivers that send heartbeats."""
+        """Return the drivers that send heartbeats."""
         return self._fleet.alive()
 
     @property
@@ -163,7 +163,7 @@ class StandaloneHerder:
         return self._fleet.size
 
     def set_log_level(self, level: str) -> None:
-        """Of this process and its drivers."""
+        """Set the log level of this process and its drivers."""
         self._log_level = logs.set_level(level)
         for driver in self._fleet.alive():
             driver.send({"event": "log-level", "level": level})
@@ -191,7 +191,7 @@ class StandaloneHerder:
         self._placement.request()
 
     def pause(self, flow: str, **fields: Any) -> None:
-        """The same for what ``headrace flow pause`` changes, which is kept for the next run."""
+        """Change fields as ``headrace flow pause`` does, and keep them for the next run."""
         known = self._flows[flow]
         spec = known.spec.model_copy(update=fields)
         self.before_pause(known.model_copy(update={"spec": spec}))
@@ -277,7 +277,7 @@ class StandaloneHerder:
             self._fleet.expire(now, forgive=blind)
             self._stop_leaving()
 
-    # What drivers receive.
+    # Messages to drivers.
 
     def _send_all_units(self) -> None:
         for driver in self._fleet.alive():

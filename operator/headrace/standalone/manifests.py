@@ -31,7 +31,7 @@ _CHECKS: tuple[tuple[FieldPath, Callable[[ReplicationFlow], object]], ...] = (
 
 
 def refusals(manifest: Manifest) -> list[Mistake]:
-    """A sentence, with its file and line, for all that has to be changed; asks no broker."""
+    """Return a sentence with file and line for each mistake; no broker is contacted."""
     checked: list[ReplicationFlow | MirrorTest] = [*manifest.flows, *manifest.tests]
     refused = [
         manifest.mistake(found, path, sentence)
@@ -39,13 +39,13 @@ def refusals(manifest: Manifest) -> list[Mistake]:
         for path, sentence in _refused(found)
     ]
     if refused:
-        return refused  # a policy that is not known names nothing
+        return refused  # an unknown policy cannot name topics
     between = loops(manifest.flows)
     return [manifest.mistake(flow, field, why) for flow, field, why in between]
 
 
 def refuse(manifest: Manifest) -> Manifest:
-    """The manifest; raises ``InvalidManifest`` with those."""
+    """Return the manifest; raise ``InvalidManifest`` with its mistakes."""
     if mistakes := refusals(manifest):
         raise InvalidManifest(mistakes)
     return manifest
@@ -71,7 +71,7 @@ class ManifestFiles:
         self._versions: _Versions = {}
 
     def read(self) -> Manifest:
-        """What they hold; raises ``InvalidSpec`` with every mistake, for lack of a flow, too."""
+        """Read the files; raise ``InvalidSpec`` with every mistake, or if there is no flow."""
         self._versions = self._present()
         manifest = refuse(load(self._paths))
         if not manifest.flows:
@@ -79,7 +79,7 @@ class ManifestFiles:
         return manifest
 
     def changed(self) -> list[Path]:
-        """The files that are not those that were read last: changed, new or gone."""
+        """Return the files that are changed, new or deleted since they were read."""
         now = self._present()
         return sorted(
             file

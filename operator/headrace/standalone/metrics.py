@@ -22,9 +22,9 @@ from headrace.telemetry.metrics import Object
 
 _SAMPLES_TIMEOUT_S = 2.0
 SCRAPE_TIMEOUT_S = 5.0
-"""Of the 10 s that Prometheus waits by default."""
+"""Part of the 10 s that Prometheus waits by default."""
 RUN = "run"
-"""What stands in ``pod`` for the process of ``headrace run`` itself."""
+"""Value of ``pod`` for the process of ``headrace run`` itself."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class RunSnapshot:
 
     flows: tuple[Object, ...]
     samples: dict[str, Samples]
-    """Of units, by driver."""
+    """Samples of units, by driver."""
     pids: dict[str, int]
-    """Of drivers."""
+    """Process ids of drivers."""
 
 
 def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> CollectorRegistry:
@@ -46,7 +46,7 @@ def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> C
 
 
 def not_ready(herder: StandaloneHerder) -> list[str]:
-    """A sentence for each flow that is not Ready."""
+    """Return a sentence for each flow that is not Ready."""
     conditions = {
         name: condition(herder.status(name).conditions, ConditionType.READY)
         for name in herder.flows()
@@ -59,7 +59,7 @@ def not_ready(herder: StandaloneHerder) -> list[str]:
 
 
 async def _measure(herder: StandaloneHerder) -> RunSnapshot:
-    """A driver that does not answer within two seconds is left out."""
+    """Measure the run; a driver that does not respond within two seconds is left out."""
     drivers = herder.alive()
     answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
     owners = {
@@ -69,7 +69,7 @@ async def _measure(herder: StandaloneHerder) -> RunSnapshot:
     }
     return RunSnapshot(
         flows=tuple(_flow(herder, name) for name in herder.flows()),
-        # While a unit moves, its next owner measures it too.
+        # While a unit moves, its next owner also measures it.
         samples={
             driver.name: [one for one in samples if owners.get(one[1][2]) == driver.name]
             for driver, samples in zip(drivers, answers, strict=True)
@@ -79,7 +79,7 @@ async def _measure(herder: StandaloneHerder) -> RunSnapshot:
 
 
 def _flow(herder: StandaloneHerder, name: str) -> Object:
-    """As the API server would have it, as far as it is measured."""
+    """Return a flow as the API server would, as far as metrics need it."""
     flow = herder.flow(name)
     return {
         "metadata": {"namespace": flow.metadata.namespace, "name": name},
@@ -103,7 +103,6 @@ class _RunCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """See ``Collector``."""
         measured = self._measured()
         flows = {metric: metric.family() for metric in FLOW_METRICS}
         for flow in measured.flows:

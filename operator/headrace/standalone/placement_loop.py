@@ -84,12 +84,12 @@ class PlacementLoop:
         self.request()
 
     def driver_joined(self, driver: DriverProcess) -> None:
-        """A driver sent a heartbeat, perhaps after it was declared lost."""
+        """Record that a driver sent a heartbeat, perhaps after it was declared lost."""
         self._lost.discard(driver.incarnation)
         self.request()
 
     def driver_left(self, driver: DriverProcess) -> None:
-        """A driver ended, or is declared lost; another is started in its place."""
+        """Record that a driver ended or was declared lost; another one is started in its place."""
         self._lost.add(driver.incarnation)
         self.await_drivers()
 
@@ -126,12 +126,12 @@ class PlacementLoop:
         self._write(decision)
 
     def _stopped(self) -> frozenset[TaskId]:
-        """The units of flows that are stopped: they run nowhere."""
+        """Return the units of stopped flows, which run nowhere."""
         flows = {f.metadata.name for f in self._flows() if f.spec.state is FlowState.STOPPED}
         return frozenset(task_id(task) for task in self._store if task.spec.flow_name in flows)
 
     def _write(self, decision: PlacementDecision) -> None:
-        """To the units as they are now: units and drivers may have come or gone meanwhile."""
+        """Write a decision to the current units; units and drivers may have changed since."""
         pool = self._pool()
         for task in self._store:
             assignment = assign_unit(task, decision.placements.get(task_id(task)), pool)

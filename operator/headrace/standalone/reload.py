@@ -21,9 +21,8 @@ from headrace.logs import get_logger, lost_lines
 from headrace.standalone.herder import StandaloneHerder
 from headrace.standalone.manifests import ManifestFiles
 
-# What ``headrace flow pause`` changed, kept in files: it counts in the next run, too.
-#
-# By kubectl's rule for a field that was changed by hand: it stays until the manifest changes it.
+# Changes by ``headrace flow pause``, kept in files so that they also apply to the next run. As with
+# kubectl, a field that was changed by hand keeps its value until the manifest changes it.
 
 log = get_logger(__name__)
 
@@ -37,7 +36,7 @@ class PauseRecords:
         self._folder = folder
 
     def applied(self, declared: ReplicationFlow) -> ReplicationFlow:
-        """The flow as it is to run: the manifest's, with what was changed since that version."""
+        """Return the flow to run: the manifest's, with the changes since that version."""
         try:
             record = json.loads(self._file(declared).read_text())
             was, now = record["manifest"], record["now"]
@@ -106,8 +105,17 @@ class Reload:
         write_secrets: Callable[[Manifest], None],
         serve: Callable[[str], Awaitable[None]],
     ) -> None:
-        """``drivers``: the number that was given, which no manifest changes. ``serve`` opens the
-        control socket of a flow that is new."""
+        """Create the object.
+
+        Args:
+            herder: Herder of the run.
+            files: Manifest files.
+            declared: Flows of the manifest by name.
+            pauses: Records of pauses.
+            drivers: Number of drivers that was given as an option, which no manifest changes.
+            write_secrets: Writes the Secrets of a manifest.
+            serve: Opens the control socket of a new flow.
+        """
         self.happened = False
         """Whether anything changed since the start."""
         self._herder, self._files, self._pauses = herder, files, pauses
@@ -118,7 +126,7 @@ class Reload:
         herder.before_pause, herder.notices = self._record, self.notices
 
     def notices(self) -> list[str]:
-        """What a person should know: a bad edit, files that were not read again."""
+        """Return notices for a user: a bad edit, files that were not read again."""
         notices = [one for one in (self._problem, lost_lines()) if one]
         if changed := self._files.changed():
             files = ", ".join(map(str, changed))

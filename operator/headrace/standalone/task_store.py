@@ -139,5 +139,5 @@ class TaskStore:
 
 
 def _written(spec: ReplicationTaskSpec) -> tuple[tuple[Work, ...], int, int]:
-    """What its connector has written."""
+    """Return the fields that a task's connector writes."""
     return spec.work, spec.connector_epoch, spec.task_count

@@ -1,4 +1,4 @@
-"""What the panels of the flow's dashboard showed during the last hour."""
+"""Data of the panels of the flow's dashboard for the last hour."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ _WINDOW = 4
 @dataclass(frozen=True)
 class _Panel:
     shown: Mapping[str, Any]
-    """What the page needs to draw it."""
+    """Data that the page needs to draw the panel."""
     queries: Sequence[tuple[str, Query]]
     """With the names of their series, as Grafana writes them: ``{{task}}``."""
 
@@ -96,7 +96,7 @@ def url(address: str, port: int) -> str:
 
 
 def page() -> str:
-    """The page that draws what ``History.document`` has."""
+    """Return the page that draws the content of ``History.document``."""
     return (files(__package__) / "page.html").read_text()
 
 

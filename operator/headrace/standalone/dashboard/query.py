@@ -23,7 +23,9 @@ class Scrape:
 
 
 Query = Callable[[Sequence[Scrape]], Vector]
-"""Of scrapes in the order of time: ``rate`` is from the first with the series to the last."""
+"""Query over scrapes in the order of time. ``rate`` extends from the first scrape that has the
+series to the last.
+"""
 
 _TOKEN = re.compile(r'\s*("[^"]*"|[\w$]+|=~|!~|!=|[=<>(){}\[\],-])')
 
