@@ -57,7 +57,7 @@ class Line:
 
 
 def page(result: Result) -> str:
-    """The page of a result; made from ``report.json`` alone."""
+    """Return the page of a result; it is built from ``report.json`` alone."""
     return _template().render(
         result=result,
         lines=_lines(result, result.counts) if result.counts else [],
@@ -101,7 +101,7 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
 
 
 def _allowed(result: Result) -> list[tuple[str, str]]:
-    """What the mirror had to keep, and by when."""
+    """Return the guarantees that the mirror had to keep, and the time limits."""
     spec = result.test.spec
     budgets = spec.budgets
     order = {
@@ -146,7 +146,7 @@ def _drawings(result: Result) -> dict[str, Drawing]:
 
 
 def _manifest(result: Result) -> str:
-    """The resolved test as a manifest; what nobody set is left out."""
+    """Return the resolved test as a manifest without defaults."""
     document = result.test.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
     )
@@ -189,13 +189,13 @@ class SideBySide:
 
 
 def side_by_side(results: Mapping[str, Result]) -> SideBySide:
-    """The table of these results, by their names."""
+    """Return the table of these results, by their names."""
     everyone = tuple(results.values())
     return SideBySide(tuple(results), tuple(_rows(everyone)), tuple(_notes(everyone)))
 
 
 def side_by_side_page(table: SideBySide) -> str:
-    """The same as a page, self-contained."""
+    """Return a table as a self-contained page."""
     environment = Environment(
         loader=PackageLoader("headrace.report"),
         autoescape=True,
@@ -289,7 +289,7 @@ def mirror_table(
     experiments: Mapping[str, Sequence[ExperimentResult]],
     notes: Sequence[str],
 ) -> SideBySide:
-    """A row for each experiment, by its title, with a cell for each mirror."""
+    """Return a table with a row for each experiment, by its title, and a cell for each mirror."""
     rows = (
         Row(title, tuple(_cell(outcome) for outcome in outcomes))
         for title, outcomes in experiments.items()
@@ -298,7 +298,7 @@ def mirror_table(
 
 
 def markdown(table: SideBySide) -> str:
-    """The same as a table for a page of documentation."""
+    """Return a table in Markdown for a page of documentation."""
     lines = [("experiment", *table.names), ("---",) * (1 + len(table.names))]
     lines += [(row.title, *row.cells) for row in table.rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -306,7 +306,7 @@ def markdown(table: SideBySide) -> str:
 
 
 def recovery(fault: Fault) -> str:
-    """What came of a fault."""
+    """Return the outcome of a fault."""
     if fault.at_ms is None:
         return f"not done: {fault.error}"
     if fault.recovery_seconds is None:

@@ -61,7 +61,7 @@ _STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
 
 @dataclass(frozen=True)
 class _Shape:
-    """For a width of the page; the same for all plots, so that their time axes lie in line."""
+    """Shape for one page width, shared by all plots so that their time axes are aligned."""
 
     name: str
     inches: tuple[float, float]
@@ -86,7 +86,7 @@ class Drawing:
 
 
 def drawn(title: str, draw: Callable[[Axes], None]) -> Drawing:
-    """What ``draw`` puts into the axes that it is given."""
+    """Return a drawing of the content that ``draw`` adds to axes."""
     wide, narrow = (_svg(title, draw, shape) for shape in _SHAPES)
     return Drawing(wide, narrow)
 
@@ -202,21 +202,24 @@ def histogram(latency: Latency) -> Drawing:
 
 
 class _Durations(LogFormatter):
-    """On a short axis matplotlib labels minor ticks, too; it would as powers of ten."""
+    """Formatter of durations.
+
+    On a short axis matplotlib labels minor ticks, by default as powers of ten.
+    """
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return _duration(x) if super().__call__(x, pos) else ""
 
 
 def _whole_from_zero(axes: Axes) -> None:
-    """The axis of a number of messages: there is no half a message, even where there are few."""
+    """Format an axis of a number of messages, which has no fractions even for small numbers."""
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _durations(axis: Axis) -> None:
-    """A logarithmic axis of times."""
+    """Format a logarithmic axis of times."""
     axis.set_major_formatter(FuncFormatter(_duration))
     axis.set_minor_formatter(_Durations())
 
@@ -229,7 +232,7 @@ def _rate(messages: float, _: int | None = None) -> str:
 def _over_time(
     axes: Axes, points: Sequence[Point], faults: Sequence[Fault], started_ms: int
 ) -> None:
-    """The time axis, with the faults on it."""
+    """Format the time axis and draw the faults on it."""
     axes.set_xlim(0, max(points[-1].at_seconds, 1))
     axes.set_xlabel("seconds since the first message")
     for fault in faults:
@@ -246,7 +249,7 @@ def _over_time(
 
 
 def _mark(axes: Axes, at: float, text: str, color: str) -> None:
-    """A word at the upper end of an upright line, on the side where there is more room."""
+    """Write a word at the upper end of a vertical line, on the side with more room."""
     across, _ = (axes.transData - axes.transAxes).transform((at, 1))
     axes.annotate(
         text,

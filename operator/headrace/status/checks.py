@@ -33,7 +33,7 @@ class PodFacts(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the pod."""
+        """Name of the pod."""
 
     @property
     def terminating(self) -> bool:
@@ -41,7 +41,7 @@ class PodFacts(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether all its containers ended for good."""
+        """Whether all its containers ended and are not restarted."""
 
     @property
     def problem(self) -> str:
@@ -81,7 +81,7 @@ class FlowFacts:
 
     # The operator only.
     blocked: Readiness | None = None
-    """What a person has to change before the operator can make what the flow needs."""
+    """Problem that a user must fix before the operator can create what the flow needs."""
     last_valid: LastValid | None = None
     """The spec that is in force instead of the flow's own, which is invalid."""
     taken: TakenTarget | None = None
@@ -117,11 +117,11 @@ _START_S = 60.0
 """From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
 _LONGEST_MESSAGE = 4096
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
-"""Retried all the same; but only somebody else can change that."""
+"""Reasons that are retried although only a user can fix them."""
 
 
 def judge(facts: FlowFacts) -> Readiness:
-    """The first hit of ``CHECKS``; ready when there is none."""
+    """Return the first hit of ``CHECKS``, or ready if there is none."""
     return next((hit for check in CHECKS if (hit := check(facts))), None) or _ready(facts)
 
 
@@ -316,7 +316,7 @@ def _ready(facts: FlowFacts) -> Readiness:
 
 
 CHECKS: tuple[Check, ...] = (
-    # What keeps the flow from running at all.
+    # Problems that prevent the flow from running.
     _blocked,
     _target_taken,
     _goes_round,

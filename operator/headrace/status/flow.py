@@ -48,7 +48,7 @@ _MOST_LOSSES = 100
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
-    """The status of a flow whose units are known."""
+    """Return the status of a flow whose units are known."""
     copying = facts.source_tasks
     partitions = [
         at
@@ -109,8 +109,10 @@ def status_without_units(
 
 
 def is_significant(before: ReplicationFlowStatus | None, after: ReplicationFlowStatus) -> bool:
-    """Whether a status is worth a write: lag and throughput are when they leave their
-    power-of-two band, all else at once."""
+    """Return whether a status is worth a write.
+
+    Lag and throughput are written when they leave their power-of-two band, other changes at once.
+    """
     return before is None or _rounded(before) != _rounded(after)
 
 
@@ -135,7 +137,7 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
-    """What source tasks, and the connector, observed of the copies, joined."""
+    """Return the joined observations of source tasks and the connector about the copies."""
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
         observed[one.type].append(one)
@@ -146,7 +148,7 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
 
 
 def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
-    """Which partitions were reset, and what a person has to correct."""
+    """Yield which partitions were reset, and what a user must correct."""
     type = ConditionType.PARTITIONS_RESET
     found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
     messages = [c.message for c in found]

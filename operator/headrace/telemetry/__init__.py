@@ -1,7 +1,7 @@
-"""What a process answers over HTTP to probes, to Prometheus.
+"""HTTP endpoints of a process for probes and Prometheus.
 
 ``serving`` is the server. Import it only where it is used: a driver of ``headrace run`` has none.
-``metrics`` describes the metrics, and computes those of flows and of tests from their statuses.
+``metrics`` describes the metrics, and computes metrics of flows and tests from their statuses.
 """
 
 from headrace.telemetry.metrics import (

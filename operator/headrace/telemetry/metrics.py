@@ -37,8 +37,7 @@ BUILD_INFO = Described("headrace_build_info", "gauge", "1, by the version that r
 
 
 def make_registry(*, process: bool = True) -> CollectorRegistry:
-    """One for the process, with its version; with ``process`` also its CPU, memory and open
-    files."""
+    """Return a registry with the version; with ``process`` also CPU, memory and open files."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     if process:
@@ -50,7 +49,7 @@ def make_registry(*, process: bool = True) -> CollectorRegistry:
 
 Object = Mapping[str, Any]
 Sample = tuple[Described, tuple[str, ...], float]
-"""What is measured, the values of its labels, the value."""
+"""Metric, values of its labels, and value."""
 
 _FLOW = ("namespace", "flow")
 
@@ -120,7 +119,7 @@ _PHASES = ("Running", "Restoring", "Paused", "Failed")
 
 
 def flow_samples(flow: Object) -> Iterator[Sample]:
-    """Of a ReplicationFlow, as the API server has it."""
+    """Yield the samples of a ReplicationFlow object from the API server."""
     name = (flow["metadata"]["namespace"], flow["metadata"]["name"])
     status = flow.get("status") or {}
     conditions = status.get("conditions") or ()
@@ -177,7 +176,7 @@ _QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
 
 
 def test_samples(name: tuple[str, str], status: Object) -> Iterator[Sample]:
-    """Of a MirrorTest that has ended: its namespace and name, and its status."""
+    """Yield the samples of a MirrorTest that has ended, from its name and status."""
     for verdict in Verdict:
         yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
     if (counts := status.get("counts")) is not None:

@@ -30,13 +30,24 @@ async def serve(
     pages: Mapping[str, Page] = MappingProxyType({}),
     option: str = "--port",
 ) -> AsyncIterator[int]:
-    """``/healthz`` and ``/readyz``: 200 without problems, else 503 and their list. ``/metrics``:
-    what ``registry`` has, in the format that is asked for; it is collected on a thread. ``pages``:
-    what else is served, by path.
+    """Serve probes and metrics, and yield the port.
 
-    That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
-    the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
-    address is not available, and names ``option``.
+    ``/healthz`` and ``/readyz`` return 200 without problems, otherwise 503 and a list of the
+    problems. ``/metrics`` returns the content of ``registry`` in the requested format, collected in
+    a thread. A response shows that the event loop runs.
+
+    Args:
+        host: Address to listen on; None for all addresses.
+        port: Port to listen on. With 0 any free port is used; IPv4's is yielded if IPv6 has
+            another.
+        registry: Metrics to serve.
+        live: Returns the problems for ``/healthz``.
+        ready: Returns the problems for ``/readyz``.
+        pages: Other pages, by path.
+        option: Option that messages name.
+
+    Raises:
+        InvalidSpec: The address is not available.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))
@@ -81,7 +92,7 @@ def _page(page: Page) -> _Answer:
 def _metrics(registry: CollectorRegistry) -> _Answer:
     async def answer(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # Of a thousand tasks it takes some tenths of a second, which no Lease should wait for.
+        # With a thousand tasks this takes some tenths of a second, for which no Lease should wait.
         text = await asyncio.to_thread(encode, registry)
         return web.Response(body=text, headers={"Content-Type": content_type})
 
