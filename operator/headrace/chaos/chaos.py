@@ -1,6 +1,6 @@
 """Runner of the steps of ``spec.chaos``, with the port of injectors.
 
-It does not wait for recoveries: whoever follows the load calls :meth:`Chaos.advance` several times
+It does not wait for recoveries: the observer of the load calls :meth:`Chaos.advance` several times
 a second.
 """
 
@@ -47,7 +47,7 @@ class ByAction:
     injectors: Mapping[ChaosAction, FaultInjector]
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``; an action that nobody here can do is refused."""
+        """Inject a step with its injector; raise ``InvalidSpec`` for an unsupported action."""
         injector = self.injectors.get(step.action)
         if injector is None:
             raise InvalidSpec(f"{step.action} cannot be done to the mirror of this test")
@@ -58,14 +58,17 @@ _WITHOUT_WAITING = {ChaosAction.START_BROKER, ChaosAction.RUN_COMMAND}
 
 
 class Chaos:
-    """Steps in their order; the next one waits until the flow has recovered from the last, and
-    until that fault is over. A broker is started without waiting: nothing else ends its fault. So
-    is a command run: it may start again what the one before ended."""
+    """Steps in their order.
+
+    The next step waits until the flow has recovered from the last one, and until that fault is
+    over. A step that starts a broker does not wait, because nothing else ends the fault. A step
+    that runs a command does not wait either, because it may start what the command before ended.
+    """
 
     def __init__(
         self, steps: Sequence[ChaosStep], injector: FaultInjector, patience_s: float
     ) -> None:
-        """``patience_s``: how long a recovery may take."""
+        """Create a runner; ``patience_s`` is the maximum duration of a recovery."""
         self._pending = list(steps)
         self._injector = injector
         self._patience_s = patience_s
@@ -116,7 +119,7 @@ class Chaos:
         return fault
 
     def end(self) -> None:
-        """The load has ended: the outcome of the steps that are still pending is an error."""
+        """Record an error for all pending steps, because the load has ended."""
         self._faults += [
             Fault(step=step, error="the load ended before it was due") for step in self._pending
         ]
@@ -162,7 +165,7 @@ class PauseFaults:
         self._is_paused = False
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. Whoever asks whether the flow has recovered has it resumed."""
+        """Pause the flow; the check for recovery resumes it."""
         seconds, at_ms = step.seconds or 0, _now_ms()
         if not self._set_state(FlowState.PAUSED):
             raise InvalidSpec("the flow is paused already")

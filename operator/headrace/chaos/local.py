@@ -29,7 +29,7 @@ class LocalInjector:
         self._ask = ask
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. It does not wait for anything but an answer."""
+        """Inject a step; wait only for a response."""
         return _STEPS[step.action](self, step)
 
     def set_state(self, state: FlowState) -> bool:
@@ -74,8 +74,7 @@ class LocalInjector:
         )
 
     def _settled(self, size: int, old: Collection[str]) -> bool:
-        """Whether so many drivers are alive, none of them an old one, and every unit runs on the
-        one that it is assigned to."""
+        """Return whether ``size`` new drivers are alive and all units run where assigned."""
         drivers, status = self._ask("drivers")["alive"], self._ask("status")
         return (
             len(drivers) == size
@@ -96,4 +95,4 @@ _STEPS: dict[ChaosAction, Callable[[LocalInjector, ChaosStep], Injection]] = {
     ChaosAction.ROLL_DRIVERS: LocalInjector._roll_drivers,
 }
 LOCAL_ACTIONS = frozenset(_STEPS)
-"""Of ``LocalInjector``."""
+"""Actions of ``LocalInjector``."""

@@ -39,10 +39,10 @@ class FlowSnapshot:
     flow: ReplicationFlow
     units: Collection[ReplicationTask]
     pods: Mapping[str, Object]
-    """Of the drivers, by name; those that are being deleted, too."""
+    """Pods of the drivers by name, including pods that are being deleted."""
 
     def victim(self) -> Object:
-        """The pod of the driver with most source tasks; raises ``InvalidSpec`` without one."""
+        """Return the pod of the driver with most source tasks; raise ``InvalidSpec`` without."""
         return self.pods[target_driver(self.units, self.remaining, self.flow.metadata.name)]
 
     @property
@@ -51,7 +51,7 @@ class FlowSnapshot:
         return {n for n, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
 
     def epochs(self, driver: str) -> dict[str, int]:
-        """The epoch of each unit that a driver owns."""
+        """Return the epoch of each unit that a driver owns."""
         return {
             unit.metadata.name: unit.status.epoch
             for unit in self.units
@@ -77,8 +77,10 @@ class FlowSnapshot:
         )
 
     def settled(self, generation: int) -> bool:
-        """Whether that generation of the spec is reached: as many drivers, all of them ready, and
-        every unit runs on the one that it is assigned to."""
+        """Return whether the flow has reached that generation of the spec.
+
+        It has as many drivers as specified, all ready, and every unit runs on its assigned driver.
+        """
         wanted, status = self.flow.spec.drivers.replicas, self.flow.status
         return (
             status is not None
@@ -92,10 +94,11 @@ class FlowSnapshot:
 
 
 def freeze_s(lease_s: int, pod: Object) -> float:
-    """For how many seconds to freeze a driver: halfway between the durations of its Lease and of
-    its liveness probe. A shorter freeze has no effect; in a longer one the kubelet kills it.
+    """Return for how many seconds to freeze a driver.
 
-    Raises ``InvalidSpec`` when there is too little between them.
+    The time is halfway between the durations of its Lease and of its liveness probe. A shorter
+    freeze has no effect; after a longer one the kubelet kills the driver. Raise ``InvalidSpec`` if
+    there is too little time between them.
     """
     probe = driver_container(pod)["livenessProbe"]
     patience_s = float(probe["periodSeconds"] * probe["failureThreshold"])
@@ -109,7 +112,7 @@ def freeze_s(lease_s: int, pod: Object) -> float:
 
 
 def driver_container(pod: Object) -> Object:
-    """The container of a driver's pod that is the driver."""
+    """Return the driver's container in its pod."""
     containers: list[Object] = pod["spec"]["containers"]
     return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
 
@@ -157,7 +160,7 @@ async def freeze_driver(client: Client, pod: Object, for_s: float) -> float:
 
 
 def build_container(pod: Object, arguments: Sequence[str]) -> Object:
-    """An ephemeral container beside the driver's, of the same image, user and restrictions."""
+    """Return an ephemeral container with the driver's image, user and restrictions."""
     driver = driver_container(pod)
     return {
         "name": f"chaos-{len(pod['spec'].get('ephemeralContainers') or ())}",
@@ -188,7 +191,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
 
 
 async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
-    """The state of ``container``, running or terminated, once it is as ``holds`` says."""
+    """Return the state of ``container``, running or terminated, once ``holds`` accepts it."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     deadline, waits = time.monotonic() + _WITHIN_S, ""
     while time.monotonic() < deadline:
@@ -231,22 +234,31 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class PodInjector:
-    """For one flow, and the operator that reconciles it. Rights: the chart's chaos-rules.yaml."""
+    """Injector for one flow and its operator.
+
+    Its permissions are in the chart's chaos-rules.yaml.
+    """
 
     def __init__(self, client: Client, run: Run, namespace: str, *, flow: str, test: str) -> None:
-        """``test``: the MirrorTest that asks for the faults; the operator is killed through it."""
+        """Create an injector for ``test``, through whose annotation the operator is killed."""
         self._client, self._run, self._namespace = client, run, namespace
         self._flow, self._test = flow, test
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. It waits until no unit moves, for an answer of the API server, and
-        for the kubelet to start a container: a minute at most each."""
+        """Inject a step.
+
+        It waits until no unit moves, for a response of the API server, and until the kubelet starts
+        a container, for at most a minute each.
+        """
         injection: Injection = self._run(_STEPS[step.action](self, step))
         return injection
 
     def set_state(self, state: FlowState) -> bool:
-        """Set the flow's ``spec.state``; whether that changed it. An annotation says who paused it:
-        when this Job is killed, the operator resumes it (``controller.mirror_tests.paused``)."""
+        """Set the flow's ``spec.state``; return whether that changed it.
+
+        An annotation names the test that paused the flow: if this Job is killed, the operator
+        resumes the flow (``controller.mirror_tests.paused``).
+        """
 
         async def change() -> bool:
             if (await self._read()).flow.spec.state is state:
@@ -345,8 +357,11 @@ class PodInjector:
         return Injection(at_ms, recovered)
 
     async def _who_led(self) -> str | None:
-        """The annotation: absent before the request; then empty; then the name of the operator that
-        ended; then with the name of the next leader."""
+        """Return the annotation's value.
+
+        It is absent before the request, then empty. Then it has the name of the operator that
+        ended, and finally also the name of the next leader.
+        """
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
             raise InvalidSpec(f"MirrorTest {self._test} is gone")
@@ -392,7 +407,7 @@ _STEPS: dict[ChaosAction, _Inject] = {
     ChaosAction.ROLL_DRIVERS: PodInjector._roll_drivers,
 }
 POD_ACTIONS = frozenset(_STEPS)
-"""Of ``PodInjector``."""
+"""Actions of ``PodInjector``."""
 
 
 def _has_ended(pod: Object) -> bool:
@@ -401,7 +416,7 @@ def _has_ended(pod: Object) -> bool:
 
 
 async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
-    """The start of the request that was answered, in ms since 1970, and the answer."""
+    """Return the start of the successful request, in ms since 1970, and the response."""
 
     async def attempt() -> tuple[int, _T]:
         return time.time_ns() // 1_000_000, await ask()
@@ -410,10 +425,10 @@ async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
 
 
 class OtherPods:
-    """For pods and Deployments of the test's namespace. Rights: the chart's chaos-rules.yaml.
+    """Injector for pods and Deployments in the test's namespace.
 
-    Nobody knows how such a mirror works: it has recovered when each partition of the target has a
-    message that was sent after the fault.
+    Its permissions are in the chart's chaos-rules.yaml. How such a mirror works is unknown: it has
+    recovered when each partition of the target has a message that was sent after the fault.
     """
 
     def __init__(self, client: Client, run: Run, namespace: str, since: Since) -> None:
@@ -421,7 +436,7 @@ class OtherPods:
         self._since = since
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. It waits for an answer of the API server, a minute at most."""
+        """Inject a step; wait at most a minute for a response of the API server."""
         broken: str = self._run(_OTHER_POD_STEPS[step.action](self, step))
         at_ms = time.time_ns() // 1_000_000
         return Injection(at_ms, self._since(at_ms), driver=broken)
@@ -468,4 +483,4 @@ _OTHER_POD_STEPS: dict[ChaosAction, Callable[[OtherPods, ChaosStep], Coroutine[A
     ChaosAction.SCALE_DEPLOYMENT: OtherPods._scale_deployment,
 }
 OTHER_POD_ACTIONS = frozenset(_OTHER_POD_STEPS)
-"""Of ``OtherPods``."""
+"""Actions of ``OtherPods``."""

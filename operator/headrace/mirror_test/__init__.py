@@ -1,4 +1,4 @@
-"""What the stages of a mirror test share.
+"""Parts that the stages of a mirror test share.
 
 ``sequence`` is the state machine that decides which stage starts when. ``run`` is the input of
 every job. The documents are the ``load`` and its manifest, the plan and the outcome of ``faults``,

@@ -25,7 +25,7 @@ REPORT = "report.json"
 """``Result``."""
 PAGE = "report.html"
 END_LOAD = "end-load"
-"""Beside the test, with any content: somebody wants the load to end."""
+"""File next to the test, with any content, that requests the end of the load."""
 BEGIN = "begin"
 """Empty; a comparison whose Spark was started early begins when it is there."""
 READY = "ready"
@@ -35,7 +35,7 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 def read(path: Path, kind: type[Document]) -> Document | None:
-    """A document; ``None`` without one. Raises ``GaveUp`` for one that is damaged."""
+    """Read a document; None if it does not exist. Raise ``GaveUp`` if it is damaged."""
     try:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read(path: Path, kind: type[Document]) -> Document | None:
 
 
 def read_plan(text: str, name: str, kind: type[Document]) -> Document:
-    """What a Job is to do; raises ``InvalidSpec``, with the document's name, for another."""
+    """Parse a Job's plan; raise ``InvalidSpec`` with the document's name if it is invalid."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -60,7 +60,7 @@ def write(path: Path, document: BaseModel) -> None:
 
 
 def sha256(document: BaseModel) -> str:
-    """Of the file that ``write`` makes."""
+    """Return the hash of the file that ``write`` writes."""
     return hashlib.sha256(_text(document).encode()).hexdigest()
 
 
@@ -98,22 +98,22 @@ _PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentine
 
 
 def progress_key(producer: str) -> str:
-    """Of a producer's progress."""
+    """Return the key of a producer's progress."""
     return producer + _PROGRESS
 
 
 def ready_key(consumer: str) -> str:
-    """Of a consumer of the probe that is in place."""
+    """Return the key that says that a consumer of the probe is ready."""
     return consumer + _READY
 
 
 def seen_key(consumer: str) -> str:
-    """Of what a consumer of the probe saw so far."""
+    """Return the key of the messages that a consumer of the probe has seen."""
     return consumer + _SEEN
 
 
 def sentinels_key(consumer: str) -> str:
-    """Of the end sentinels that a consumer of the probe received."""
+    """Return the key of the end sentinels that a consumer of the probe received."""
     return consumer + _SENTINELS
 
 

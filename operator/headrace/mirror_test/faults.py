@@ -15,7 +15,7 @@ class Fault(Model):
     """One step of ``spec.chaos`` and its outcome."""
 
     step: ChaosStep
-    """What was asked for."""
+    """Requested step."""
     at_ms: int | None = None
     """When it was injected, in ms since 1970; absent: it was not."""
     acknowledged: int | None = None
@@ -49,33 +49,32 @@ class Faults(Model):
 
     @property
     def steps(self) -> tuple[ChaosStep, ...]:
-        """What was asked for."""
+        """Requested steps."""
         return tuple(fault.step for fault in self.faults)
 
     def updated(self, outcomes: Iterable[Fault]) -> "Faults":
-        """This plan with the outcomes of its first steps."""
+        """Return this plan with the outcomes of its first steps."""
         known = tuple(fault.outcome_if_unreported for fault in outcomes)
         return Faults(faults=(*known, *self.faults[len(known) :]))
 
 
 def build_plan(steps: Iterable[ChaosStep], unreported: str) -> str:
-    """The document of a plan; ``unreported`` is the error of a step that nobody reports."""
+    """Return the document of a plan; ``unreported`` is the error of a step without a report."""
     plan = Faults(faults=tuple(Fault(step=step, error=unreported) for step in steps))
     return plan.model_dump_json(by_alias=True, exclude_defaults=True, indent=1)
 
 
 def read_plan(text: str, name: str) -> Faults:
-    """A plan from its document; see ``documents.read_plan``."""
+    """Return a plan from its document; raise as ``documents.read_plan``."""
     return documents.read_plan(text, name, Faults)
 
 
-# The outcome of a rehearsed fail-over: what each consumer group read on both sides, counted.
-#
-# In a cluster ``rehearsal.json`` is the plan, too: the groups, and the error that stays the outcome
-# of a rehearsal that nobody reports.
+# The outcome of a rehearsed fail-over: the records that each consumer group read on both sides,
+# counted. In a cluster ``rehearsal.json`` is also the plan: it has the groups, and the error that
+# remains the outcome of a rehearsal without a report.
 
 RecordId = tuple[str, int]
-"""A record wherever it lies: topic of the source, and a hash of its value, which no other has."""
+"""Identity of a record on either cluster: source topic, and a hash of its unique value."""
 Log = Mapping[RecordId, tuple[TopicPartition, int]]
 """Where the source has each record."""
 
@@ -98,20 +97,20 @@ class Rehearsed(Model):
 
     groups: tuple[RehearsedGroup, ...] = ()
     seconds: float | None = None
-    """What the fail-over took, from the command to its end."""
+    """Duration of the fail-over, from the command to its end."""
     error: str | None = None
-    """Absent: the fail-over was made, and all groups went on."""
+    """Error of the rehearsal. Absent: the fail-over succeeded, and all groups resumed."""
     not_undone: str | None = None
     """Why the flow is still failed over; absent: it is not."""
 
 
 def group_names(run: str, asked: Rehearsal) -> list[str]:
-    """Of a run's consumer groups."""
+    """Return the names of a run's consumer groups."""
     return [f"headrace-rehearsal-{run}-{number}" for number in range(asked.groups)]
 
 
 def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
-    """The document of a plan; ``unreported`` is the error if nobody reports."""
+    """Return the document of a plan; ``unreported`` is the error of a plan without a report."""
     groups = tuple(
         RehearsedGroup(group=name, committed=0, reread=0, skipped=0)
         for name in group_names(run, asked)
@@ -120,7 +119,7 @@ def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
 
 
 def read_rehearsal(text: str, name: str) -> Rehearsed:
-    """A plan from its document; see ``documents.read_plan``."""
+    """Return a plan from its document; raise as ``documents.read_plan``."""
     return documents.read_plan(text, name, Rehearsed)
 
 
@@ -131,8 +130,15 @@ def count_group(
     committed: Mapping[TopicPartition, int],
     delivered: Iterable[RecordId],
 ) -> RehearsedGroup:
-    """``committed`` is the next offset of each partition of the source; ``target`` are the records
-    that are there, ``delivered`` those that the group read there. Others' records do not count."""
+    """Count the records that a group read again or skipped. Other writers' records do not count.
+
+    Args:
+        group: Name of the group.
+        source: Records of the source.
+        target: Records that exist on the target.
+        committed: Next offset of the group in each partition of the source.
+        delivered: Records that the group read on the target.
+    """
     before = {
         record for record, (at, offset) in source.items() if offset < committed.get(at, offset)
     }

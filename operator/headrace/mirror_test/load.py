@@ -12,7 +12,7 @@ _SILENCE_S = 120.0
 """Producers report twice a second: after so long without a report they are dead."""
 
 Poll = Callable[[float], Iterable[tuple[str, Any]]]
-"""New records of the run's journal, as key and value; waits at most so many seconds."""
+"""Poll of new records of the run's journal, as key and value, with the maximum wait in seconds."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class LoadProgress:
     acknowledged: int
     """Messages."""
     percent: float
-    """Of the load's messages; of its time, where that is its bound."""
+    """Percentage of the load's messages, or of its time if time is its limit."""
     elapsed_s: float
     """Since the first message."""
 
@@ -34,7 +34,7 @@ class LoadClock:
         self._load = load
         self._started_s: float | None = None
         self.acknowledged = 0
-        """Messages; set by whoever receives reports."""
+        """Number of acknowledged messages, set by the receiver of reports."""
 
     def progress(self) -> LoadProgress | None:
         """``None`` before the first message."""
@@ -99,23 +99,22 @@ class LoadTail:
 
 
 def load_topics(test: MirrorTest) -> tuple[str, ...]:
-    """Those that it names, or so many of its own."""
+    """Return the topics that the load names, or the names of its own topics."""
     load = test.spec.load
     return load.names or tuple(f"{test.metadata.name}-{n}" for n in range(load.topics or 0))
 
 
-# What the source's brokers acknowledged: the truth that a mirror is judged by.
-#
-# Written beside the report and into the journal. A run without it cannot be judged: what was sent
-# and not acknowledged may or may not be on the source. ``docs/mirror-test-formats.md`` describes
-# the format.
+# The messages that the source's brokers acknowledged: the truth by which a mirror is judged. They
+# are written next to the report and into the journal. A run without them cannot be judged, because
+# an unacknowledged message may or may not be on the source. ``docs/mirror-test-formats.md``
+# describes the format.
 
 FORMAT: Literal[2] = 2
 """Version of the manifest, and of the messages and sentinels that it describes."""
 
 
 class PartitionSummary(Model):
-    """What one producer got acknowledged in one partition."""
+    """Messages of one producer that were acknowledged in one partition."""
 
     partition: int
     first: int
@@ -128,7 +127,7 @@ class PartitionSummary(Model):
 
 
 class Stream(Model):
-    """What one producer sent to one topic: 0 up to ``sent``, without the ends."""
+    """Messages that one producer sent to one topic: 0 up to ``sent``, without sentinels."""
 
     producer: str
     topic: str
@@ -149,7 +148,7 @@ class LoadedTopic(Model):
     end_offsets: tuple[int, ...]
     """End of each partition behind its end sentinel."""
     target_start_offsets: tuple[int, ...]
-    """End of each partition of the target's topic before the load; empty: it was not there yet."""
+    """End of each partition of the target's topic before the load. Empty: it did not exist yet."""
 
     @property
     def partitions(self) -> int:
@@ -173,7 +172,7 @@ class LoadManifest(Model):
     errors: tuple[str, ...] = ()
     """Why producers stopped early, in sentences."""
     warnings: tuple[str, ...] = ()
-    """What a reader of the report should know, in sentences."""
+    """Warnings for a reader of the report, in sentences."""
 
     @property
     def acknowledged(self) -> int:
@@ -190,12 +189,12 @@ class LoadManifest(Model):
         )
 
     def acknowledged_in(self, topic: str) -> int:
-        """Those of one topic."""
+        """Return the number of acknowledged messages in one topic."""
         return sum(p.count for s in self.streams if s.topic == topic for p in s.partitions)
 
 
 def window_load(test: MirrorTest) -> Load:
-    """The load of one window: into the topics of the first, so that none are added."""
+    """Return the load of one window, which uses the first window's topics again."""
     load = test.spec.load
     return Load.model_validate(
         load.model_dump(by_alias=True, exclude_unset=True, exclude={"topics", "window_seconds"})
@@ -204,6 +203,6 @@ def window_load(test: MirrorTest) -> Load:
 
 
 def window_of(test: MirrorTest) -> MirrorTest:
-    """The test of one window."""
+    """Return the test of one window."""
     spec = test.spec.model_copy(update={"load": window_load(test)})
     return test.model_copy(update={"spec": spec})

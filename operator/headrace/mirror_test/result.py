@@ -24,10 +24,10 @@ from headrace.api import (
 from headrace.mirror_test.faults import Fault, Rehearsed
 
 MAX_EXAMPLES = 10
-"""Of each class."""
+"""Maximum number of examples of each class."""
 MAX_SHARES = 100
 MAX_POINTS = 600
-"""Of each plot."""
+"""Maximum number of points of each plot."""
 
 
 class FindingType(StrEnum):
@@ -46,9 +46,11 @@ class FindingType(StrEnum):
     UNEQUAL_OFFSETS = "unequalOffsets"
     """A copy at another offset than its original on the source; only where the test asks for it."""
     REPLAYED = "replayed"
-    """Of an earlier run: it came to the target while this one ran, and not to the source."""
+    """A record of an earlier run that arrived on the target, but not on the source, during this
+    run.
+    """
     UNACKNOWLEDGED = "unacknowledged"
-    """Sent and not acknowledged, and on the source all the same: the mirror may carry it or not."""
+    """Sent without an acknowledgement, but on the source: the mirror may contain it or not."""
     UNMANIFESTED = "unmanifested"
     """On the source, of this run, and not in its manifest: nobody knows whether it was sent."""
     SOURCE_LOST = "sourceLost"
@@ -56,13 +58,15 @@ class FindingType(StrEnum):
 
     @property
     def field(self) -> str:
-        """Of ``Counts``."""
+        """Name of the field of ``Counts``."""
         return self.name.lower()
 
 
 def allowed_counts(budgets: Budgets) -> dict[FindingType, int | None]:
-    """The most records of each class that a test allows; ``None``: any number. Of the classes that
-    are missing here the source is the cause, or the test does not ask for them."""
+    """Return the maximum number of records that a test allows for each class; None for any.
+
+    Classes that are missing here are caused by the source, or the test does not require them.
+    """
     asked = (
         {}
         if budgets.unequal_offsets is None
@@ -80,7 +84,7 @@ def allowed_counts(budgets: Budgets) -> dict[FindingType, int | None]:
 
 
 class Place(Model):
-    """Where a record lies."""
+    """Position of a record."""
 
     topic: str
     partition: int
@@ -96,7 +100,7 @@ class FieldDifference(Model):
     what: str
     """``key``, ``value``, ``headers``, ``timestamp``, ``partition``, ``topic`` or ``offset``."""
     expected: str
-    """As on the source; of the value its CRC-32, of the headers a hash."""
+    """Value on the source: the CRC-32 of a value, a hash of headers, and any other field itself."""
     found: str
 
 
@@ -107,27 +111,29 @@ class Example(Model):
     """Topic on the target; of a record that is only on the source, there."""
     partition: int | None = None
     offset: int | None = None
-    """Where it lies; absent: nowhere any more."""
+    """Offset of the record. Absent: it no longer exists."""
     producer: str
-    """Of an end sentinel: the run."""
+    """Producer of the record; the run for an end sentinel."""
     seq: int | None
-    """Its number; absent: neither headers nor body have it. Of an end sentinel: the source's
-    partition."""
+    """Sequence number. Absent: neither headers nor body have it. For an end sentinel it is the
+    source's partition.
+    """
     differs: str = ""
-    """Of a corrupted record: what is not as on the source, separated by commas. Of one at another
-    offset: ``offset``."""
+    """Fields of a corrupted record that differ from the source, separated by commas. For a record
+    at another offset it is ``offset``.
+    """
     source: Place | None = None
-    """Where its original lies; absent: not on the source."""
+    """Position of the original. Absent: it is not on the source."""
     changes: tuple[FieldDifference, ...] = ()
     """The same, with what was expected and found."""
 
 
 class FindingShare(Model):
-    """How much of a class lies in one partition, and differs in the same."""
+    """Number of records of a class with the same difference in one partition."""
 
     kind: FindingType
     topic: str
-    """As of an ``Example``."""
+    """Topic, as in an ``Example``."""
     partition: int | None = None
     differs: str = ""
     count: int
@@ -144,7 +150,7 @@ class Counts(MirrorTestCounts):
     """The counts of the status, and those that explain them."""
 
     planned: int | None = None
-    """What the load was to send; absent: it was bounded by time."""
+    """Number of messages that the load was to send. Absent: it was limited by time."""
     replayed: int = 0
     unacknowledged: int = 0
     unmanifested: int = 0
@@ -152,7 +158,7 @@ class Counts(MirrorTestCounts):
     sentinels: int = 0
     """Partitions of the source, each of which got an end sentinel."""
     sentinels_seen: int = 0
-    """Those whose sentinel arrived."""
+    """Partitions whose end sentinel arrived."""
 
 
 class Latency(LatencyMs):
@@ -202,13 +208,13 @@ class Result(Model):
     reasons: tuple[str, ...]
     """Why, in sentences; the heaviest first."""
     warnings: tuple[str, ...] = ()
-    """What a reader should know beside the verdict."""
+    """Warnings for a reader, in addition to the verdict."""
     run: str
     """Name of this run."""
     flow: str | None = None
     """Name of the flow under test; absent: a mirror that someone else runs."""
     test: MirrorTest
-    """What was tested, and how: resolved, with every default filled in."""
+    """Resolved test, with every default filled in."""
     topics: tuple[MirroredTopic, ...] = ()
     """Where the load went."""
     counts: Counts | None = None
@@ -216,7 +222,7 @@ class Result(Model):
     examples: dict[FindingType, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = (
         Field(default_factory=dict)
     )
-    """Of each class that has some."""
+    """Examples of each class that has some."""
     shares: Annotated[tuple[FindingShare, ...], Field(max_length=MAX_SHARES)] = ()
     """All that was found, by class, topic, partition and what differs; the largest first."""
     latency_ms: Latency | None = None
@@ -240,9 +246,9 @@ class Result(Model):
     phases: tuple[Phase, ...] = ()
     """In the order of time."""
     manifest_sha256: str | None = None
-    """Of ``manifest.json``."""
+    """SHA-256 of ``manifest.json``."""
     versions: dict[str, str]
-    """Of the software that took part."""
+    """Versions of the software involved."""
 
     @property
     def commits_every_ms(self) -> int | None:
@@ -255,12 +261,12 @@ _LISTED = 100
 """Topics; 50 KB of those with the longest names, twice."""
 _SENTENCES, _LETTERS = 20, 1_000
 _UNITS = 800
-"""Of all faults together, of which there are at most 100."""
+"""Total length for all faults, of which there are at most 100."""
 _OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
 
 
 def bounded(result: Result) -> Result:
-    """The result below 512 KiB, however large the test: it has to fit into a ConfigMap."""
+    """Return the result limited to 512 KiB, so that it fits into a ConfigMap."""
     left_out = max(0, len(result.topics) - _LISTED)
     noted = (f"{left_out} more topics are not listed",) if left_out else ()
     return result.model_copy(
@@ -316,15 +322,20 @@ class Second(Model):
 
 
 class ProbeMeasurements(Model):
-    """Latency from a message's timestamp to its being visible on the target, and the mirror's own
-    share of it: from a consumer of the source to one of the target, by one clock."""
+    """Latency of messages as measured by the probe.
+
+    It extends from a message's timestamp to its visibility on the target. The mirror's own share
+    extends from a consumer of the source to a consumer of the target, by one clock.
+    """
 
     histogram: tuple[tuple[int, int], ...] = ()
     """Pairs of milliseconds and messages, ascending; exact to 1 ms. Repetitions count as well."""
     seconds: tuple[Second, ...] = ()
     """Ascending; seconds without a message are left out. Their latency has two digits."""
     own_histogram: tuple[tuple[int, int], ...] = ()
-    """The same of the mirror's own share; each message once, as it first arrived."""
+    """Pairs for the mirror's own share of the latency. Each message counts once, at its first
+    arrival.
+    """
     own_seconds: tuple[Second, ...] = ()
     before_sent: int = 0
     """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
@@ -343,12 +354,12 @@ class ProbeMeasurements(Model):
         return sum(messages for _, messages in self.histogram)
 
     def quantile_ms(self, share: float) -> int:
-        """The least latency that ``share`` of the messages did not exceed; 0 without messages."""
+        """Return the lowest latency that ``share`` of the messages did not exceed, or 0."""
         return quantile(self.histogram, share)
 
 
 def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
-    """Of ascending pairs of value and count: the least value that reaches ``share`` of them."""
+    """Return the lowest value that reaches ``share`` of ascending pairs of value and count."""
     wanted = share * sum(count for _, count in histogram)
     reached = 0
     value = 0
@@ -360,7 +371,7 @@ def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
 
 
 def two_digits(number: int) -> int:
-    """Rounded down to two significant digits: 1234 is 1200. Bounds the bins of a histogram."""
+    """Round down to two significant digits (1234 is 1200), to limit the bins of a histogram."""
     step = 1
     while number >= 100 * step:
         step *= 10
@@ -371,8 +382,10 @@ _WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 
 
 def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
-    """Of one exact to 1 ms: its quantiles, and bins of two digits; ``None`` when nothing was
-    measured."""
+    """Return quantiles, and bins of two digits, of a histogram that is exact to 1 ms.
+
+    The result is None if nothing was measured.
+    """
     if not histogram:
         return None
     bins: dict[int, int] = defaultdict(int)
@@ -389,7 +402,7 @@ def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
 
 
 def own_latency(measured: ProbeMeasurements | None) -> Latency | None:
-    """The mirror's own share: its quantiles. Its bins are not drawn, and left out."""
+    """Return the quantiles of the mirror's own share, without bins, which are not drawn."""
     found = latency(measured.own_histogram if measured else ())
     return found and found.model_copy(update={"histogram": ()})
 
@@ -397,10 +410,10 @@ def own_latency(measured: ProbeMeasurements | None) -> Latency | None:
 def points(
     started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: ProbeMeasurements | None
 ) -> tuple[Point, ...]:
-    """The test over time, from the first message to the last arrival.
+    """Return the test over time, from the first message to the last arrival.
 
-    ``acknowledged`` are pairs of a second since 1970 and messages. Where a point stands for several
-    seconds, rates are means, p50 is the mean weighted by messages, p99 and max are the highest.
+    ``acknowledged`` has pairs of a second since 1970 and messages. If a point stands for several
+    seconds, rates are means, p50 is the mean weighted by messages, and p99 and max are the highest.
     """
     sent = dict(acknowledged)
     seen = {s.second: s for s in (measured.seconds if measured else ())}

@@ -59,7 +59,7 @@ class MirrorTestRun(Model):
 
     @property
     def added_topics(self) -> dict[str, str]:
-        """Those that steps of chaos add, in their order: new ones in each run."""
+        """Topics that chaos steps add, in the order of the steps; each run has new ones."""
         steps = [s for s in self.test.spec.chaos if s.action is ChaosAction.ADD_TOPIC]
         test = self.test.metadata.name
         return self._copies(f"{test}-{self.name}-{n}" for n in range(len(steps)))
@@ -87,9 +87,9 @@ _ANY = "headrace-any-topic"
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """The test with clusters, topic names and guarantees of ``flow``, as its Spark jobs need it.
+    """Return the test with clusters, topic names and guarantees of ``flow``, for its Spark jobs.
 
-    It has no ``flowName``; annotations have the name of the flow, and how often it commits.
+    It has no ``flowName``. Annotations have the name of the flow, and how often it commits.
     """
     spec = test.spec
     budgets = spec.budgets

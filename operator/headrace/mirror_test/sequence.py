@@ -1,10 +1,10 @@
 """Stages of a mirror test and the order in which they start.
 
-Who runs the stages (``headrace verify`` as processes, the operator as Jobs) observes them as a
-``RunState``, and ``advance`` decides what comes next and when a run ends without a verdict. Each
-caller keeps its own I/O, and what only it can observe: the operator, pods that do not start; on
-one machine, the time limit of the comparison, which a Job has as its deadline.
-``docs/mirror-tests-on-kubernetes.md`` has the states as a table.
+The caller that runs the stages (``headrace verify`` as processes, the operator as Jobs) observes
+them as a ``RunState``. ``advance`` decides the next stage and when a run ends without a verdict.
+Each caller has its own I/O and its own observations: the operator observes pods that do not start.
+On one machine the caller enforces the time limit of the comparison, which a Job has as its
+deadline. ``docs/mirror-tests-on-kubernetes.md`` has the states as a table.
 """
 
 from collections.abc import Mapping
@@ -49,8 +49,10 @@ JAVA_OPTIONS = {
 
 
 def local_slots(stage: Stage, producers: int) -> int:
-    """Tasks at the same time where all of them run in the Spark driver's process; each producer
-    and each of as many consumers needs one for the whole load."""
+    """Return the number of parallel tasks if all of them run in the Spark driver's process.
+
+    Each producer, and each of as many consumers, needs one for the whole load.
+    """
     return 2 if stage is Stage.VERIFY else producers
 
 
@@ -61,7 +63,7 @@ def assumed_per_second(load: Load) -> int:
 
 
 def deadline_s(test: MirrorTest, stage: Stage) -> int:
-    """The time limit of a stage, in seconds from its start."""
+    """Return the time limit of a stage, in seconds from its start."""
     load, settle_s = test.spec.load, test.spec.settle_seconds
     if load.duration_seconds is not None:
         load_s = load.duration_seconds
@@ -99,7 +101,7 @@ class Activity(StrEnum):
 
     @property
     def phase(self) -> MirrorTestPhase:
-        """Of the test."""
+        """Phase of the test."""
         return _PHASES.get(self, MirrorTestPhase.FINISHED)
 
     @property
@@ -146,7 +148,7 @@ class StageState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it runs no more."""
+        """Whether it has ended."""
         return self.ended_s is not None
 
 
@@ -155,7 +157,7 @@ class RunState:
     """All that ``advance`` depends on."""
 
     stages: Mapping[Stage, StageState]
-    """Those that were started."""
+    """Stages that were started."""
     settle_s: float
     """``settleSeconds`` of the test."""
     probe_start_s: float
@@ -170,7 +172,7 @@ class RunState:
     has_manifest: bool = True
     """Whether the load, once it has ended, left a manifest: the probe ends by it."""
     load_sent: bool = False
-    """Whether the load may have been sent, even if its stage is not there."""
+    """Whether the load may have been sent, even if its stage does not exist."""
     reported: bool = False
     """Whether the verifier's report is there."""
 
@@ -211,7 +213,7 @@ def _before_the_load(run: RunState) -> Transition:
 
 
 def _awaited(run: RunState, stage: Stage) -> Transition | None:
-    """What the load does not begin without; None: it is ready."""
+    """Return the transition while a stage that the load requires is not ready, or None."""
     starting, awaiting, failed = _BESIDE_THE_LOAD[stage]
     state = run.stages.get(stage)
     if state is None:
