@@ -23,9 +23,8 @@ from headrace.sandbox import Sandbox, start_mirror_maker
 from headrace.sandbox.processes import held_ports
 
 # The experiments of ``headrace test compare-mirrors``: kafka-mirror-tester's table, row by row.
-#
-# Each is the load and the steps of chaos of one MirrorTest. The steps are only such as ``headrace
-# verify`` can do to anybody's mirror, so that both mirrors are treated, and judged, alike.
+# Each is the load and the chaos steps of one MirrorTest. The steps are limited to steps that
+# ``headrace verify`` can do to any mirror, so that both mirrors are treated and judged alike.
 
 Step = dict[str, Any]
 _FIRST_S = 10
@@ -35,11 +34,11 @@ _APART_S = 20
 """Between the faults of a load that has all of them."""
 _AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 _LOSS = ["INPUT", "-i", "lo", "-m", "statistic", "--mode", "random", "--probability", "0.1"]
-"""Of iptables; netem would be the usual way, but few kernels of containers have it."""
+"""Arguments of iptables. netem is more usual, but few kernels of containers support it."""
 
 
 class Workers(Protocol):
-    """What experiments need to know of a mirror: the commands that break it."""
+    """Commands with which experiments break a mirror."""
 
     @property
     def one_more(self) -> Sequence[str]:
@@ -52,7 +51,7 @@ class Workers(Protocol):
         ...
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """Sends a signal to all workers."""
+        """Return the command that sends a signal to all workers."""
         ...
 
 
@@ -70,7 +69,7 @@ class Experiment:
 
 
 def chaos_of(experiments: Sequence[Experiment], workers: Workers) -> list[Step]:
-    """The steps of these experiments, one after the other."""
+    """Return the steps of these experiments, one after the other."""
     found, begins_s = [], _FIRST_S
     for experiment in experiments:
         steps = experiment.steps(workers)
@@ -169,12 +168,12 @@ _HEADRACE = [sys.executable, "-m", "headrace"]
 
 
 def scale_words(flow: str) -> list[str]:
-    """Of the command that adds a driver."""
+    """Return the words of the command that adds a driver."""
     return ["flow", "scale", str(WORKERS + 1), flow]
 
 
 def node_words(sandbox: str, settings: Mapping[str, str]) -> list[str]:
-    """Of the command that adds a node of MirrorMaker 2."""
+    """Return the words of the command that adds a node of MirrorMaker 2."""
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     return ["sandbox", "mirror-maker", TOPICS, *sets, "--sandbox", sandbox]
 
@@ -199,16 +198,16 @@ class Flow:
 
     @property
     def version(self) -> str:
-        """Of headrace."""
+        """Version of headrace."""
         return __version__
 
     @property
     def one_less(self) -> Sequence[str]:
-        """See ``Workers``; the youngest driver, whichever that is by then."""
+        """Command that kills the youngest driver at the time of execution."""
         return ["pkill", "-KILL", "-n", "-P", str(self._server.pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """See ``Workers``."""
+        """Return the command that sends a signal to all drivers."""
         return ["pkill", f"-{signal}", "-P", str(self._server.pid)]
 
     @property
@@ -223,11 +222,10 @@ class Flow:
 
     @property
     def one_more(self) -> Sequence[str]:
-        """See ``Workers``."""
         return [*_HEADRACE, *scale_words(self._flow)]
 
     def restore(self) -> None:
-        """As many drivers as before; a killed one is replaced by the run itself."""
+        """Restore the number of drivers; the run itself replaces a killed one."""
         control.request(self._flow, "scale", drivers=WORKERS)
         _wait(lambda: len(self._drivers) == WORKERS, f"the flow has {WORKERS} drivers")
 
@@ -247,7 +245,7 @@ class MirrorMaker2:
 
     @property
     def version(self) -> str:
-        """Of its jar."""
+        """Version in the name of its jar."""
         (process, *_) = self._nodes
         classpath = " ".join(psutil.Process(process.pid).cmdline())
         found = re.search(r"connect-mirror-([0-9.]+)\.jar", classpath)
@@ -255,21 +253,20 @@ class MirrorMaker2:
 
     @property
     def one_less(self) -> Sequence[str]:
-        """See ``Workers``."""
         return ["kill", "-KILL", str(self._nodes[-1].pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """See ``Workers``; one of them may be dead by then."""
+        """Return the command that signals all nodes; a node may be dead by then."""
         pids = " ".join(str(node.pid) for node in self._nodes)
         return ["sh", "-c", f"kill -{signal} {pids}; true"]
 
     @property
     def one_more(self) -> Sequence[str]:
-        """See ``Workers``; it ends with the sandbox, or in ``restore``."""
+        """Command that adds a node, which ends with the sandbox or in ``restore``."""
         return [*_HEADRACE, *node_words(self._sandbox.name, self._settings())]
 
     def restore(self) -> None:
-        """As many nodes as before."""
+        """Restore the number of nodes."""
         own = {node.pid for node in self._nodes}
         for other in self._sandbox.companions:
             if other.pid not in own:

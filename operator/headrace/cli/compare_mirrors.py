@@ -188,7 +188,7 @@ def _test(
 
 
 def _write(folder: Path, rate: int, brokers: int) -> None:
-    """The table of all reports that are in the folder."""
+    """Write the table of all reports in the folder."""
     names = [name for name in _MIRRORS if (folder / name / "version").exists()]
     versions = [(folder / name / "version").read_text() for name in names]
     rows = {one.title: [_outcome(folder / name, one) for name in names] for one in EXPERIMENTS}
@@ -211,7 +211,10 @@ def _write(folder: Path, rate: int, brokers: int) -> None:
 
 
 def _whole(folder: Path) -> ExperimentResult:
-    """Of all in one load, without the recoveries, which are in the rows of their faults."""
+    """Return the result of all experiments in one load.
+
+    The recoveries are left out, because they are in the rows of their faults.
+    """
     found = _read(folder / _TOGETHER)
     if found.result is None:
         return found

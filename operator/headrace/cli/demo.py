@@ -84,7 +84,7 @@ def command(messages: int, keep: bool, report: Path) -> int:
 
 
 def _manifest(sandbox: Sandbox, messages: int) -> str:
-    """What a user would write; the same file runs with `headrace run` and `headrace verify`."""
+    """Return a manifest; the same file works with `headrace run` and `headrace verify`."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     flow = {
         "apiVersion": "headrace.dev/v1beta1",
@@ -159,7 +159,7 @@ def _verify(manifest: Path, report: Path) -> int:
 
 
 def _check_kill(report: Path) -> None:
-    """The demo promises a driver killed half way: a report without it is no demo."""
+    """Raise an error unless the report contains a driver that was killed half way, as promised."""
     try:
         document = json.loads((report / "report.json").read_text())
     except FileNotFoundError:

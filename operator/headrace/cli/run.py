@@ -42,7 +42,7 @@ from headrace.standalone.reload import PauseRecords, Reload, driver_count
 
 
 async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
-    """Return when all is caught up, if that was asked for; raise what cannot go on."""
+    """Return when everything is copied, if requested; raise errors that prevent continuing."""
     last, since = None, time.monotonic()
     while True:
         await asyncio.sleep(0.2)
@@ -64,7 +64,7 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
 
 
 def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """A mistake in the manifest that only Kafka detects ends the run: no retry corrects it."""
+    """Raise a mistake in the manifest that only Kafka detects: no retry corrects it."""
     for task in tasks:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:
@@ -94,7 +94,7 @@ def flow_views(herder: StandaloneHerder) -> list[FlowView]:
 
 
 def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
-    """A last sentence for each flow, when all has ended: how it was when it was asked to stop."""
+    """Print a last sentence for each flow: its state when it received the request to stop."""
     for flow in flows:
         lag = flow.status.lag
         left = behind(lag.records if lag else 0, lag.seconds if lag else 0)
@@ -134,7 +134,7 @@ async def _show_screen(console: Console, herder: StandaloneHerder) -> None:
 
 
 async def _show_lines(herder: StandaloneHerder) -> None:
-    """A line a flow every few seconds, and at once when its readiness changes."""
+    """Print a line for each flow every few seconds, and at once if its readiness changes."""
     shown: dict[str, tuple[str, float]] = {}
     while True:
         for flow in herder.flows():
@@ -355,7 +355,7 @@ async def _run(
 
 
 def is_hung_up(terminal: int) -> bool:
-    """Whether the terminal is gone, which sends HUP too: then the run ends, as it always did."""
+    """Return whether HUP was sent because the terminal was closed; then the run ends."""
     try:
         os.get_terminal_size(terminal)
     except OSError:

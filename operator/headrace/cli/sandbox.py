@@ -109,7 +109,7 @@ def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
 
 
 def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
-    """A flow between the first and the last cluster; ``InvalidSpec`` where they are one."""
+    """Return a flow from the first to the last cluster; ``InvalidSpec`` if they are one."""
     source, target = _ends(sandbox)
     if source.name == target.name:
         raise InvalidSpec("a flow needs two clusters, and this sandbox has one")
@@ -130,7 +130,7 @@ def _ends(sandbox: Sandbox) -> tuple[SandboxCluster, SandboxCluster]:
 
 
 def cluster_document(cluster: SandboxCluster) -> _Json:
-    """As a manifest names it; with passwords where the sandbox has them."""
+    """Return a cluster for a manifest, with passwords if the sandbox has them."""
     if not cluster.sasl_servers:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
     return {

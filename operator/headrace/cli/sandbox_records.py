@@ -133,7 +133,7 @@ def consume(
 def _values(
     where: ClusterAccess, topic: str, from_beginning: bool, timeout_s: float | None
 ) -> Iterator[bytes | None]:
-    """The values of a topic's records, until none came for ``timeout_s``."""
+    """Yield the values of a topic's records, until none arrived for ``timeout_s``."""
     last = time.monotonic()
 
     def waiting() -> bool:
@@ -141,7 +141,7 @@ def _values(
 
     admin = Admin(where)
     if topic not in admin.topics():
-        from_beginning = True  # whatever comes is new
+        from_beginning = True  # every record will be new
         click.echo(f"Waiting for topic {topic} on {where.alias} ...", err=True)
     while topic not in (topics := admin.topics()):
         if not waiting():

@@ -144,8 +144,11 @@ class ClusterFlows:
         return {"from": held.status.driver_name}
 
     async def _check_driver(self, flow: str, driver: str) -> None:
-        """``InvalidSpec`` when no such pod is there. Who may not list pods gets no check: the
-        operator answers then, by an Event of the task."""
+        """Raise ``InvalidSpec`` if the flow has no such pod.
+
+        Without permission to list pods nothing is checked; the operator then responds with an Event
+        of the task.
+        """
         with suppress(Forbidden):
             selected = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}={label_value(flow)}"
             pods = await self._client.list(

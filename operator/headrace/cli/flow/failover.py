@@ -43,7 +43,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class FailoverResult:
-    """Of one command."""
+    """Result of one command."""
 
     done: str
     planned: bool
@@ -51,7 +51,7 @@ class FailoverResult:
     switched: Mapping[TopicPartition, Switched] = field(default_factory=dict)
     groups: GroupCheckpoints | None = None
     lag: Mapping[str, int] = field(default_factory=dict)
-    """Records and seconds, as the flow's drivers saw it last."""
+    """Lag in records and seconds that the flow's drivers reported last."""
     problems: tuple[str, ...] = ()
     losses_refused: bool = False
     """Whether copies are incomplete and the user has not accepted exactly these partitions."""
@@ -397,7 +397,7 @@ class _Run:
         return [str(groups.problem)] if groups.problem else []
 
     def _untranslated(self) -> list[str]:
-        """Of groups that go on at the target somewhere else than they were."""
+        """Return sentences about groups that do not resume at their position on the target."""
         if self.options.source_is_gone or not self.context.spec.checkpoints.enabled:
             return []
         try:
@@ -407,10 +407,10 @@ class _Run:
         return [one.sentence for one in found.untranslated] + list(map(str, found.unread.values()))
 
     def _closed(self, found: Survey) -> Survey:
-        """Drained, with nobody writing to the source any more."""
+        """Deny writes to the source, and drain the flow."""
         deny_writes(self.context, {at.topic for at in found.partitions})
         try:
-            # Brokers take a moment to know it: what comes until then is copied, too.
+            # Brokers need a moment to apply it. Records that arrive until then are copied as well.
             deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
             found = self._survey()
             while found.grew and self.context.clock.monotonic() < deadline_s:
@@ -438,7 +438,7 @@ class _Run:
         return survey(self.context, self.options.quiet_seconds)
 
     def _drained(self, found: Survey) -> Survey:
-        """Copied to its end, and stopped."""
+        """Wait until the flow has copied everything, and stop it."""
         runs = self._runs()
         if why := _why_not(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
@@ -476,8 +476,10 @@ class _Run:
         return running_flow(self.flows, self.context.name).spec.state is FlowState.RUNNING
 
     def _stop(self, found: Survey) -> None:
-        """And end what drivers that did not release their tasks have left open: so it is final what
-        is committed, and the switch begins behind it."""
+        """Stop the flow, and end transactions that its drivers left open.
+
+        Committed records are then final, and the switch begins after them.
+        """
         self._wait_until_released()
         end_open_transactions(self.context, found.partitions.keys())
 
@@ -501,7 +503,7 @@ class _Run:
         return sorted({unit["driverName"] for unit in units if unit["driverName"]})
 
     def _lag(self) -> Mapping[str, int]:
-        """As the flow's drivers saw it last."""
+        """Return the lag that the flow's drivers reported last."""
         if self.flows is None:
             return {}
         found: Mapping[str, int] = self.flows.request(self.context.name, "status").get("lag") or {}
@@ -514,7 +516,7 @@ class _Run:
     def _switch(
         self, found: Survey
     ) -> tuple[dict[TopicPartition, Switched], dict[TopicPartition, Retriable]]:
-        # What was stored until the flow had stopped.
+        # Read the progress that was stored before the flow stopped.
         self.context.progress.read_to_end()
         wishes = {
             at: Wish(stored, one.source_end)

@@ -109,7 +109,9 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
 _RESTS_WITHIN_S = 60.0
 """A driver that is frozen loses its tasks after spec.drivers.leaseSeconds, 6 s."""
 _QUIET_S = 3.0
-"""So long the copies do not grow any more: what was read before the pause is written by then."""
+"""Time for which the copies must not grow. Records that were read before the pause are then
+written.
+"""
 _POLL_S = 0.5
 _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
 
@@ -195,8 +197,10 @@ def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
 
 @contextmanager
 def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> Iterator[None]:
-    """Nobody copies them while the block lasts: a batch that comes late would lie in the new copy,
-    at another offset. Those that were paused before stay so."""
+    """Pause partitions for the duration of the block; partitions that were paused stay paused.
+
+    A batch that arrives late would be written to the new copy, at another offset.
+    """
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:
         deadline_s = time.monotonic() + _RESTS_WITHIN_S
@@ -214,7 +218,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
 
 
 def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> str:
-    """A task that may still copy some of them; empty when there is none."""
+    """Return a task that may still copy some of the partitions; empty if there is none."""
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=True)
     spec = ReplicationFlow.model_validate(answer["flow"]).spec
     if spec.state is FlowState.STOPPED:

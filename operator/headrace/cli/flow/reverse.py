@@ -65,11 +65,11 @@ def command(
             _return_groups(there, found, dry_run=dry_run)
             click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
             return
-        # The folder of Secrets is that of the flow: both have the same clusters.
+        # The folder of Secrets is the flow's: both flows have the same clusters.
         with open_context(reverse, there.source_access.secrets) as back:
             begins = survey_back(there, back, found)
             if not dry_run:
-                allow_writes(there)  # the flow back writes there, too
+                allow_writes(there)  # the reverse flow also writes there
                 begin(back, begins)
                 if there.spec.checkpoints.enabled:
                     hand_over_groups(there, back)
@@ -84,7 +84,10 @@ def command(
 
 
 def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
-    """Also counts what applications have written into copies: a flow back takes no copy."""
+    """Return the groups, and report records that applications have written into copies.
+
+    The reverse flow does not copy such records.
+    """
     check_switched(there, found)
     copies = {target_partition(there, at): one for at, one in found.partitions.items()}
     ends = there.target.offsets(copies, Position.LATEST)

@@ -15,20 +15,28 @@ _ANSWER_S = 1.0
 
 
 class RecoveryProbe:
-    """A mirror has recovered when each partition of the target has a message that was sent after
-    the fault, since those before it come first."""
+    """Check for a mirror's recovery.
+
+    A mirror has recovered when each partition of the target has a message that was sent after the
+    fault, because earlier messages are copied first.
+    """
 
     def __init__(self, run: MirrorTestRun) -> None:
         self._first = tuple(run.first_topics.values())
         self._target = Admin(run.target, _ANSWER_S)
 
     def since(self, time_ms: int) -> Callable[[], bool]:
-        """Whether each partition of the target's topics that the load began with has a message of
-        that time, or later."""
+        """Return a check whether each partition of the load's first topics has a later message.
+
+        A later message has the timestamp ``time_ms`` or a higher one.
+        """
         return self.in_topics(dict.fromkeys(self._first, 1), time_ms)
 
     def in_topics(self, topics: Mapping[str, int], time_ms: int) -> Callable[[], bool]:
-        """The same of any topics of the target, which must have so many partitions."""
+        """Return a check whether each partition of ``topics`` has a later message.
+
+        ``topics`` has the required number of partitions of each topic of the target.
+        """
 
         def arrived() -> bool:
             there = self._target.topics()
@@ -50,13 +58,16 @@ class LoadFaults:
         self._run = run
         self._source, self._arrivals = Admin(run.source), RecoveryProbe(run)
         self._names = list(run.added_topics)
-        """Of the topics that are still to be added."""
+        """Names of the topics to be added."""
         self._changed: dict[str, int] = {}
         """Partitions of each topic that was added, or has more than before."""
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. The mirror has recovered when each partition of the target has a
-        message that was sent since, the new ones too."""
+        """Inject a step.
+
+        The mirror has recovered when each partition of the target, including new ones, has a
+        message that was sent since.
+        """
         at_ms = time.time_ns() // 1_000_000
         adds = step.action is ChaosAction.ADD_TOPIC
         changed = self._add_topic() if adds else self._add_partitions(step.partitions or 0)

@@ -58,7 +58,7 @@ def job_options(command: Command) -> Command:
 
 
 def plan_text(path: Path) -> str:
-    """Of the document of a plan; raises ``InvalidSpec``."""
+    """Return the text of a plan's document; raise ``InvalidSpec`` if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -108,8 +108,11 @@ def injectors(
     flow: FaultInjector | None = None,
     pauses: FaultInjector | None = None,
 ) -> dict[ChaosAction, FaultInjector]:
-    """Who does which step of chaos in a cluster: all but those that only ``headrace verify`` can
-    do (``ChaosAction.is_of_machine``). Without a flow only those that need none."""
+    """Return the injector of each step in a cluster.
+
+    Steps that only ``headrace verify`` supports (``ChaosAction.is_of_machine``) are not included.
+    Without a flow, only steps that need none are included.
+    """
     found = {action: load for action in ChaosAction if action.is_of_load}
     if others is not None:
         found |= dict.fromkeys(OTHER_ACTIONS, others)
@@ -122,7 +125,7 @@ def injectors(
 
 @contextmanager
 def _injector_of(run: MirrorTestRun) -> Iterator[FaultInjector]:
-    """Undoes in the end what only a step itself would undo later; on SIGTERM, too."""
+    """Yield the injector; undo in the end, and on SIGTERM, what only a step would undo later."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     topics, metadata, since = LoadFaults(run), run.test.metadata, RecoveryProbe(run).since
     with asyncio.Runner() as runner:
@@ -166,7 +169,7 @@ def _watch(chaos: Chaos, load: LoadTail, reporter: "FaultReporter") -> None:
 
 
 def _log(fault: Fault) -> None:
-    """That it was injected, and later its outcome."""
+    """Log that a fault was injected, and later its outcome."""
     about = {"step": str(fault.step.action), "driver": fault.driver}
     if fault.error:
         log.warning("failed", **about, why=fault.error)
@@ -259,7 +262,10 @@ def _rehearsed(run: MirrorTestRun, planned: Rehearsed, watch: "_Watch", ready: P
 
 
 def _clean_up(run: MirrorTestRun, planned: Rehearsed, journalled: Set[str]) -> None:
-    """A flow that was failed over copies on; one that somebody else has stopped is left alone."""
+    """Undo a fail-over, so that the flow copies again.
+
+    A flow that a user has stopped stays as it is.
+    """
     if documents.FAILING_OVER_KEY in journalled:
         _note(run, planned, FailOverCommands(run, run.test.metadata.namespace).undo())
 
@@ -290,8 +296,11 @@ class _Watch:
         """Keys of the run's records."""
 
     def follow(self, rehearsal: FailOver) -> None:
-        """To the end of the load, and of probe and chaos, which a fail-over would disturb. Raises
-        ``GaveUp`` for a load that is not worth a fail-over."""
+        """Follow the load to its end, and wait for probe and chaos.
+
+        A fail-over would disturb both. Raise ``GaveUp`` for a load after which a fail-over is not
+        useful.
+        """
         begins_by_s = time.monotonic() + _LOAD_BEGINS_WITHIN_S
         while not self._load.ended:
             self._load.receive(_POLL_S)

@@ -26,11 +26,14 @@ from headrace.sandbox import BrokerProcess, Sandbox, SandboxCluster
 
 
 class BrokerFaults:
-    """Ends and starts brokers of the run's clusters, under anybody's mirror."""
+    """Injector that ends and starts brokers of the run's clusters, under any mirror."""
 
     def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
-        """Raises ``InvalidSpec`` when a step's broker is not of a sandbox that stays up by itself:
-        a broker that another process started would end with this one."""
+        """Find the brokers of the steps.
+
+        Raise ``InvalidSpec`` if a step's broker does not belong to a sandbox that stays up by
+        itself: a broker that another process started would end with this one.
+        """
         self._arrivals = RecoveryProbe(run)
         access = {Side.SOURCE: run.source, Side.TARGET: run.target}
         self._brokers: dict[ChaosStep, BrokerProcess] = {
@@ -39,10 +42,10 @@ class BrokerFaults:
             if step.cluster is not None
         }
         self._down: dict[str, BrokerProcess] = {}
-        """Those that were ended and not started since."""
+        """Brokers that were ended and not started since."""
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. A broker that is started is not waited for."""
+        """Inject a step; do not wait for a broker that is started."""
         broker, at_ms = self._brokers[step], _now_ms()
         if step.action is ChaosAction.START_BROKER:
             broker.launch()
@@ -53,7 +56,7 @@ class BrokerFaults:
             end = broker.kill if step.action is ChaosAction.KILL_BROKER else broker.stop
             end()
             self._down[str(broker)] = broker
-        # A broker that is stopped in order serves for a while, and messages arrive meanwhile.
+        # A broker that is stopped in order serves for a while, and messages still arrive.
         since_ms = at_ms if step.action is ChaosAction.START_BROKER else _now_ms()
         return Injection(at_ms, self._arrivals.since(since_ms), driver=str(broker))
 
@@ -110,8 +113,11 @@ class CommandFaults:
         self._patience_s = patience_s
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``. The recovery time begins with the command; what was sent before
-        its end may have arrived before the fault, and says nothing of a recovery."""
+        """Run the command of a step.
+
+        The recovery time begins with the command. A message that was sent before the command's end
+        may have arrived before the fault, so it does not show a recovery.
+        """
         command, at_ms = list(step.command or ()), _now_ms()
         text = shlex.join(command)[:_SHOWN]
         # Not a pipe: a daemon that the command starts would keep it open.
@@ -139,7 +145,7 @@ class CommandFaults:
 
 
 class LocalFaults:
-    """Of one run."""
+    """Injectors of one run."""
 
     def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
         flow = run.flow or ""  # without a flow there are no steps about it
@@ -174,7 +180,7 @@ def injectors(
     pauses: FaultInjector,
     commands: FaultInjector,
 ) -> dict[ChaosAction, FaultInjector]:
-    """Who does which step of chaos on one machine: all but those that ``chaos.refused`` refuses."""
+    """Return the injector of each step on one machine; ``chaos.refused`` rejects the others."""
     return {
         **dict.fromkeys(LOCAL_ACTIONS, drivers),
         **{action: brokers for action in ChaosAction if action.is_of_broker},

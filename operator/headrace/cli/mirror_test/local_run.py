@@ -34,7 +34,7 @@ OnMetrics = Callable[[Stage, str], None]
 
 
 class LocalStages:
-    """Of one run."""
+    """Stages of one run, as processes on this machine."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LocalStages:
         self._probe_is_ready = False
 
     def observe(self) -> RunState:
-        """What ``advance`` decides from."""
+        """Return the state from which ``advance`` decides."""
         now_s = time.monotonic()
         for stage, job in self._jobs.items():
             if stage not in self._ended_s and not job.running:
@@ -86,7 +86,7 @@ class LocalStages:
     def start(self, stage: Stage) -> None:
         """Start a stage; the one before it, where it must be over by then, is ended."""
         if stage is Stage.PRODUCE and not self._probe_is_ready:
-            # A test goes on without its probe: only latency is then unknown.
+            # A test continues without its probe; only the latency is then unknown.
             self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
         if stage is Stage.PRODUCE and self._rehearsal:
             self._rehearsal.start()
@@ -116,7 +116,7 @@ class LocalStages:
             self._jobs[Stage.VERIFY].end()
 
     def last_words(self, stage: Stage) -> str:
-        """See ``SparkJob.last_words``."""
+        """Return the sentence with which a stage ended, and where to read more."""
         return self._jobs[stage].last_words()
 
     def end(self) -> None:
@@ -133,8 +133,10 @@ class LocalStages:
 
     @property
     def _may_start_early(self) -> bool:
-        """Whether the comparison's Spark may start: when it disturbs nothing that is measured, the
-        load's latency, recoveries, a fail-over."""
+        """Return whether the comparison's Spark may start without disturbing measurements.
+
+        It could disturb the load's latency, recoveries and a fail-over.
+        """
         progress = self._clock.progress()
         sent = Stage.PRODUCE in self._ended_s or (progress and progress.percent >= 100)
         open_ones = self._rehearsal or self._chaos.recovering or Stage.VERIFY in self._jobs
@@ -184,7 +186,7 @@ class LocalStages:
         return None
 
     def _end_chaos(self) -> None:
-        """The load has ended: no further step comes due."""
+        """End chaos after the load: no further step will be due."""
         self._chaos.end()
         if not self._has_manifest:
             self._view.note(self.last_words(Stage.PRODUCE))
@@ -259,7 +261,7 @@ def run_test(
 
 
 def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
-    """The verdict is that of the document, and of nothing else."""
+    """Return the result from the report, the only source of the verdict."""
     path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))

@@ -56,7 +56,7 @@ class VerifyProgress:
         self._bar.stop()
 
     def stage(self, what: str) -> None:
-        """The next part of the work."""
+        """Show the next part of the work."""
         self._bar.update(self._task, visible=False)
         self._say(f"{what} ...")
 
@@ -65,7 +65,7 @@ class VerifyProgress:
         self._say(f"note: {sentence}")
 
     def fault(self, fault: Fault) -> None:
-        """A step of chaos was done, or could not be."""
+        """Show that a chaos step was done, or failed."""
         if fault.at_ms is None:
             self.note(f"{fault.step.action} was not done: {fault.error}")
         else:
@@ -74,7 +74,7 @@ class VerifyProgress:
             self._say(f"{fault.step.action} at {fault.percent:.0f} % of the load{affects}{units}")
 
     def progress(self, progress: LoadProgress) -> None:
-        """The load's progress; may be called at any rate."""
+        """Show the load's progress; may be called at any rate."""
         now = time.monotonic()
         numbers = f"{progress.acknowledged:,} messages acknowledged"
         if progress.elapsed_s > 1:
@@ -103,7 +103,7 @@ class VerifyProgress:
 
 
 class LiveMetrics:
-    """Of one test; read from the thread that serves them."""
+    """Metrics of one test, read from the thread that serves them."""
 
     def __init__(self, test: MirrorTest) -> None:
         self._jobs: dict[Stage, str] = {}
@@ -113,11 +113,11 @@ class LiveMetrics:
             self._registry.register(self._latest)
 
     def take(self, stage: Stage, text: str) -> None:
-        """What a job reports, instead of what it reported before. It stays when the job ends."""
+        """Replace the metrics of a job by its new report, which is kept when the job ends."""
         self._jobs = self._jobs | {stage: text}
 
     def window_ended(self, result: Result) -> None:
-        """The result of a window."""
+        """Record the result of a window."""
         self._latest.take(result)
 
     def text(self) -> str:
@@ -133,7 +133,7 @@ class _Latest(Collector):
         self._status: dict[str, Any] | None = None
 
     def take(self, result: Result) -> None:
-        """The result of a window."""
+        """Record the result of a window."""
         counts, latency = result.counts, result.latency_ms
         self._status = {
             "verdict": result.verdict,
@@ -143,7 +143,6 @@ class _Latest(Collector):
         }
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """See ``Collector``."""
         families = {metric: metric.family() for metric in TEST_METRICS}
         if (status := self._status) is not None:
             for metric, labels, value in test_samples(self._name, status):
@@ -156,7 +155,7 @@ def _as(kind: type[MirrorTestCounts] | type[LatencyMs], found: object) -> dict[s
 
 
 def summary(result: Result, page: Path) -> str:
-    """A result in a few lines, the verdict first; ``page`` is where the rest stands."""
+    """Return a result in a few lines, verdict first; ``page`` is the file with the rest."""
     lines = [f"{result.verdict}: {result.reasons[0]}"]
     lines += [f"  {reason}" for reason in result.reasons[1:]]
     if counts := result.counts:

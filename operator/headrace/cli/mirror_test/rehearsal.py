@@ -29,15 +29,18 @@ from headrace.mirror_test.faults import RecordId
 
 
 class Readers:
-    """One thread, with a member of each group. They stop one after another: the first before it
-    has read anything, the last when the load has ended; so they stop all over it, in mid-batch."""
+    """Consumers of one thread, with a member of each group.
+
+    They stop one after another: the first before it has read anything, the last when the load has
+    ended. They therefore stop at offsets all over the load, in the middle of batches.
+    """
 
     def __init__(self, run: MirrorTestRun, groups: Collection[str]) -> None:
         self._run, self._groups = run, list(groups)
         self._thread = threading.Thread(target=self._read, name="rehearsal", daemon=True)
         self._ended = threading.Event()
         self.percent = 0.0
-        """Of the load; set by whoever follows it."""
+        """Percentage of the load that was sent, set by the observer of the load."""
         self.error: HeadraceError | None = None
         """Why they stopped early."""
         self.starts: Mapping[TopicPartition, int] = {}
@@ -60,7 +63,7 @@ class Readers:
         self._thread.start()
 
     def end(self) -> None:
-        """Those that still read commit, and all leave; waits for it."""
+        """Commit the members that still read, and wait until all have left."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -126,7 +129,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class FailOverCommands:
-    """Of one run's flow: on this machine, or in a cluster's ``namespace``."""
+    """Fail-over commands for one run's flow, on this machine or in a cluster's ``namespace``."""
 
     run: MirrorTestRun
     namespace: str | None = None
@@ -181,7 +184,7 @@ class FailOverCommands:
 
 
 class FailOver:
-    """Of one run, whose flow runs on this machine, or in a ``namespace`` of a cluster."""
+    """Fail-over of one run's flow, on this machine or in a ``namespace`` of a cluster."""
 
     def __init__(
         self, run: MirrorTestRun, groups: Sequence[str], namespace: str | None = None
@@ -194,18 +197,18 @@ class FailOver:
         """The fail-over."""
 
     def start(self) -> None:
-        """The groups begin to read; before the load does."""
+        """Start reading in the groups; call it before the load starts."""
         try:
             self._readers.start()
         except HeadraceError as error:
             self._error = error
 
     def progress(self, percent: float) -> None:
-        """Of the load."""
+        """Set the percentage of the load that was sent."""
         self._readers.percent = percent
 
     def fail_over(self) -> Rehearsed:
-        """After the load: fail over, and let the groups go on at the target."""
+        """Fail over after the load, and resume the groups on the target."""
         self._readers.end()
         if error := self._error or self._readers.error:
             return Rehearsed(error=str(error))

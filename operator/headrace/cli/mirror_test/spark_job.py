@@ -22,17 +22,17 @@ Event = dict[str, Any]
 
 
 class SparkJob:
-    """One stage, in Spark's local mode.
+    """Process of one stage, in Spark's local mode.
 
-    What it prints beside its events goes to ``<folder>/<name>.log``. Its exit code says nothing
-    about the mirror: only ``report.json`` does.
+    Its output, except its events, goes to ``<folder>/<name>.log``. Its exit code says nothing about
+    the mirror: only ``report.json`` does.
     """
 
     def __init__(self, stage: Stage, producers: int, folder: Path, *arguments: str) -> None:
         self.name = name = stage.value
         self.log = folder / f"{name}.log"
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        with self.log.open("ab") as log:  # the reader below appends, too
+        with self.log.open("ab") as log:  # the reader below also appends
             self._process = spawn(
                 [sys.executable, _script(name), *arguments],
                 stdout=subprocess.PIPE,
@@ -57,7 +57,7 @@ class SparkJob:
             return
 
     def last_words(self) -> str:
-        """The sentence that it ended with, and where to read more."""
+        """Return the sentence with which it ended, and where to read more."""
         sentences = [
             line.removeprefix("headrace: ")
             for line in self.log.read_text(errors="replace").splitlines()
@@ -96,7 +96,7 @@ def _ended(code: int | None) -> str:
 
 
 def _script(name: str) -> Path:
-    """In the wheel the scripts lie in ``headrace_spark/jobs/``, in a clone beside the package."""
+    """Return a script: in ``headrace_spark/jobs/`` of the wheel, next to the package in a clone."""
     found = importlib.util.find_spec("headrace_spark")
     if found is None or found.origin is None:
         raise Fatal("the Spark jobs are not installed: pip install 'headrace[spark]'")
@@ -106,8 +106,10 @@ def _script(name: str) -> Path:
 
 
 def environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
-    """For a process that starts a stage's Spark: our own, whatever else is installed. The jars are
-    one matched set with it."""
+    """Return the environment of a process that starts a stage's Spark.
+
+    It is our own Spark, whatever else is installed. The jars match it.
+    """
     java = find_java()
     settings = {
         "spark.driver.host": "127.0.0.1",

@@ -40,7 +40,7 @@ from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
 
 _WORST_FIRST = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.PASSED)
 _RETRY_S = 10.0
-"""After a window that could not be judged: what is away then may be back."""
+"""Interval after a window that could not be judged: an unreachable part may have recovered."""
 
 OnVerdict = Callable[[Result], None]
 
@@ -52,11 +52,11 @@ def run_windows(
     on_verdict: OnVerdict,
     retry_s: float = _RETRY_S,
 ) -> Verdict:
-    """Judge windows until somebody interrupts, or ends the load of one; the worst verdict.
+    """Judge windows until a user interrupts or ends the load; return the worst verdict.
 
-    Each window has a folder below ``folder``; of those that ended, so many stay as the history
-    limits say. A window without a verdict counts as Inconclusive, and the next one begins. Raises
-    what the first one raises, and ``GaveUp`` when none has ended.
+    Each window has a folder below ``folder``. Of the windows that ended, the history limits say how
+    many stay. A window without a verdict counts as Inconclusive, and the next one begins. Raise the
+    error of the first window, and ``GaveUp`` if none has ended.
     """
     window, found = window_of(test), Counter[Verdict]()
     kept: dict[bool, list[Path]] = {True: [], False: []}
@@ -240,7 +240,7 @@ def _the_test(
 
 
 def _flow(test: MirrorTest) -> ReplicationFlow | None:
-    """The running flow that the test names; ``InvalidSpec`` when it does not run here."""
+    """Return the running flow that the test names; ``InvalidSpec`` if it does not run here."""
     if test.spec.flow_name is None:
         return None
     return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
@@ -251,7 +251,7 @@ def _new_name() -> str:
 
 
 def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
-    """The id of a cluster; ``GaveUp`` when no broker answers in time."""
+    """Return the id of a cluster; raise ``GaveUp`` if no broker responds in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = deadline - time.monotonic()
@@ -265,7 +265,7 @@ def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
 
 
 def _unresolved(cluster: ClusterAccess) -> str:
-    """Which hosts of its addresses have no address, as the end of a sentence."""
+    """Return the end of a sentence about the hosts whose names cannot be resolved."""
     hosts = []
     for server in cluster.bootstrap_servers.split(","):
         host = server.strip().rpartition(":")[0].strip("[]")
@@ -327,7 +327,10 @@ def _read(file: Path) -> Result:
 
 
 def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
-    """The tests' names; of tests of one name the runs', of copies of one run the files."""
+    """Return unique names of the tests.
+
+    They are the tests' names, or include the runs' names, or else are the files.
+    """
     for names in (
         [result.test.metadata.name for result in results],
         [f"{result.test.metadata.name}/{result.run}" for result in results],

@@ -1,1 +1,1 @@
-"""What commands share: options, exit codes, tables, live screens."""
+"""Parts that commands share: options, exit codes, tables, live screens."""

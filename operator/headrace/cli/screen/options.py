@@ -49,9 +49,9 @@ def secrets_option(text: str) -> Callable[[Command], Command]:
 def secrets_folder(
     given: Path | None, documents: Sequence[Secret | ConfigMap]
 ) -> Iterator[Path | None]:
-    """``given``, or a private folder with ``documents`` that is gone when the block ends.
+    """Yield ``given``, or a private folder with ``documents`` that is deleted after the block.
 
-    Raises ``InvalidSpec`` for both at once: nobody could say which of them counts.
+    Raise ``InvalidSpec`` for both at once, because it would be unclear which of them counts.
     """
     _refuse_both(given, documents)
     if given is not None or not documents:
@@ -105,7 +105,7 @@ def _write(folder: Path, documents: Sequence[Secret | ConfigMap]) -> None:
 
 
 def _memory() -> Path:
-    """A place that is no disk, where there is one."""
+    """Return a folder in memory if there is one, or the folder for temporary files."""
     candidates = [os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", tempfile.gettempdir()]
     return next(
         home
@@ -115,7 +115,7 @@ def _memory() -> Path:
 
 
 def _delete_orphans(home: Path) -> None:
-    """What a process left that was killed."""
+    """Delete folders of processes that were killed."""
     for folder in home.glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():

@@ -210,7 +210,7 @@ def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def _in_several(places: Sequence[_Json]) -> bool:
-    """Return whether objects lie in more than one namespace, so that a column names it."""
+    """Return whether objects are in more than one namespace, so that a column names it."""
     return len({place.get("namespace") for place in places}) > 1
 
 

@@ -1,7 +1,7 @@
-"""What the live view shows, as lines that fit a terminal; pure.
+"""Content of the live view, as lines that fit a terminal; pure.
 
-From the top: the run, notices, a line for each flow, as many tasks as there is room for. What is
-wrong comes first everywhere.
+From the top: the run, notices, a line for each flow, and as many tasks as fit. Problems come first
+everywhere.
 """
 
 from collections.abc import Sequence
@@ -156,7 +156,7 @@ def _alarms(flow: FlowView) -> list[str]:
 
 
 def _why(flow: FlowView) -> str:
-    """What is wrong, in the words of the first condition that says it."""
+    """Return the problem of a flow, in the words of the first condition that reports it."""
     ready = condition(flow.status.conditions, ConditionType.READY)
     if ready is not None and not flow.ready:
         return ready.message
@@ -216,7 +216,7 @@ def _lag_records(task: ReplicationTask) -> int:
 
 
 def _idles(task: ReplicationTask) -> bool:
-    """It runs, without an error, and has nothing to do."""
+    """Return whether a task runs without an error and has nothing to do."""
     status = task.status
     moves = _lag_records(task) or status.bytes_per_second
     return status.phase is TaskPhase.RUNNING and status.last_error is None and not moves
@@ -230,7 +230,7 @@ def _rank(task: ReplicationTask) -> int:
 
 
 def _wrapped(text: str, style: str, width: int, most: int) -> list[Text]:
-    """On at most so many lines."""
+    """Wrap a text to a maximum number of lines."""
     lines = wrap(" ".join(text.split()), width, max_lines=most, placeholder=" …")
     return [Text(line, style) for line in lines]
 

@@ -16,15 +16,15 @@ _DRIVER = ("headrace", "driver")
 
 
 def find_driver(name: str, proc: Path = _PROC) -> int:
-    """The id of the process that is the driver of this name; raises ``InvalidSpec`` without one.
+    """Return the process id of the driver of this name; raise ``InvalidSpec`` if there is none.
 
-    By name: a machine, unlike a pod, may have other drivers.
+    The name is needed because a machine, unlike a pod, may have several drivers.
     """
     for folder in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # ended meanwhile
+            continue  # it ended since the listing
         named = [Path(word).name for word in words]
         if _DRIVER in pairwise(named) and f"--name={name}" in words:
             return int(folder.name)
