@@ -9,7 +9,7 @@ class HeadraceError(Exception):
 
 
 class Retriable(HeadraceError):
-    """The same attempt may succeed later: a broker that is away, a leader that moved."""
+    """The same attempt may succeed later: a broker is unreachable, or a leader moved."""
 
 
 class Unreachable(Retriable):
@@ -17,11 +17,11 @@ class Unreachable(Retriable):
 
 
 class Fatal(HeadraceError):
-    """Trying again cannot help until somebody changes something."""
+    """Retrying cannot help until a user changes something."""
 
 
 class InvalidSpec(Fatal):
-    """What a person wrote is wrong: a manifest, a flag, an environment variable."""
+    """A user's input is wrong: a manifest, a flag, an environment variable."""
 
 
 class NotRunning(InvalidSpec):
@@ -33,8 +33,11 @@ class GaveUp(HeadraceError):
 
 
 def from_exception(error: Exception) -> HeadraceError:
-    """Any error as one that people can be shown: an ``OSError`` (a full disk, a file without
-    rights) is the machine's, and any other that is not ours is a defect of headrace."""
+    """Return any error as one that can be shown to users.
+
+    An ``OSError`` (a full disk, a file without permissions) is the machine's. Any other error that
+    is not ours is a defect of headrace.
+    """
     if isinstance(error, HeadraceError):
         return error
     if isinstance(error, OSError):

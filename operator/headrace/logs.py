@@ -43,7 +43,7 @@ class _Level:
 
 
 class _Format:
-    """The format of the process, read at every event, too."""
+    """Format of the process's log, read at every event."""
 
     default = "logfmt"
     render: structlog.typing.Processor
@@ -52,8 +52,11 @@ class _Format:
 def configure(
     level: str | None = None, stream: TextIO | None = None, format: str = "logfmt"
 ) -> None:
-    """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``,
-    in one of ``FORMATS``. Raises ``InvalidSpec`` for a level that there is not."""
+    """Write events from ``level`` on to ``stream``, in one of ``FORMATS``.
+
+    The default level is ``HEADRACE_LOG_LEVEL``, or INFO. Raise ``InvalidSpec`` for an unknown
+    level.
+    """
     name = level or os.environ.get(LEVEL_VARIABLE) or "INFO"
     _Level.default = _Level.configured = set_level(name)
     _Format.default, _Format.render = format, _renderer(format)
@@ -67,15 +70,17 @@ def configure(
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        # The standard error of the moment: whoever swaps it (a test, a live view) gets the lines.
+        # The current standard error: code that replaces it (a test, a live view) gets the lines.
         logger_factory=lambda *_: _Lines(stream),
         cache_logger_on_first_use=False,
     )
 
 
 def override(level: str | None, format: str | None) -> None:
-    """From now on this level and this format; None: what was configured. The same level again
-    leaves one alone that was set since. Raises ``InvalidSpec``."""
+    """Override level and format; None restores the configured one.
+
+    Repeating a level does not change a level that was set since. Raise ``InvalidSpec``.
+    """
     wanted = (level or _Level.default).upper()
     if wanted != _Level.configured:
         _Level.configured = set_level(wanted)
@@ -108,8 +113,10 @@ def lost_lines() -> str:
 
 
 class _Lines:
-    """Writes lines. A full disk loses them, and ends nothing: who logs is in the midst of something
-    more important."""
+    """Writer of lines.
+
+    A full disk loses lines but raises no error, because logging code has more important work.
+    """
 
     lost, why = 0, ""
 
@@ -117,7 +124,7 @@ class _Lines:
         self._stream = stream
 
     def msg(self, message: str) -> None:
-        """A line."""
+        """Write a line."""
         try:
             print(message, file=self._stream or sys.stderr, flush=True)
         except OSError as error:
@@ -128,7 +135,7 @@ class _Lines:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of a module; ``name`` is its ``__name__``."""
+    """Return the logger of a module; ``name`` is its ``__name__``."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(module=name)
     return logger
 

@@ -5,14 +5,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """As the module ``time`` has them; both in seconds."""
+    """Clock as in the module ``time``, in seconds."""
 
     def monotonic(self) -> float:
-        """Since some moment; never set back."""
+        """Return the time since an arbitrary moment; it never decreases."""
         ...
 
     def time(self) -> float:
-        """Since 1970, as this machine believes."""
+        """Return the time since 1970 according to this machine."""
         ...
 
 
@@ -28,10 +28,10 @@ class Backoff:
         self._delay_s = first_s
 
     def next_s(self) -> float:
-        """The delay before the next attempt."""
+        """Return the delay before the next attempt."""
         delay_s, self._delay_s = self._delay_s, min(2 * self._delay_s, self._last_s)
         return delay_s * random.uniform(0.5, 1.0) if self._jitter else delay_s
 
     def reset(self) -> None:
-        """An attempt succeeded: the next delay is the first one again."""
+        """Reset the delay after a successful attempt."""
         self._delay_s = self._first_s

@@ -1,6 +1,6 @@
-"""What this machine gives a process: folders, locks, children that end with it.
+"""Resources of this machine: folders, locks, children that end with their parent.
 
-Cached files go to ``cache_home()``, state to ``state_home()``; ``spawn`` starts a child that does
+Cached files go to ``cache_home()``, state to ``state_home()``. ``spawn`` starts a child that does
 not outlive this process, and a ``ForkServer`` starts many of one kind.
 """
 

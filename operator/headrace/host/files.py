@@ -33,7 +33,7 @@ def state_home() -> Path:
 
 
 def _base(variable: str, default: str) -> Path:
-    """An XDG base directory; the specification says to pass over one that is not absolute."""
+    """Return an XDG base directory; the specification says to ignore a relative one."""
     given = Path(os.environ.get(variable, ""))
     return given if given.is_absolute() else Path.home() / default
 

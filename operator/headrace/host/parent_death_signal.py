@@ -67,7 +67,7 @@ def spawn(
     try:
         return child.result()
     except KeyboardInterrupt:
-        child.add_done_callback(_kill)  # nobody else will know of it
+        child.add_done_callback(_kill)  # no other code has a reference to it
         raise
 
 
@@ -78,9 +78,9 @@ def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
 
 @cache
 def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
-    """The queue of the thread that forks: a daemon, which ends with the process and not before.
+    """Return the queue of the thread that forks: a daemon, which ends with the process only.
 
-    One for each ``pid``, as a process that was forked off has no such thread.
+    There is one for each ``pid``, because a forked process has no such thread.
     """
     work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -93,7 +93,7 @@ def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
 
 
 def _become(death_signal: int, parent: int, command: list[str]) -> None:
-    """The script's work: set the signal, check that the parent lives, become ``command``."""
+    """Do the script's work: set the signal, check that the parent lives, become ``command``."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")

@@ -36,7 +36,7 @@ LOGGING = (
 class BrokerProcess:
     """A broker of a sandbox, running or not.
 
-    What is known of it lies in its folder, so that any process can act on it.
+    Its state is stored in its folder, so that any process can control it.
     """
 
     cluster: str
@@ -47,7 +47,7 @@ class BrokerProcess:
     java: Java
     heap_mb: int
     ends_with_us: bool
-    """Does a broker that is started here die with this process?"""
+    """Whether a broker that is started here ends with this process."""
     secure_ports: tuple[int, int] | None = None
     """For SASL over TLS and for client certificates, where the cluster has them."""
     _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
@@ -59,7 +59,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> Path:
-        """What the JVM wrote, of all its starts."""
+        """File with the output of the JVM, of all its starts."""
         return self.folder / "broker.log"
 
     @property
@@ -105,7 +105,7 @@ class BrokerProcess:
                 time.sleep(0.01)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume a broker that was frozen."""
         if process := self.process:
             process.resume()
 
@@ -169,7 +169,7 @@ class BrokerProcess:
 
     @property
     def _classes(self) -> Path:
-        """Those that a JVM of it loaded, where no archive had them."""
+        """File with the classes that its JVM loaded, if there was no archive."""
         return self.folder / "classes.txt"
 
     def _archive(self) -> ClassArchive:
@@ -202,7 +202,7 @@ class BrokerProcess:
         return True
 
     def _last_words(self) -> str:
-        """The last error in the log, and where the rest can be read."""
+        """Return the last error in the log, and where the rest can be read."""
         lines = self.log.read_text(errors="replace").splitlines()
         telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines[-1:]
         return f"{telling[-1] if telling else 'it logged nothing'}. Its log: {self.log}"
@@ -218,7 +218,7 @@ class SandboxCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: ``host:port,...``."""
+        """Addresses for a client: ``host:port,...``."""
         return ",".join(broker.address for broker in self.brokers)
 
     @property
@@ -241,7 +241,7 @@ class SandboxCluster:
         return all(broker.process for broker in self.brokers)
 
     def broker(self, node_id: int) -> BrokerProcess:
-        """The broker with this id; they count from 1."""
+        """Return the broker with this id; ids count from 1."""
         if not 1 <= node_id <= len(self.brokers):
             raise InvalidSpec(
                 f"cluster {self.name} has no broker {node_id}: it has 1 to {len(self.brokers)}"

@@ -1,6 +1,7 @@
 """Configuration of brokers, with certificates and passwords of a secure cluster.
 
-They lie in a folder laid out as Kubernetes mounts Secrets, ``<name>/<key>``, for ``--secrets``.
+They are stored in a folder laid out as Kubernetes mounts Secrets, ``<name>/<key>``, for
+``--secrets``.
 """
 
 import base64
@@ -27,7 +28,7 @@ _VALID = timedelta(days=365)
 
 @dataclass(frozen=True)
 class ClusterSecurity:
-    """Of one cluster: ports, files for its brokers, and the user's password."""
+    """Security of one cluster: ports, files for its brokers, and the user's password."""
 
     ports: Sequence[tuple[int, int]]
     """For SASL over TLS and for client certificates, of each broker."""
@@ -36,14 +37,16 @@ class ClusterSecurity:
     trust_store: Path
     """The authority's certificate, PEM: it signed the brokers' and the clients' certificates."""
     password: str
-    """Of ``USERNAME``."""
+    """Password of ``USERNAME``."""
 
     @classmethod
     def make(
         cls, cluster: str, secrets_folder: Path, folder: Path, ports: Sequence[tuple[int, int]]
     ) -> "ClusterSecurity":
-        """Write the brokers' files into ``folder``, and the Secrets ``<cluster>-ca``, ``-client``
-        and ``-user`` for clients."""
+        """Write the brokers' files into ``folder``, and the Secrets for clients.
+
+        The Secrets are ``<cluster>-ca``, ``<cluster>-client`` and ``<cluster>-user``.
+        """
         authority = Authority(cluster)
         certificate, key = authority.issue(cluster, address=HOST)
         key_store = folder / "broker.pem"
@@ -58,7 +61,10 @@ class ClusterSecurity:
         return cls(ports, key_store, trust_store, password)
 
     def scram_users(self) -> Iterator[str]:
-        """What ``kafka-storage format`` is given; salted, as anybody may see a command line."""
+        """Yield the users for ``kafka-storage format``.
+
+        Passwords are salted, because any user of the machine can see a command line.
+        """
         for digest in ("sha256", "sha512"):
             salt = secrets.token_bytes(16)
             salted = hashlib.pbkdf2_hmac(digest, self.password.encode(), salt, _ITERATIONS)
@@ -89,9 +95,11 @@ class Authority:
     def issue(
         self, name: str, *, address: str | None = None, valid: timedelta = _VALID
     ) -> tuple[bytes, bytes]:
-        """A certificate and its private key, PEM; ``address`` is the one that a server has. It is
-        valid for an hour before now, and so long from now on: of less than nothing it has
-        expired."""
+        """Return a certificate and its private key, PEM.
+
+        It is valid from an hour ago until ``valid`` from now; with a negative ``valid`` it has
+        expired. ``address`` is a server's address.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._name, key, valid)
         if address is not None:
@@ -126,7 +134,7 @@ def _named(name: str) -> x509.Name:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file that nobody else may read; its folder is made where it is not there."""
+    """Write a file that no other user may read, and create its folder if it does not exist."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.touch(mode=0o600)
     file.write_bytes(content)
@@ -146,7 +154,10 @@ def broker_properties(
     extra: Mapping[str, str],
     security: ClusterSecurity | None = None,
 ) -> str:
-    """Settings of node ``node_id`` (from 1); ``ports``: each node's for clients and controllers."""
+    """Return the settings of node ``node_id`` (from 1).
+
+    ``ports`` has the ports of each node for clients and for controllers.
+    """
     client, controller = ports[node_id - 1]
     copies = min(3, len(ports))
     in_sync = max(1, copies - 1)
@@ -183,9 +194,9 @@ def broker_properties(
         "num.io.threads": 4,
     }
     if len(ports) > 1:
-        # A killed broker's leaderships move when its session ends: 3 s instead of 9. (One that was
-        # killed and comes back waits for that as well. A single broker keeps the 9 s all the same:
-        # on a busy machine it would lose its own session, and nobody could take over.)
+        # A killed broker's leaderships move when its session ends: after 3 s instead of 9 s. (A
+        # broker that was killed and returns waits for that as well. A single broker keeps the 9 s:
+        # on a busy machine it would lose its own session, and no other broker could take over.)
         settings |= {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
     if security:
         settings |= _secure(settings, node_id, security)
@@ -193,7 +204,7 @@ def broker_properties(
 
 
 def rack_properties(node_id: int, racks: Sequence[str]) -> dict[str, str]:
-    """Settings of node ``node_id`` (from 1) of a cluster in ``racks``, if it has some."""
+    """Return the settings of node ``node_id`` (from 1) of a cluster with racks, if it has any."""
     if not racks:
         return {}
     return {

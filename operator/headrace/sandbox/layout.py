@@ -37,9 +37,13 @@ class ClusterPlan:
     properties: Mapping[str, str] = field(default_factory=dict)
     """Broker settings on top of those of ``properties.py``."""
     racks: Sequence[str] = ()
-    """Of the brokers, in turn; consumers may then fetch from a follower in their rack (KIP-392)."""
+    """Racks of the brokers, in turn. Consumers may then fetch from a follower in their rack
+    (KIP-392).
+    """
     secure: bool = False
-    """Also a listener for SASL over TLS, and one that asks for a client certificate."""
+    """Whether there are also a listener for SASL over TLS and one that requires a client
+    certificate.
+    """
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -66,7 +70,7 @@ SECRETS = "secrets"
 
 
 class ClusterFacts(BaseModel):
-    """What was decided about a cluster before its first start."""
+    """Settings of a cluster that are fixed before its first start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +83,7 @@ class ClusterFacts(BaseModel):
     """For SASL over TLS and for client certificates, of each broker of a secure cluster."""
 
     def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> SandboxCluster:
-        """The cluster, in the sandbox's ``folder``."""
+        """Return the cluster in the sandbox's ``folder``."""
         brokers = tuple(
             BrokerProcess(
                 cluster=self.name,
@@ -112,7 +116,10 @@ class Layout(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> "Layout":
-        """The layout of the sandbox in ``folder``; InvalidSpec when another version wrote it."""
+        """Return the layout of the sandbox in ``folder``.
+
+        Raise InvalidSpec if another version wrote it.
+        """
         try:
             return cls.model_validate_json((folder / "sandbox.json").read_bytes())
         except ValidationError as error:
@@ -169,8 +176,11 @@ class Layout(BaseModel):
 
 
 def wanted_ports(plans: Sequence[ClusterPlan]) -> list[int | None]:
-    """Of each cluster the ports for clients, then those for controllers and, where it is secure,
-    two more of each broker; None: any that is free."""
+    """Return the wanted ports of all clusters; None for any free port.
+
+    Each cluster has ports for clients, then ports for controllers and, if it is secure, two more
+    for each broker.
+    """
     wanted: list[int | None] = []
     for plan in plans:
         for_clients = [plan.port + n if plan.port else None for n in range(plan.brokers)]

@@ -22,14 +22,14 @@ _COPIES = (
     "offset.storage.replication.factor",
     "status.storage.replication.factor",
 )
-"""What is 3, or the brokers' default, unless set."""
+"""Settings that are 3, or the brokers' default, unless set."""
 
 
 def settings(source: SandboxCluster, target: SandboxCluster, topics: str) -> dict[str, str]:
-    """The configuration of one worker in dedicated mode (KIP-382), for clusters of a sandbox.
+    """Return the configuration of one worker in dedicated mode (KIP-382) for a sandbox.
 
-    ``topics``: a regular expression. New topics are seen after 5 s, not 10 minutes: people wait
-    for them here. All else is MirrorMaker 2's default.
+    ``topics`` is a regular expression. New topics are detected after 5 s instead of 10 minutes,
+    because users wait for them here. All other settings are MirrorMaker 2's defaults.
     """
     flow = f"{source.name}->{target.name}"
     copies = str(min(3, len(target.brokers), len(source.brokers)))
@@ -55,10 +55,10 @@ def start_mirror_maker(
     heap_mb: int = HEAP_MB,
     all_compilers: bool = False,
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Start it, and let it end with the sandbox; the process and its log. ``more`` are further
-    settings. It copies nothing for the first five seconds.
+    """Start MirrorMaker 2, which ends with the sandbox; return the process and its log.
 
-    ``all_compilers``: as it runs in production; without, it is ready sooner, and slower for ever.
+    ``more`` are further settings. It copies nothing for the first five seconds. With
+    ``all_compilers`` it runs as in production; without, it is ready sooner and always slower.
     """
     java = find_java()
     classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))
@@ -85,5 +85,5 @@ def start_mirror_maker(
 
 
 def _escaped(value: str) -> str:
-    """As java.util.Properties reads it: a regular expression has backslashes."""
+    """Escape a value for java.util.Properties: a regular expression has backslashes."""
     return value.replace("\\", "\\\\")

@@ -16,7 +16,7 @@ from headrace.errors import Fatal, InvalidSpec
 from headrace.host import write_whole
 
 KILL_PATIENCE_S = 10
-"""A killed process is gone at once, unless the kernel waits for a disk."""
+"""Time for a killed process to end. It ends at once, unless the kernel waits for a disk."""
 
 
 class ProcessRecord(BaseModel):
@@ -31,7 +31,7 @@ class ProcessRecord(BaseModel):
 
     @classmethod
     def of(cls, pid: int, label: str) -> "ProcessRecord":
-        """The record of a process that runs now."""
+        """Return the record of a process that is running."""
         started = _started(pid)
         if started is None:
             raise Fatal(f"{label}: process {pid} is not there any more")
@@ -39,7 +39,7 @@ class ProcessRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "ProcessRecord | None":
-        """What ``path`` remembers; None without such a file."""
+        """Return the record in ``path``; None if there is no such file."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class ProcessRecord(BaseModel):
         write_whole(path, self.model_dump_json().encode())
 
     def find(self) -> psutil.Process | None:
-        """The process, when it still runs; never another one that got its id."""
+        """Return the process if it still runs, never another one that got its id."""
         try:
             process = psutil.Process(self.pid)
         except psutil.NoSuchProcess:
@@ -91,9 +91,9 @@ def _ended(process: psutil.Process) -> bool:
 
 
 def _is_over(process: psutil.Process) -> bool:
-    """Has it ended, asked for by its parent or not? (A parent may take as long as it likes.)
+    """Return whether it has ended, even if its parent has not waited for it yet.
 
-    A killed JVM shows as a zombie too early: its main thread has ended, and others still write.
+    A killed JVM shows as a zombie too early: its main thread has ended while others still write.
     """
     try:
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
@@ -108,10 +108,11 @@ LOWEST = 10_000
 
 @contextmanager
 def held_ports(given: list[int | None]) -> Iterator[list[int]]:
-    """A free port for each None, and the given ones: InvalidSpec names the one that is in use.
+    """Yield a free port for each None, and the given ones; InvalidSpec names a port in use.
 
-    They are held while the ``with`` block lasts: nobody who picks a port as we do can get them, and
-    our brokers can, as sockets with SO_REUSEADDR share a port as long as one of them listens.
+    They are held during the ``with`` block. Other processes that pick a port in this way cannot get
+    them. Our brokers can, because sockets with SO_REUSEADDR share a port as long as one of them
+    listens.
     """
     with ExitStack() as held:
         ports = dict[int, int]()
@@ -140,10 +141,10 @@ def _hold_given(port: int, held: ExitStack) -> int:
 
 
 def _hold_any(held: ExitStack) -> int:
-    """A port below those that the kernel gives to outgoing connections.
+    """Return a port below the range that the kernel uses for outgoing connections.
 
-    One of theirs could be taken by any client while its broker is down, and then the broker could
-    not be started again.
+    A port in that range could be taken by any client while its broker is down. Then the broker
+    could not be started again.
     """
     lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     below = range(LOWEST, lowest_ephemeral) or range(LOWEST, 65536)

@@ -102,7 +102,7 @@ class Sandbox:
 
     @classmethod
     def open(cls, name: str, home: Path | None = None) -> Self:
-        """The sandbox ``name``, running or not. Raises InvalidSpec when there is none."""
+        """Open the sandbox ``name``, running or not. Raise InvalidSpec if there is none."""
         folder = (home or sandboxes_home()) / name
         if not Layout.is_in(folder):
             there = ", ".join(sandbox.name for sandbox in cls.all(home)) or "none"
@@ -126,7 +126,7 @@ class Sandbox:
 
     @property
     def secrets(self) -> Path:
-        """What clients of its secure clusters need, ``<name>/<key>``: for ``--secrets``."""
+        """Folder with the files that clients of its secure clusters need, for ``--secrets``."""
         return self.folder / SECRETS
 
     @property
@@ -135,7 +135,7 @@ class Sandbox:
         return bool(self._brokers() or self._companions())
 
     def cluster(self, name: str) -> SandboxCluster:
-        """The cluster ``name``."""
+        """Return the cluster ``name``."""
         for cluster in self.clusters:
             if cluster.name == name:
                 return cluster

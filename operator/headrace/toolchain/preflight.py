@@ -1,7 +1,7 @@
-"""What `make demo` needs of this machine: printed before it begins, refused when it is not there.
+"""Requirements of `make demo` on this machine: printed before it begins, refused if missing.
 
-Make runs this file by its path on a bare Python, when nothing is installed yet: it needs the
-standard library only and imports nothing of ours.
+Make runs this file by its path on a bare Python, before anything is installed. It needs only the
+standard library and imports nothing of ours.
 """
 
 import os
@@ -20,9 +20,11 @@ MB, GB = 10**6, 10**9
 PACKAGES_DOWNLOAD = 580 * MB
 """PySpark's source distribution is 434 MB of it."""
 ENVIRONMENT = 3_300 * MB
-"""0.98 GB stay; PySpark's source, its build and the wheel made of it take 2.33 GB meanwhile."""
+"""Size of the environment: 0.98 GB stay; PySpark's source, its build and its wheel need 2.33 GB
+until then.
+"""
 PIP_CACHE = 1 * GB
-"""What was downloaded, and the wheel of PySpark: 415 MB."""
+"""Size of the downloads and of PySpark's wheel (415 MB)."""
 
 DEMO_JARS = ("kafka-broker", "spark-kafka")
 """Tables of ``jars.toml``."""
@@ -46,7 +48,7 @@ class DiskRequirement:
 
 
 def environment_needs(environment: Path) -> tuple[DiskRequirement, ...]:
-    """What pip takes to fill ``environment``, the folder of a virtual environment."""
+    """Return what pip needs to fill ``environment``, the folder of a virtual environment."""
     home_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pip_cache = Path(os.environ.get("PIP_CACHE_DIR") or home_cache / "pip")
     return (
@@ -72,7 +74,7 @@ def absent_jars() -> dict[str, int]:
 
 
 def demo_needs() -> tuple[DiskRequirement, ...]:
-    """What the demo takes of the disk, beside the environment it runs in."""
+    """Return the disk space that the demo needs, in addition to its environment."""
     jars = sum(absent_jars().values())
     return (
         # Twice: Ivy has a cache of its own while it fetches.
@@ -82,7 +84,7 @@ def demo_needs() -> tuple[DiskRequirement, ...]:
 
 
 def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[str]:
-    """A sentence for each disk, and for the memory, that has too little of what is needed."""
+    """Yield a sentence for each disk, and for the memory, of which there is too little."""
     for _, group in groupby(sorted(needs, key=_device), key=_device):
         wanted = list(group)
         total = sum(need.size_bytes for need in wanted)
@@ -101,9 +103,9 @@ def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[s
 
 
 def main(stamp: Path, lock: Path) -> int:
-    """Say what the demo needs, return 3 when that is not there, else 0.
+    """Print the needs of the demo; return 3 if they are not met, else 0.
 
-    The environment is complete when ``stamp`` is no older than ``lock``: make's rule.
+    The environment is complete if ``stamp`` is no older than ``lock``: make's rule.
     """
     ready = stamp.exists() and stamp.stat().st_mtime >= lock.stat().st_mtime
     jars = sum(absent_jars().values())
