@@ -31,7 +31,7 @@ block is one partition."""
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records of one topic, producer and range of numbers that lie in one partition."""
+    """Records of one topic, producer and range of numbers in one partition."""
 
     topic: str
     producer: str
@@ -41,7 +41,7 @@ class Block:
     number: int
     count: int
     claimed: int
-    """Of them, those that the manifest knows."""
+    """Number of these records that the manifest contains."""
     checksum: int
     """Sum of their values' CRC-32."""
     mixed: int
@@ -52,8 +52,9 @@ class Block:
     last: int
     """Smallest and largest offset."""
     rows: int
-    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them.
-    Where the mirror has to keep offsets, of these instead."""
+    """Sum of the rows. Other log entries, such as transaction markers, have no row. If the mirror
+    must keep offsets, it is the sum of the offsets instead.
+    """
     weights: Sequence[int]
     weighted: Sequence[int]
     """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
@@ -61,7 +62,7 @@ class Block:
 
     @property
     def key(self) -> Key:
-        """What is compared as a whole."""
+        """Identity of the block, which is compared as a whole."""
         return (self.topic, self.producer, self.number)
 
     @property
@@ -70,13 +71,15 @@ class Block:
         return (self.key, self.found_in, self.partition)
 
     def agrees_with(self, other: "Block", *, same_offsets: bool = False) -> bool:
-        """Whether both have the same records in the same order: as often, with the same contents,
-        and all rows the same number apart, of ``same_offsets`` none.
+        """Return whether both have the same records in the same order.
 
-        The last is one equation for each weight, which records that changed places satisfy with a
-        probability of 2**-62 (Freivalds, 1977). Where the distance changes within a block, as
-        behind a repetition of another producer's record, the answer is no, though the order may be
-        kept.
+        They must have the same number of records with the same contents, and all rows must have the
+        same distance, with ``same_offsets`` zero.
+
+        The last condition is one equation for each weight. Records that changed places satisfy it
+        with a probability of 2**-62 (Freivalds, 1977). If the distance changes within a block, for
+        example after a repeated record of another producer, the result is False although the order
+        may be kept.
         """
         ours = (self.count, self.claimed, self.mixed, self.total, self.weights)
         if ours != (other.count, other.claimed, other.mixed, other.total, other.weights):
@@ -100,7 +103,7 @@ def size_of(manifest: LoadManifest) -> int:
 
 
 def number(run: str, size: int) -> Column:
-    """The number of a record's block; -1 for records without a sequence number."""
+    """Return the number of a record's block; -1 for records without a sequence number."""
     of_message = F.expr(f"seq div {size}")
     return F.coalesce(
         F.when(F.col("producer") == run, F.col("seq")).otherwise(of_message), F.lit(-1)
@@ -108,8 +111,10 @@ def number(run: str, size: int) -> Column:
 
 
 def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = False) -> DataFrame:
-    """The columns of ``Block``; ``records``: as ``manifest_frames.claimed`` has them.
-    ``by_offset``: an offset takes the place of each row."""
+    """Return the columns of ``Block`` for records as ``manifest_frames.claimed`` returns them.
+
+    With ``by_offset``, offsets are used instead of rows.
+    """
     place = "offset" if by_offset else "row"
     content, weight = F.xxhash64(*_CONTENT), F.xxhash64("seq")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
@@ -129,15 +134,15 @@ def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = Fal
 
 
 def collected(summaries: DataFrame) -> list[Block]:
-    """The same as Python has them."""
+    """Return the blocks of a frame of summaries."""
     return [Block(**row.asDict()) for row in summaries.collect()]
 
 
-# Which blocks of records two sides do not agree about: those alone are compared one by one.
-#
-# What is left out has no findings. Both sides have the same records in the same order, each once,
-# since the source's sums are those that its brokers acknowledged; an idempotent producer's order on
-# the source is that of its numbers (KIP-98), and no block of a partition reaches into the next one.
+# Blocks of records about which both sides disagree: only these are compared one by one. Blocks that
+# are left out have no findings. Both sides have the same records in the same order, each once,
+# because the source's sums match the sums that its brokers acknowledged. An idempotent producer's
+# order on the source is the order of its numbers (KIP-98), and blocks of a partition do not
+# overlap.
 
 Stream = tuple[str, str]
 """Topic and producer."""
@@ -145,14 +150,14 @@ Stream = tuple[str, str]
 
 @dataclass(frozen=True)
 class Doubts:
-    """What to compare record by record."""
+    """Records to compare one by one."""
 
     keys: frozenset[Key]
     streams: frozenset[Stream]
-    """Of which all is compared, and what was acknowledged is unfolded, too."""
+    """Streams that are compared completely, with their acknowledged records unfolded."""
 
     def of(self, records: DataFrame, run: str, size: int) -> DataFrame:
-        """Those of the records that are in doubt."""
+        """Return the records that are in doubt."""
         wanted = records.sparkSession.createDataFrame(
             sorted(self.keys), "topic string, producer string, number bigint"
         )
@@ -164,7 +169,7 @@ class Doubts:
         )
 
     def where(self, planned: OffsetRange, side: Iterable[Block]) -> OffsetRange:
-        """The part of a range that has all of them."""
+        """Return the part of a range that contains all doubtful blocks."""
         places = [b for b in side if b.key in self.keys]
         start = {name: list(planned.end[name]) for name in planned.end}
         end = {name: list(starts) for name, starts in planned.start.items()}
@@ -185,8 +190,10 @@ class Doubts:
 def doubts(
     source: list[Block], target: list[Block], manifest: LoadManifest, *, same_offsets: bool = False
 ) -> Doubts:
-    """Of a mirror that preserves partitions; ``same_offsets``: offsets, too, and the blocks were
-    summarised by them."""
+    """Return the doubts about a mirror that preserves partitions.
+
+    With ``same_offsets`` the mirror also preserves offsets, and blocks were summarised by them.
+    """
     run = manifest.run
     streams = frozenset(
         chain(
@@ -211,7 +218,7 @@ def _different(source: list[Block], target: list[Block], same_offsets: bool) -> 
     for place in here.keys() | there.keys():
         ours, theirs = here.get(place), there.get(place)
         if ours is None or theirs is None:
-            # Of earlier runs, only what the target has can be a finding.
+            # Records of earlier runs can be findings only on the target.
             if theirs is not None or (ours is not None and ours.own):
                 yield place[0]
         elif not ours.agrees_with(theirs, same_offsets=same_offsets) or (

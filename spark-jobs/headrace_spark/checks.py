@@ -15,12 +15,11 @@ from pyspark.sql import functions as F
 from headrace.api import Partitioning
 from headrace.mirror_test import FindingType
 
-# What a finding is, and what more than one check derives of a record.
-#
-# A finding has ``kind``, ``count`` (1, or how many copies are too many); where the record lies:
-# ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic`` (that it was
-# sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what; of one at another
-# offset: ``offset``).
+# The columns of a finding, and values that several checks derive from a record. A finding has
+# ``kind`` and ``count`` (1, or the number of surplus copies). Its position is ``found_in`` (the
+# source's name of the topic), ``partition`` and ``offset``. ``topic`` (to which it was sent),
+# ``producer`` and ``seq`` identify the record. ``differs`` names the differing fields of a
+# corrupted record; it is ``offset`` for a record at another offset.
 
 IDENTITY = ["topic", "producer", "seq"]
 """One message, however many copies there are of it."""
@@ -29,7 +28,7 @@ PLACE = ["found_in", "partition", "offset"]
 """One copy."""
 
 COLUMNS = ["kind", "count", *PLACE, *IDENTITY, "differs"]
-"""Of a finding."""
+"""Columns of a finding."""
 
 
 def findings(records: DataFrame, kind: FindingType) -> DataFrame:
@@ -40,12 +39,12 @@ def findings(records: DataFrame, kind: FindingType) -> DataFrame:
 
 
 def is_elsewhere() -> Column:
-    """Whether a record lies in another topic than it was sent to."""
+    """Return whether a record is in another topic than the one to which it was sent."""
     return F.col("found_in") != F.col("topic")
 
 
 def key_number(keys: dict[str, int]) -> Column:
-    """The number that is the key of a message, or of a sentinel, as it was sent."""
+    """Return the number that was the key of a message or sentinel when it was sent."""
     keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
     return F.col("seq") % keys_of[F.col("topic")]
 
@@ -56,9 +55,12 @@ _CLUSTERS = ("source", "target")
 def ledger(
     acknowledged: DataFrame, refused: DataFrame, source: DataFrame, target: DataFrame
 ) -> DataFrame:
-    """One row a message: whether it was ``acknowledged`` or ``refused``, how many copies are on the
-    ``source`` and on the ``target``, and where: the first copy on the source; on the target the
-    first and the last, each a copy that is there (those in another topic come last)."""
+    """Return one row for each message.
+
+    A row says whether the message was ``acknowledged`` or ``refused``, how many copies are on the
+    ``source`` and on the ``target``, and their positions: the first copy on the source, and the
+    first and last existing copies on the target (copies in another topic come last).
+    """
     pages = {
         "acknowledged": acknowledged,
         "refused": refused,
@@ -98,9 +100,9 @@ def ledger(
 
 
 def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
-    """Findings of the messages that are where they should not be, or not where they should.
+    """Return findings of messages at a wrong position or without an expected one.
 
-    A sentinel that is missing is no message: ``verifier`` reports it as a partition without end.
+    A missing sentinel is no message: ``verifier`` reports it as a partition without end.
     """
     refused = F.col("refused") > 0
     acknowledged = (F.col("acknowledged") > 0) | (F.col("claimed") & ~refused)
@@ -128,7 +130,7 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
         finding(FindingType.DUPLICATED, F.col("target") > 1, F.col("target") - 1, extra),
         finding(FindingType.ALIEN, on_target & ~(acknowledged | refused | on_source), one, last),
         finding(FindingType.UNACKNOWLEDGED, on_source & refused, one, source_place),
-        # Of a producer that the manifest does not know, too.
+        # This includes messages of a producer that is not in the manifest.
         finding(FindingType.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
         # The source's failure, whatever the target has; it has no place there.
         finding(FindingType.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
@@ -141,10 +143,10 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
 
 
 RANGE_OFFSETS = 500_000
-"""Of which the order is judged at a time: what one task sorts, in a second."""
+"""Number of offsets whose order is judged at a time: one task sorts them in a second."""
 
 _BEFORE = (Window.unboundedPreceding, -1)
-"""Of a window: all rows before the row itself."""
+"""Bounds of a window: all rows before the row itself."""
 
 
 def reordered(
@@ -156,17 +158,18 @@ def reordered(
     *,
     range_offsets: int = RANGE_OFFSETS,
 ) -> DataFrame:
-    """Findings of first arrivals behind a later message of the same topic, producer and key; where
-    partitions are preserved, also behind the sentinel of their partition; by key, behind the one
-    that has their key.
+    """Return findings of first arrivals after a later message of their topic, producer and key.
 
-    Judged in each partition of the target by itself: between partitions there is no order. The key
-    is taken from the sequence number, so that a corrupted one does not look like a wrong order.
-    What was not acknowledged is not judged: it may have been written at any time.
+    If partitions are preserved, an arrival after the sentinel of its partition is also a finding.
+    With partitioning by key it is an arrival after the sentinel that has its key.
 
-    Sorted are ``range_offsets`` offsets of a partition at a time, however long it is: what a record
-    is compared with of earlier ranges is their highest number. A later copy does not change that
-    number, since the first is before it.
+    Each partition of the target is judged separately, because there is no order between partitions.
+    The key is derived from the sequence number, so that a corrupted key does not look like a wrong
+    order. Unacknowledged messages are not judged: they may have been written at any time.
+
+    ``range_offsets`` offsets of a partition are sorted at a time, however long it is. A record is
+    compared with the highest number of earlier ranges. A later copy does not change that number,
+    because the first copy precedes it.
     """
     judged = target.where(~is_elsewhere()).join(refused, IDENTITY, "left_anti")
     sequence = ["topic", "partition", "producer", "number"]
@@ -188,7 +191,7 @@ def reordered(
             ends = ends.where("seq = partition")
         case Partitioning.BY_KEY:
             ended.append("number")
-        case Partitioning.ANY:  # where it lies, other messages may still come
+        case Partitioning.ANY:  # other messages may still follow the sentinel
             ends = ends.where("false")
     ends = ends.groupBy(*ended).agg(F.min("offset").alias("ended_at"))
     return (
@@ -222,8 +225,11 @@ def compare(
     partitioning: Partitioning,
     same_offsets: bool = False,
 ) -> DataFrame:
-    """All findings. ``keys``: number of keys by topic; ``partitioning`` and ``same_offsets``: the
-    mirror's promise."""
+    """Return all findings.
+
+    ``keys`` has the number of keys of each topic. ``partitioning`` and ``same_offsets`` are the
+    mirror's guarantees.
+    """
     own_source, own_target = source.where("own"), target.where("own")
     found = (
         ledger(acknowledged, refused, own_source, own_target)
@@ -238,8 +244,11 @@ def compare(
 def corrupted(
     source: DataFrame, target: DataFrame, keys: dict[str, int], partitioning: Partitioning
 ) -> DataFrame:
-    """Findings of the copies on the target that are not as on the source; by key, also of those
-    that are not in the partition where most records of their key are."""
+    """Return findings of copies on the target that differ from the source.
+
+    With partitioning by key, a copy also differs if it is not in the partition with most records of
+    its key.
+    """
     columns = _CONTENT | ({} if partitioning is Partitioning.ANY else {"partition": "partition"})
     original = source.select(*IDENTITY, *(F.col(c).alias(f"source_{c}") for c in columns.values()))
     if partitioning is Partitioning.BY_KEY:
@@ -266,8 +275,10 @@ def corrupted(
 
 
 def moved(source: DataFrame, target: DataFrame) -> DataFrame:
-    """Findings of the copies that are at another offset than on the source; in whatever topic and
-    partition, since ``corrupted`` has those."""
+    """Return findings of copies whose offset differs from the source, in any topic and partition.
+
+    ``corrupted`` reports a wrong topic or partition.
+    """
     original = source.select(*IDENTITY, F.col("offset").alias("source_offset"))
     return (
         target.join(original, IDENTITY)
@@ -278,8 +289,7 @@ def moved(source: DataFrame, target: DataFrame) -> DataFrame:
 
 
 def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
-    """Findings of the records of earlier runs that came to the target while this one ran, and did
-    not come to the source."""
+    """Return findings of earlier runs' records that arrived only on the target."""
     return (
         target.where("not own")
         .join(source.where("not own"), IDENTITY, "left_anti")
@@ -289,9 +299,11 @@ def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
 
 
 def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
-    """Producers and partitions of the source whose records are not those acknowledged, by their
-    number and the sum of their checksums: ``topic``, ``producer``, ``partition``. ``source``: of
-    what was acknowledged, what is there."""
+    """Return producers and partitions of the source whose records are not the acknowledged ones.
+
+    They are compared by number and sum of checksums. The columns are ``topic``, ``producer`` and
+    ``partition``. ``source`` has the acknowledged records that exist on the source.
+    """
     sums = ["topic", "producer", "partition", "count", "checksum"]
     found = source.groupBy("topic", "producer", "partition").agg(
         F.count("*").alias("count"), F.sum("checksum").alias("checksum")
@@ -300,8 +312,10 @@ def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
 
 
 def _homes(target: DataFrame, keys: dict[str, int]) -> DataFrame:
-    """Where most records of each key are, of two such partitions in the smaller: ``topic``,
-    ``number`` (of the key), ``home``."""
+    """Return the partition with most records of each key; the smaller of two equal partitions.
+
+    The columns are ``topic``, ``number`` (of the key) and ``home``.
+    """
     counted = F.struct("count", -F.col("partition"))
     return (
         target.groupBy("topic", key_number(keys).alias("number"), "partition")

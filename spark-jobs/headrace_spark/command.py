@@ -26,20 +26,26 @@ _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: IN
 
 
 def produce() -> int:
-    """Send the load; writes ``manifest.json`` into the folder, and the same into the journal. Ends
-    early when a file ``end-load`` appears beside the test's."""
+    """Send the load, and write ``manifest.json`` into the folder and into the journal.
+
+    It ends early if a file ``end-load`` appears next to the test's file.
+    """
     return _end(_produce, flags.produce_parser())
 
 
 def probe() -> int:
-    """Measure the load's arrival; writes ``probe.json`` into the folder, and the same into the
-    journal. A file ``ready`` there says that the load may begin."""
+    """Measure the load's arrival, and write ``probe.json`` into the folder and into the journal.
+
+    A file ``ready`` in the folder says that the load may begin.
+    """
     return _end(_probe, flags.probe_parser())
 
 
 def verify() -> int:
-    """Compare and judge; writes ``report.json`` and ``report.html`` into the folder; in a cluster,
-    ``report.json`` into a ConfigMap."""
+    """Compare and judge, and write ``report.json`` and ``report.html`` into the folder.
+
+    In a cluster, ``report.json`` is written into a ConfigMap.
+    """
     return _end(_verify, flags.verify_parser())
 
 

@@ -35,8 +35,10 @@ _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task
 
 
 def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """How many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``; sentinels as
-    those of a producer named as the run."""
+    """Return how many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``.
+
+    Sentinels have the run as their producer.
+    """
     streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
     sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
     return spark.createDataFrame(
@@ -72,7 +74,7 @@ def refused_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """The manifest's sums: ``topic``, ``producer``, ``partition``, ``count``, ``checksum``."""
+    """Return the manifest's sums for each topic, producer and partition."""
     return spark.createDataFrame(
         [
             (stream.topic, stream.producer, p.partition, p.count, p.checksum)
@@ -84,7 +86,7 @@ def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """The ranges of a stream that did not fail."""
+    """Yield the ranges of a stream that did not fail."""
     first = 0
     for failed_first, failed_last in stream.failed:
         if first < failed_first:
@@ -106,15 +108,14 @@ def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, i
     )
 
 
-# Which offsets the comparison reads, and whether the clusters still have them.
-#
-# What a log has lost is reported here, with cluster and topic, before Spark fails to read it.
+# Offsets that the comparison reads, and a check that the clusters still have them. Lost offsets are
+# reported here, with cluster and topic, before Spark fails to read them.
 
 _SHOWN = 3
 
 
 def of_source(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
-    """What the load wrote; raises ``GaveUp`` when a part of it is gone."""
+    """Return the offsets that the load wrote; raise ``GaveUp`` if a part was deleted."""
     planned = OffsetRange(
         source_names={t.name: t.name for t in manifest.topics},
         start={t.name: t.start_offsets for t in manifest.topics},
@@ -126,9 +127,11 @@ def of_source(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
 
 
 def of_target(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
-    """From where the target was before the load (a partition that was not there yet: from its
-    beginning) to where it is now; of a topic that is not there, nothing. Raises ``GaveUp`` when a
-    part of it is gone."""
+    """Return the offsets that the target received since the start of the load.
+
+    They begin where the target was before the load (a new partition begins at its first offset),
+    and end where it is now. A missing topic has none. Raise ``GaveUp`` if a part was deleted.
+    """
     known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
     _check_partitions(run.target, {name: len(starts) for name, starts in known.items()})
     there = messages.on_target(run)
@@ -187,7 +190,7 @@ _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sor
 
 @dataclass(frozen=True)
 class ClusterComparison:
-    """What the clusters hold, compared."""
+    """Result of comparing both clusters."""
 
     counts: Counts
     examples: dict[FindingType, tuple[Example, ...]]
@@ -200,7 +203,7 @@ class ClusterComparison:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is wrong; by default nothing."""
+    """Problems that were found; none by default."""
 
     shares: list[FindingShare] = field(default_factory=list)
     examples: dict[FindingType, tuple[Example, ...]] = field(default_factory=dict)
@@ -271,7 +274,7 @@ class _BothSides:
         self._size = blocks.size_of(manifest)
 
     def by_blocks(self) -> _Found:
-        """What is wrong where partitions are preserved."""
+        """Return the problems of a mirror that preserves partitions."""
         source = self._read(self._run.source, self._on_source)
         target = self._read(self._run.target, self._on_target)
         on_source, on_target = self._summaries(source, target)
@@ -292,7 +295,7 @@ class _BothSides:
         return self._one_by_one(ends, streams, self._laid_out(source), self._laid_out(target))
 
     def by_record(self) -> _Found:
-        """What is wrong; everything is compared record by record."""
+        """Return the problems after comparing everything record by record."""
         source = self._laid_out(self._read(self._run.source, self._on_source))
         target = self._laid_out(self._read(self._run.target, self._on_target))
         self._summaries(source, target)
@@ -332,8 +335,11 @@ class _BothSides:
         source: DataFrame,
         target: DataFrame,
     ) -> _Found:
-        """Compare records. ``ends``: the sentinels among them; ``streams``: those of which all are
-        there."""
+        """Compare records.
+
+        ``ends`` has the sentinels among them. ``streams`` are the streams of which all records are
+        included.
+        """
         manifest = self._manifest.model_copy(update={"streams": streams})
         refused = refused_frame(self._spark, manifest)
         with self._phases.timed("comparing record by record"):
@@ -360,7 +366,7 @@ class _BothSides:
 
 
 def _rank(share: FindingShare) -> tuple[int, str, str, int]:
-    """The largest first, then by place."""
+    """Return the sort key: largest first, then by position."""
     return -share.count, share.kind, share.topic, share.partition or 0
 
 

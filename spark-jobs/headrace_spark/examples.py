@@ -26,9 +26,9 @@ _ON_SOURCE = {
     FindingType.SOURCE_LOST,
 }
 _COPIES = 1_000
-"""Of the records shown, together."""
+"""Maximum number of copies of all shown records together."""
 _LETTERS = 80
-"""Of a key."""
+"""Maximum number of characters of a key."""
 
 
 def pick(
@@ -55,8 +55,10 @@ def pick(
 
 
 def shares(findings: DataFrame, run: MirrorTestRun) -> list[FindingShare]:
-    """All findings by class, topic, partition and what differs: as many as there are partitions,
-    times the ways to differ, at most."""
+    """Return the number of findings by class, topic, partition and difference.
+
+    There are at most as many rows as partitions, times the kinds of differences.
+    """
     rows = (
         findings.withColumn("found_in", F.coalesce("found_in", "topic"))
         .groupBy("kind", "found_in", "partition", "differs")

@@ -1,7 +1,8 @@
 """Flags of the three scripts: a MirrorTest in a file, or kafka-mirror-tester's flags.
 
-Names and meanings are those of its ``produce`` and ``consume``; ``docs/mirror-tests.md`` has the
-table, and the flags that we need beside: a manifest and a verdict know both clusters.
+Names and meanings are the ones of its ``produce`` and ``consume``. ``docs/mirror-tests.md`` has the
+table, and the additional flags that headrace needs, because a manifest and a verdict cover both
+clusters.
 """
 
 import argparse
@@ -36,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     """Ends with the code for bad usage."""
 
     def error(self, message: str) -> Never:
-        """As argparse has it, with our code."""
+        """Exit as argparse does, with our code."""
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
@@ -47,7 +48,7 @@ def has_mirror_tester_flags() -> bool:
 
 
 def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
-    """Of ``kafka-mirror-tester produce``."""
+    """Return the parser of ``kafka-mirror-tester produce``."""
     parser = _mirror_tester_parser(does)
     parser.add_argument(
         "--throughput", type=int, required=True, help="messages a second to each topic"
@@ -72,7 +73,7 @@ def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
 def mirror_tester_consume_parser(
     does: str, metrics_port: int | None = None
 ) -> argparse.ArgumentParser:
-    """Of ``kafka-mirror-tester consume``."""
+    """Return the parser of ``kafka-mirror-tester consume``."""
     parser = _mirror_tester_parser(does)
     parser.add_argument("--source-bootstrap-servers", required=True, help="what the mirror reads")
     parser.add_argument(
@@ -125,7 +126,7 @@ def _flag(text: str) -> bool:
 
 
 def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
-    """What the flags say; raises ``InvalidSpec`` with the flag's name."""
+    """Return the run that the flags describe; raise ``InvalidSpec`` with the flag's name."""
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
     source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
     target = getattr(arguments, "target_bootstrap_servers", None) or arguments.bootstrap_servers
@@ -170,7 +171,7 @@ def _sentences(error: ValidationError) -> list[str]:
 
 
 def create_mirror_tester_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
-    """Those that the source lacks, with the replicas and the retention that were asked for."""
+    """Create topics that the source lacks, with the given replicas and retention."""
     admin = Admin(run.source)
     config = {} if arguments.retention is None else {"retention.ms": str(arguments.retention)}
     for name in run.first_topics.keys() - admin.topics().keys():
@@ -178,7 +179,7 @@ def create_mirror_tester_topics(run: MirrorTestRun, arguments: argparse.Namespac
 
 
 def produce_parser() -> argparse.ArgumentParser:
-    """Of ``produce.py``."""
+    """Return the parser of ``produce.py``."""
     does = "send the load of a mirror test"
     if has_mirror_tester_flags():
         return mirror_tester_produce_parser(does)
@@ -186,7 +187,7 @@ def produce_parser() -> argparse.ArgumentParser:
 
 
 def probe_parser() -> argparse.ArgumentParser:
-    """Of ``probe.py``."""
+    """Return the parser of ``probe.py``."""
     does = "watch the load of a mirror test arrive on the target"
     if has_mirror_tester_flags():
         parser = mirror_tester_consume_parser(does, 8000)
@@ -202,7 +203,7 @@ def probe_parser() -> argparse.ArgumentParser:
 
 
 def verify_parser() -> argparse.ArgumentParser:
-    """Of ``verify.py``."""
+    """Return the parser of ``verify.py``."""
     does = "compare both clusters and judge the mirror between them"
     flags = has_mirror_tester_flags()
     parser = mirror_tester_consume_parser(does) if flags else _parser(does)
@@ -230,7 +231,7 @@ def verify_parser() -> argparse.ArgumentParser:
 
 
 def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
-    """The run that the flags describe; raises ``InvalidSpec``."""
+    """Return the run that the flags describe; raise ``InvalidSpec``."""
     if arguments.test is None:
         return mirror_tester_run(arguments)
     tests = [t for t in load([arguments.test]).tests if arguments.name in (None, t.metadata.name)]
@@ -253,7 +254,7 @@ def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
 
 
 def create_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
-    """Those that the source lacks, where flags say how; else the job itself makes them."""
+    """Create topics that the source lacks, if flags say how; otherwise the job creates them."""
     if arguments.test is None:
         create_mirror_tester_topics(run, arguments)
 

@@ -27,22 +27,22 @@ from headrace_spark.session import say
 
 
 def write_manifest(run: MirrorTestRun, folder: Path, manifest: LoadManifest) -> None:
-    """The producer's."""
+    """Write the producer's manifest."""
     _write(run, folder / documents.MANIFEST, documents.MANIFEST_KEY, manifest)
 
 
 def write_measured(run: MirrorTestRun, folder: Path, measured: ProbeMeasurements) -> None:
-    """The probe's."""
+    """Write the probe's measurements."""
     _write(run, folder / documents.MEASURED, documents.MEASURED_KEY, measured)
 
 
 def measured(run: MirrorTestRun, folder: Path) -> ProbeMeasurements | None:
-    """What the probe measured, if it did; raises ``GaveUp`` as ``manifest``."""
+    """Return the probe's measurements, if there are any; raise ``GaveUp`` as ``manifest``."""
     return _found(run, ProbeMeasurements, folder / documents.MEASURED, documents.MEASURED_KEY)
 
 
 def manifest(run: MirrorTestRun, folder: Path) -> LoadManifest:
-    """The manifest of this run; raises ``GaveUp`` without one."""
+    """Return the manifest of this run; raise ``GaveUp`` if there is none."""
     path = folder / documents.MANIFEST
     found = _found(run, LoadManifest, path, documents.MANIFEST_KEY)
     if found is None or found.run != run.name:
@@ -67,7 +67,7 @@ def how_far(run: MirrorTestRun) -> str:
 
 
 def faults(run: MirrorTestRun, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
-    """The outcome of each step of chaos; of one that nobody reported, what the plan has."""
+    """Return the outcome of each chaos step; without a report, the plan's outcome."""
     if plan is None:
         return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
     if (planned := documents.read(plan, Faults)) is None:
@@ -77,7 +77,7 @@ def faults(run: MirrorTestRun, folder: Path, plan: Path | None) -> tuple[Fault, 
 
 
 def rehearsed(run: MirrorTestRun, folder: Path, plan: Path | None) -> Rehearsed | None:
-    """The outcome of a rehearsal, if there was one; of one that nobody reported, the plan's."""
+    """Return the outcome of a rehearsal, if any; without a report, the plan's outcome."""
     if plan is None:
         return documents.read(folder / documents.REHEARSAL, Rehearsed)
     if (planned := documents.read(plan, Rehearsed)) is None:
@@ -92,8 +92,10 @@ def _write(run: MirrorTestRun, path: Path, key: str, document: BaseModel) -> Non
 
 
 def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Document | None:
-    """The document of another job of this run: the file's, else the journal's. Raises ``GaveUp``
-    for one that is damaged in all places where it is."""
+    """Return the document of another job of this run, from its file or else from the journal.
+
+    Raise ``GaveUp`` if it is damaged wherever it exists.
+    """
     try:
         if (document := documents.read(path, kind)) is not None:
             return document
@@ -106,7 +108,7 @@ def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Do
 
 
 def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | None:
-    """The journal's; raises ``GaveUp`` for one that is damaged."""
+    """Return the journal's document; raise ``GaveUp`` if it is damaged."""
     if (value := journal.read(run.source, run.name, key)) is None:
         return None
     try:

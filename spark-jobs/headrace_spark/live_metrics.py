@@ -1,8 +1,7 @@
-"""Metrics of a job while it runs: kafka-mirror-tester's names, types and buckets, so that its
-dashboards show them.
+"""Metrics of a running job, with kafka-mirror-tester's names, types and buckets.
 
-Written as text (Prometheus' format 0.0.4) by hand: the official client adds ``_total`` to the name
-of a counter, and these have none.
+Its dashboards can therefore show them. They are written as text (Prometheus' format 0.0.4) by hand:
+the official client adds ``_total`` to the name of a counter, and these names have no such suffix.
 """
 
 import time
@@ -29,13 +28,13 @@ SLACK = 0.1
 _EVENT_S = 0.5
 
 Sink = Callable[[Text], AbstractContextManager[object]]
-"""Publishes a text, which changes, meanwhile."""
+"""Sink that publishes a changing text while a block runs."""
 Name = tuple[bytes, bytes]
 """Producer and number of a message."""
 
 
 class LoadFigures:
-    """What the producers report in the journal."""
+    """Metrics from the producers' reports in the journal."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class LoadFigures:
             self._count_behind()
 
     def _count_behind(self) -> None:
-        """What the source did not take at the rate asked for, where that is more than a tenth."""
+        """Count messages by which the source fell behind the rate by more than a tenth."""
         elapsed_s = self._clock() - self._since_s
         if elapsed_s < WINDOW_S:
             return
@@ -102,11 +101,11 @@ class LoadFigures:
 
 
 class SequenceCounts:
-    """What one consumer saw, message by message: by producer, topic and key the next number, the
-    same again, an older one, or one behind a gap.
+    """Counts of messages that one consumer saw, by the order of their numbers.
 
-    kafka-mirror-tester takes an older number for the latest (a replay of 100 messages is one old
-    and 99 in order), and counts a gap one too high; this does neither.
+    By producer, topic and key a message has the next number, a repeated one, an older one, or one
+    after a gap. kafka-mirror-tester treats an older number as the latest (a replay of 100 messages
+    counts as one old and 99 in order) and counts a gap one too high. This class does neither.
     """
 
     def __init__(self, keys: Mapping[str, int]) -> None:
@@ -147,7 +146,7 @@ class SequenceCounts:
 
 
 class ArrivalFigures:
-    """What the probe's consumers report in the journal."""
+    """Metrics from the reports of the probe's consumers in the journal."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Mapping[str, Any]] = {}
@@ -203,8 +202,10 @@ def at_port(port: int) -> Sink:
 
 
 def as_events() -> Sink:
-    """Event ``metrics`` on standard output, twice a second: for ``headrace verify``, which serves
-    those of all its jobs."""
+    """Return a sink that prints the event ``metrics`` twice a second.
+
+    ``headrace verify`` serves the metrics of all its jobs.
+    """
     return _printed
 
 

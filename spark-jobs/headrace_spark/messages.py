@@ -1,12 +1,12 @@
 """Messages of a mirror test, and their topics.
 
 A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
-``id;seq;timestamp;payload`` (timestamp in ms since 1970, UTC; cut to the size asked for) in both
-formats; ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``partition`` of the
-source: messages of two topics would else be equal, and nobody could see them exchanged. In ``Body``
-these two begin the payload, where there is room. With headers the body is a second witness: a
-mirror that drops them is then found corrupting records, not losing all of them.
-``docs/mirror-tests.md`` describes the format.
+``id;seq;timestamp;payload`` in both formats, cut to the requested size (timestamp in ms since 1970,
+UTC). ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``partition`` of the
+source. Without these two, messages of two topics would be equal, and an exchange would be
+invisible. In ``Body`` they are at the beginning of the payload if there is room. With headers the
+body is a second witness: a mirror that drops headers is reported as corrupting records instead of
+losing all of them. ``docs/mirror-tests.md`` describes the format.
 """
 
 import random
@@ -33,21 +33,21 @@ ADDRESS = r"to=([A-Za-z0-9._-]+)/[0-9]+;"
 """At the beginning of a payload of ``Body``: the topic and partition of the source."""
 
 _INDEX_AND_ATTEMPT = re.compile(rb"-\d+-\d+")
-"""What follows the run's name in a producer's id."""
+"""Suffix after the run's name in a producer's id."""
 _ADDRESS = re.compile(rb";" + ADDRESS.encode())
 _STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
 
 Headers = list[tuple[str, str | bytes | None]]
-"""As the client takes them; values are bytes here."""
+"""Headers as the client accepts them; values are bytes here."""
 
 
 def producer_id(run: str, index: int, attempt: int) -> str:
-    """Who sends: a task that Spark ran a second time is another producer."""
+    """Return the producer's id: a task that Spark ran a second time is another producer."""
     return f"{run}-{index}-{attempt}"
 
 
 def key_of(seq: int, keys: int) -> int:
-    """The number that is a message's key (as decimal digits)."""
+    """Return the number that is a message's key (as decimal digits)."""
     return seq % keys
 
 
@@ -57,7 +57,7 @@ def partition_of(seq: int, keys: int, partitions: int) -> int:
 
 
 def share(total: int, parts: int, index: int) -> int:
-    """The part of ``total`` that falls to number ``index`` of ``parts``, as even as can be."""
+    """Return part ``index`` of ``parts`` nearly equal parts of ``total``."""
     return total // parts + (index < total % parts)
 
 
@@ -84,7 +84,7 @@ class MessageFactory:
         self._noise = random.Random(producer).randbytes(size_bytes + _STARTS)
 
     def message(self, to: TopicPartition, seq: int, timestamp_ms: int) -> Message:
-        """The message with this number, sent to this partition at this time."""
+        """Return the message with this number, sent to this partition at this time."""
         prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
         if not self._has_headers and has_room(to.topic, self._size):
             prefix += _address_text(to)
@@ -107,7 +107,7 @@ def sentinel(
     timestamp_ms: int,
     format: MessageFormat = MessageFormat.HEADERS,
 ) -> Message:
-    """The last record of a partition: whoever sees it has seen all that was sent there."""
+    """Return the last record of a partition: its reader has seen all that was sent there."""
     number = b"%d" % ends.partition
     value = f"{run};{HEADER_SENTINEL}-{ends.partition};{timestamp_ms};{FORMAT}".encode()
     if format is MessageFormat.BODY:
@@ -133,25 +133,28 @@ class Sighting(NamedTuple):
     timestamp_ms: int
     """When it was sent."""
     sentinel: int | None
-    """Of an end sentinel: the source partition that it ends."""
+    """Source partition that an end sentinel ends; None for a message."""
     topic: str | None = None
-    """Of an end sentinel: the source's topic; ``None`` where a mirror dropped its headers."""
+    """Source topic of an end sentinel; None if a mirror dropped its headers."""
     name: tuple[bytes, bytes] = (b"", b"")
-    """Of a message: producer and number."""
+    """Producer and number of a message."""
     size_bytes: int = 0
-    """Of a message: its value."""
+    """Size of a message's value."""
 
 
 def recognise_all(records: Iterable[Record], run: bytes) -> tuple[list[Sighting], list[Sighting]]:
-    """Those of this run: messages, and end sentinels."""
+    """Return the messages and the end sentinels of this run."""
     found = [one for record in records if (one := recognise(record, run)) is not None]
     sentinels = [one for one in found if one.sentinel is not None]
     return [one for one in found if one.sentinel is None] if sentinels else found, sentinels
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
-    """A record of this run, or ``None``; by its body, or by its headers where the body is too short
-    for that. A target that stamps records itself does not spoil the time in the body."""
+    """Return a record of this run, or None.
+
+    It is recognized by its body, or by its headers if the body is too short. A target that stamps
+    records itself does not change the time in the body.
+    """
     value = record.value() or b""
     if value.startswith(run):
         fields = value.split(b";", 3)
@@ -174,8 +177,10 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
 
 @lru_cache(maxsize=1_000)
 def is_of(run: bytes, who: bytes) -> bool:
-    """Whether an id is the run's own, or that of one of its producers: ``r1``, ``r1-0-0``; not that
-    of another run, ``r10-0-0``."""
+    """Return whether an id is the run's own or one of its producers' (``r1``, ``r1-0-0``).
+
+    Another run's id, such as ``r10-0-0``, is not.
+    """
     rest = who.removeprefix(run)
     return who.startswith(run) and (not rest or _INDEX_AND_ATTEMPT.fullmatch(rest) is not None)
 
@@ -186,7 +191,7 @@ def _topic(headers: dict[str, str | bytes | None]) -> str | None:
 
 
 def _named(rest: bytes) -> str | None:
-    """The topic in the body of a sentinel of ``Body``, after the format's version."""
+    """Return the topic in the body of a sentinel of ``Body``, after the format's version."""
     found = _ADDRESS.search(rest)
     return found[1].decode() if found else None
 
@@ -222,8 +227,11 @@ def prepare(run: MirrorTestRun) -> None:
 
 
 def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
-    """The topics that the load begins with. As many keys as the larger side has partitions, in the
-    end: a mirror that spreads by key can then reach all of the target's."""
+    """Return the topics with which the load begins.
+
+    There are as many keys as the larger side has partitions in the end: a mirror that partitions by
+    key can then reach all of the target's partitions.
+    """
     source, target = Admin(run.source).topics(), on_target(run)
     more = sum(step.partitions or 0 for step in run.test.spec.chaos)
     return tuple(
@@ -235,8 +243,10 @@ def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
 def changed(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], changes: dict[str, int]
 ) -> tuple[LoadTopic, ...]:
-    """All topics of the load, as steps of chaos have left them: ``changes`` has the partitions of
-    those that were added, or have more than before."""
+    """Return all topics of the load after steps of chaos.
+
+    ``changes`` has the number of partitions of topics that were added or extended.
+    """
     known = {t.name for t in load_topics}
     return (
         *(replace(t, partitions=changes.get(t.name, t.partitions)) for t in load_topics),
@@ -245,12 +255,12 @@ def changed(
 
 
 def added(run: MirrorTestRun, name: str, partitions: int) -> LoadTopic:
-    """A topic that a step of chaos adds."""
+    """Return a topic that a chaos step adds."""
     return LoadTopic(name, run.added_topics[name], partitions, keys=partitions)
 
 
 def on_target(run: MirrorTestRun) -> dict[str, int]:
-    """The target's topics of this run that are there, with their partitions."""
+    """Return the target's existing topics of this run, with their partitions."""
     there = Admin(run.target).topics()
     return {name: there[name] for name in run.topics.values() if name in there}
 

@@ -1,8 +1,8 @@
-"""Watches the load arrive on the target: plain consumers, one a Spark task.
+"""Probe that watches the load arrive on the target: plain consumers, one for each Spark task.
 
-They begin before the first message is sent, at the end of every partition, and end when all
-sentinels are seen, or the time that the mirror has is over. Nobody else knows what was late: the
-target's records bear the source's timestamps.
+They begin before the first message is sent, at the end of every partition. They end when all
+sentinels are seen, or when the mirror's time is over. Only the probe can see lateness, because the
+target's records have the source's timestamps.
 """
 
 import time
@@ -39,9 +39,10 @@ def probe(
 ) -> ProbeMeasurements:
     """Measure until the end of the run.
 
-    Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
-    there then are not measured. ``on_ready`` is called with their names when every consumer is in
-    place, at the end of its partitions. ``sink`` gets the metrics; without it, none are made.
+    The probe waits for the target's topics as long as ``wait_s`` and settleSeconds allow. Topics
+    that are missing then are not measured. ``on_ready`` is called with their names when every
+    consumer is at the end of its partitions. ``sink`` receives the metrics; without it none are
+    collected.
     """
     messages.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
@@ -106,7 +107,7 @@ def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPart
 
 
 def _wait_for_topics(run: MirrorTestRun, wait_s: float) -> dict[str, int]:
-    """The target's topics that are there, with their partitions, as soon as all of them are."""
+    """Return the target's topics with their partitions, as soon as all exist or time is over."""
     deadline = time.monotonic() + wait_s
     wanted = set(run.first_topics.values())
     while wanted - (there := messages.on_target(run)).keys() and time.monotonic() < deadline:
@@ -121,8 +122,10 @@ def _follow(
     figures: ArrivalFigures | None,
     done: Event,
 ) -> None:
-    """Call ``on_ready`` once every consumer has reported that it is in place; for metrics take what
-    they report of their messages, until all is done."""
+    """Call ``on_ready`` once every consumer has reported that it is ready.
+
+    For metrics, collect the consumers' reports until all is done.
+    """
     ready: set[str] = set()
     is_announced = False
     while not done.is_set() and not (is_announced and figures is None):

@@ -31,23 +31,27 @@ from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.session import now_ms, steady_ms
 
 MOST_PER_SECOND = 20_000
-"""Of the load, for each consumer: beyond, the mirror's own share is not measured. The source's
-consumer takes time from the target's, in the same process, and both would be late."""
+"""Maximum rate of the load for each consumer. Above it the mirror's own share is not measured: the
+source's consumer takes time from the target's in the same process, and both would be late.
+"""
 
 Starts = dict[TopicPartition, int]
 """Partitions, and where to begin."""
 
 
 class WatchAssignment(NamedTuple):
-    """What one consumer of each side reads."""
+    """Partitions that one consumer reads on each side."""
 
     target: Starts
     source: Starts
 
 
 def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignment:
-    """With the partitions of the source whose messages come to these of the target: where
-    partitions are not preserved, any of them may. With none of a load that is too fast for both."""
+    """Return the partitions to watch, with the source partitions of their messages.
+
+    If partitions are not preserved, these are all partitions of the source. There are none if the
+    load is too fast for both sides.
+    """
     if not origins or run.test.spec.partitioning is not Partitioning.PRESERVED:
         return WatchAssignment(target, origins)
     mirrored = {TopicPartition(run.first_topics[at.topic], at.partition): at for at in origins}
@@ -55,8 +59,11 @@ def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignmen
 
 
 def consumers(run: MirrorTestRun, partitions: int) -> int:
-    """How many follow so many partitions of the target: as many as there are producers, as what
-    those can send these can read; but no more than one a partition."""
+    """Return the number of consumers for a number of target partitions.
+
+    There are as many as producers, because they can read what the producers send, but at most one
+    for each partition.
+    """
     return min(run.test.spec.load.producers, partitions)
 
 
@@ -80,12 +87,13 @@ _AT_ONCE = 500
 
 
 class PolledRecords(NamedTuple):
-    """What a consumer got of one partition in one go."""
+    """Records that a consumer received from one partition in one call."""
 
     at: TopicPartition
     records: list[Message]
     next_offset: int
-    """Behind them, and behind the marks of transactions where the partition ends; 0: unknown."""
+    """Offset after the records, and after transaction markers at the partition's end; 0 if unknown.
+    """
 
 
 class Following:
@@ -97,11 +105,12 @@ class Following:
         self._waited_at_ms = clock()
 
     def take(self, wait_s: float) -> list[PolledRecords]:
-        """What is there; else the next message, if it comes in time. A partition without records
-        has nothing more at the moment.
+        """Return available records, or the next message if it arrives in time.
+
+        A partition without records has nothing more at the moment.
 
         Raises:
-            HeadraceError: what cannot heal by itself.
+            HeadraceError: An error that does not pass by itself.
         """
         found = self._consumer.consume(_AT_ONCE, 0)
         if not found:
@@ -112,7 +121,7 @@ class Following:
 
     @property
     def is_behind(self) -> bool:
-        """What was taken last may have waited for this consumer."""
+        """Whether the last records may have waited for this consumer."""
         return self._clock() - self._waited_at_ms >= BEHIND_MS
 
     def _by_partition(self, found: list[Message]) -> Iterator[PolledRecords]:
@@ -132,7 +141,10 @@ LONGEST_MS = 3_600_000
 
 
 class LatencyHistogram:
-    """What one consumer saw; memory grows with time and spread, never with messages."""
+    """Latency of messages that one consumer saw.
+
+    Its memory grows with time and spread, never with the number of messages.
+    """
 
     def __init__(self) -> None:
         self.histogram: Counter[int] = Counter()
@@ -141,8 +153,10 @@ class LatencyHistogram:
         self.behind = 0
 
     def add(self, sent: Mapping[int, int], seen_ms: int, *, behind: bool = False) -> None:
-        """Messages that were seen at one time: how many were sent in which ms; ``behind``: they may
-        have waited for the consumer."""
+        """Add messages that were seen at one time, by the ms in which they were sent.
+
+        ``behind`` states that they may have waited for the consumer.
+        """
         for sent_ms, count in sent.items():
             latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
             if latency_ms < 0:
@@ -210,7 +224,7 @@ class Crossings:
         self._target: OrderedDict[Name, int] = OrderedDict()
 
     def on_source(self, names: Iterable[Name], at_ms: int) -> None:
-        """A consumer of the source got them."""
+        """Add messages that a consumer of the source received."""
         with self._lock:
             sooner = self._match(names, self._target, self._source, at_ms)
             for seen_ms, count in Counter(sooner).items():
@@ -218,7 +232,7 @@ class Crossings:
                 self.measured.add({seen_ms: count}, seen_ms)
 
     def on_target(self, names: Iterable[Name], at_ms: int) -> None:
-        """A consumer of the target got them."""
+        """Add messages that a consumer of the target received."""
         with self._lock:
             self.measured.add(Counter(self._match(names, self._source, self._target, at_ms)), at_ms)
 
@@ -243,8 +257,10 @@ class Crossings:
 
 
 class SourceWatch:
-    """A thread that consumes partitions of the source; an error ends it, and is only logged: all
-    that it can spoil is a figure."""
+    """Thread that consumes partitions of the source.
+
+    An error ends it and is only logged, because it affects only a figure.
+    """
 
     def __init__(
         self,
@@ -297,7 +313,7 @@ class SourceWatch:
 
 
 def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
-    """Of the messages in a topic of the source."""
+    """Yield the names of messages in a topic of the source."""
     return ((topic, *sighting.name) for sighting in found)
 
 
@@ -313,13 +329,13 @@ Sentinel = tuple[str, int]
 
 
 class Watched(NamedTuple):
-    """What one consumer found."""
+    """Result of one consumer."""
 
     arrivals: LatencyHistogram
     own: LatencyHistogram
     """The mirror's own share."""
     late: set[Sentinel]
-    """As far as it knows."""
+    """Sentinels that did not arrive in time, as far as this consumer can tell."""
     behind: int
     """Messages that may have waited for it, on the side where that was so of more."""
 
@@ -330,7 +346,7 @@ def run_watch(
     keys: Mapping[str, int],
     shares: Iterable[WatchAssignment],
 ) -> Iterator[Watched]:
-    """A Spark task."""
+    """Run the consumer of one Spark task."""
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
         yield Watch(run, number, sentinels, share, keys).watch()
@@ -362,9 +378,9 @@ class Watch:
         self._crossings = Crossings()
         self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
         self._open = set(sentinels)
-        """Those that no consumer has seen."""
+        """Sentinels that no consumer has seen."""
         self._seen: list[Sentinel] = []
-        """Those that this one saw and has not reported to the others."""
+        """Sentinels that this consumer saw and has not reported to the others."""
         self._settle_s = run.test.spec.settle_seconds
         self._give_up_at = time.monotonic() + self._settle_s + START_S
         self._load_has_ended = False
@@ -391,7 +407,7 @@ class Watch:
                 self._exchange()
         knows = self._load_has_ended
         if self._run.test.spec.partitioning is not Partitioning.PRESERVED:
-            # Behind the sentinels, too, there may be messages: of other partitions.
+            # Messages of other partitions may follow the sentinels.
             knows &= self._reads_what_is_there()
         elif self._open:
             knows = knows and self._reads_what_is_there()
@@ -401,7 +417,10 @@ class Watch:
         return self._open if knows else set()
 
     def _reads_what_is_there(self) -> bool:
-        """What came in time is not late because this consumer is behind; whether it caught up."""
+        """Read the existing records; return whether this consumer caught up.
+
+        A message that arrived in time is not late because this consumer is behind.
+        """
         try:
             ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
         except HeadraceError:
@@ -423,7 +442,10 @@ class Watch:
         return bool(taken)
 
     def _see(self, part: PolledRecords, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
-        """It was taken then, by both clocks; ``behind``: it may have waited for that."""
+        """Record that a part was received at a time, by both clocks.
+
+        ``behind`` states that it may have waited for the consumer.
+        """
         at = part.at
         self._not_ready.discard(at)  # a record or the end: the consumer is in place there
         if at in self._next:  # errors name no partition
@@ -436,14 +458,16 @@ class Watch:
         if (topic := self._origins.get(at.topic)) is not None:
             self._crossings.on_target(names(topic, found), steadily_ms)
         for sighting in sentinels:
-            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+            # It has arrived, in any position; the comparison finds a wrong position.
             name = self._run.topics.get(sighting.topic or "", at.topic)
             assert sighting.sentinel is not None
             self._seen.append((name, sighting.sentinel))
 
     def _exchange(self) -> None:
-        """Report new sentinels to the other consumers; receive theirs, and the load's progress.
-        Once, report that this one's consumers are in place."""
+        """Report new sentinels to the other consumers, and receive theirs and the load's progress.
+
+        Report once that this task's consumers are ready.
+        """
         if not (self._is_announced or self._not_ready) and self._source.is_ready:
             self._is_announced = True
             self._write(documents.ready_key(self._name), {})
@@ -459,7 +483,7 @@ class Watch:
             elif documents.is_sentinels(key):
                 self._open.difference_update((topic, partition) for topic, partition in value)
             elif documents.is_progress(key):
-                # While the load goes on; without a report for so long, its producers are dead.
+                # While the load continues; without a report for that time, its producers are dead.
                 self._give_up_at = time.monotonic() + self._settle_s + START_S
 
     def _report_counts(self) -> None:

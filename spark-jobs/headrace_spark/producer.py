@@ -30,8 +30,10 @@ from headrace_spark.session import now_ms
 
 
 def send(run: MirrorTestRun, partitions: dict[str, int]) -> None:
-    """One to each partition of the topics, given with their number. Raises ``GaveUp`` when brokers
-    do not acknowledge all of them."""
+    """Send a sentinel to each partition of the topics, given with their number.
+
+    Raise ``GaveUp`` if brokers do not acknowledge all of them.
+    """
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -77,7 +79,7 @@ def _unlike(run: MirrorTestRun, load_topics: tuple[LoadTopic, ...]) -> tuple[str
 
 
 def _nameless(run: MirrorTestRun) -> tuple[str, ...]:
-    """That messages are too small to name their topic."""
+    """Return a warning if messages are too small to name their topic."""
     load = run.test.spec.load
     names = [t for t in run.topics if not messages.has_room(t, load.message_size_bytes)]
     if load.message_format is not MessageFormat.BODY or len(run.topics) < 2 or not names:
@@ -90,7 +92,7 @@ def _nameless(run: MirrorTestRun) -> tuple[str, ...]:
 
 
 def _ended(run: MirrorTestRun, reports: Sequence[Report]) -> tuple[str, ...]:
-    """That somebody ended the load, where it would have sent more."""
+    """Return a warning if a user ended the load before it had sent everything."""
     if run.test.spec.load.is_endless or not any(report.was_ended for report in reports):
         return ()
     sent = sum(stream.sent for report in reports for stream in report.streams)
@@ -111,11 +113,11 @@ def produce(
     is_to_end: Callable[[], bool],
     sink: Sink = nowhere,
 ) -> LoadManifest:
-    """Send the whole load, then a sentinel to every partition; what was acknowledged.
+    """Send the whole load, then a sentinel to every partition; return the manifest.
 
-    ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread;
-    as often ``is_to_end`` is asked whether to send no more. ``sink`` gets the metrics.
-    Raises ``GaveUp`` when sentinels are not acknowledged.
+    ``on_progress`` receives the number of acknowledged messages, about twice a second, from a
+    thread. ``is_to_end`` is called as often and returns whether to stop sending. ``sink`` receives
+    the metrics. Raise ``GaveUp`` if sentinels are not acknowledged.
     """
     messages.prepare(run)
     load_topics = messages.describe(run)
@@ -185,7 +187,7 @@ def _run_stage(
 
 
 def _padded(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
-    """With 0 for the partitions that were not there yet."""
+    """Return the offsets with 0 for partitions that did not exist yet."""
     return offsets + (0,) * (partitions - len(offsets))
 
 

@@ -67,8 +67,11 @@ def security_options(cluster: ClusterAccess) -> dict[str, str]:
 
 
 def _token_settings(oauth: OAuth, credentials: Credentials) -> dict[str, str]:
-    """Kafka's own client asks for tokens by itself (KIP-768). From its version 3.9.1 on it may be
-    kept from that by the system property org.apache.kafka.sasl.oauthbearer.allowed.urls."""
+    """Return the settings with which Kafka's own client requests tokens (KIP-768).
+
+    From its version 3.9.1 on, the system property org.apache.kafka.sasl.oauthbearer.allowed.urls
+    can prevent that.
+    """
     options = {"clientId": oauth.client_id, "clientSecret": credentials.client_secret}
     if oauth.scope is not None:
         options["scope"] = oauth.scope
@@ -87,7 +90,7 @@ def _token_settings(oauth: OAuth, credentials: Credentials) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """As a JAAS configuration takes text."""
+    """Return text quoted for a JAAS configuration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -126,7 +129,7 @@ _OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """What to read of a cluster."""
+    """Offsets to read from a cluster."""
 
     source_names: dict[str, str]
     """The topics to read, and what each is called on the source."""
@@ -137,15 +140,15 @@ class OffsetRange:
 def read(
     spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, run: str, since_ms: int
 ) -> DataFrame:
-    """The committed records between two offsets of each partition, as ``recognised`` has them.
+    """Return the committed records between two offsets of each partition, as ``recognised``.
 
-    Fails when a part of the range is gone.
+    Reading fails if a part of the range was deleted.
     """
     return recognised(raw(spark, cluster, wanted), wanted.source_names, run, since_ms)
 
 
 def raw(spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange) -> DataFrame:
-    """The same, as Spark's Kafka source gives them."""
+    """Return the records as Spark's Kafka source returns them."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
@@ -162,15 +165,20 @@ def raw(spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange) -> Dat
 def recognised(
     records: DataFrame, source_names: dict[str, str], run: str, since_ms: int
 ) -> DataFrame:
-    """Of Spark's Kafka records those of a run, and those that earlier runs sent before ``since_ms``
-    (1970); all others are left out.
+    """Select the records of a run, and records that earlier runs sent before ``since_ms``.
 
-    Columns: ``topic`` (on the source, that the record was sent to), ``producer``, ``seq`` (of an
-    end sentinel the run and the source's partition; null when neither headers nor body have it);
-    ``own`` (whether it is of this run); ``found_in`` (the source's name of the topic where it
-    lies), ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``;
-    ``checksum`` (CRC-32 of the value); ``row`` (how many of these records the partition has before
-    it: Spark reads a partition in one task, in the order of the log).
+    All other records of Spark's Kafka source are left out. ``since_ms`` counts from 1970. The
+    columns are:
+
+    - ``topic``: topic of the source to which the record was sent
+    - ``producer``, ``seq``: for an end sentinel the run and the source's partition; null if neither
+      headers nor body have it
+    - ``own``: whether the record belongs to this run
+    - ``found_in``, ``partition``, ``offset``: position, with the source's name of the topic
+    - ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``
+    - ``checksum``: CRC-32 of the value
+    - ``row``: number of these records before it in the partition. Spark reads a partition in one
+      task, in the order of the log.
     """
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
     read = records.select(
@@ -245,16 +253,17 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
 
 
 def _header(name: str) -> Column:
-    """The value of the header of this name, as text; null when it is not among the first few.
+    """Return the value of a header as text; null if it is not among the first few.
 
-    Not by a lambda over all of them: Spark interprets those, and the rest of the query with them.
+    A lambda over all headers is not used: Spark interprets lambdas, and the rest of the query with
+    them.
     """
     places = [F.get("headers", F.lit(place)) for place in range(_HEADERS)]
     return F.coalesce(*(F.when(at["key"] == name, at["value"]) for at in places)).cast("string")
 
 
 def _as_json(offsets: Offsets) -> str:
-    """As Spark's Kafka source takes offsets."""
+    """Return offsets in the format of Spark's Kafka source."""
     return json.dumps(
         {topic: {str(p): at for p, at in enumerate(ats)} for topic, ats in offsets.items()}
     )

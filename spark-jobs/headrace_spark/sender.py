@@ -74,7 +74,7 @@ class Pace:
 
 
 class PartitionTotals:
-    """What one producer got acknowledged in one partition of a topic."""
+    """Messages of one producer that were acknowledged in one partition of a topic."""
 
     __slots__ = ("checksum", "count", "first", "last")
 
@@ -110,12 +110,12 @@ class SentStream:
         return sum(totals.count for totals in self.totals)
 
     def next_numbers(self, granted: int) -> range:
-        """Of the messages to send, where so many are granted."""
+        """Return the numbers of the messages to send if ``granted`` messages are allowed."""
         beyond = self.sent + granted
         return range(self.sent, beyond if self._limit is None else min(beyond, self._limit))
 
     def grow(self, partitions: int) -> None:
-        """The topic has so many partitions by now."""
+        """Record that the topic has more partitions."""
         self.topic = replace(self.topic, partitions=partitions)
         self.totals += [PartitionTotals() for _ in range(partitions - len(self.totals))]
 
@@ -141,7 +141,10 @@ class SentStream:
 
 
 def first_streams(load: Load, load_topics: tuple[LoadTopic, ...], index: int) -> list[SentStream]:
-    """Those with which a producer begins: its part of the messages, where the load has a number."""
+    """Return the streams with which a producer begins.
+
+    Each has its share of the messages, if the load has a number.
+    """
     parts, first = load.producers * len(load_topics), index * len(load_topics)
     return [
         SentStream(
@@ -154,7 +157,7 @@ def first_streams(load: Load, load_topics: tuple[LoadTopic, ...], index: int) ->
 
 @dataclass(frozen=True)
 class Report:
-    """What a producer did; bounded, whatever the number of records."""
+    """Result of a producer; its size is limited, whatever the number of records."""
 
     streams: tuple[Stream, ...]
     seconds: Counter[int]
@@ -162,7 +165,7 @@ class Report:
     finished_ms: int
     errors: tuple[str, ...]
     was_ended: bool
-    """Whether it had more to send when somebody ended the load."""
+    """Whether it had more to send when a user ended the load."""
 
 
 PROGRESS_S = 0.5
@@ -170,7 +173,7 @@ STUCK_S = 120.0
 """Without any acknowledgement for so long, what is in flight has failed: ten leader elections."""
 
 _PRODUCER = {
-    # What is in flight is bounded: by number for small messages, by size for large ones.
+    # Messages in flight are limited: by number for small messages, by size for large ones.
     "queue.buffering.max.messages": 20_000,
     "queue.buffering.max.kbytes": 65_536,
     "message.max.bytes": 64 << 20,  # the topic's own limit decides, by a sentence of the broker
@@ -181,7 +184,7 @@ _PRODUCER = {
 def run_sender(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
 ) -> Iterator[Report]:
-    """A Spark task."""
+    """Run the senders of one Spark task."""
     context = BarrierTaskContext.get()
     for index in indices:
         context.barrier()  # all producers begin together
@@ -206,7 +209,7 @@ class Sender:
         self._is_to_end = self._was_ended = False
         self._changes: dict[str, int] = {}
         """Partitions of topics that the load has got, and this producer does not know yet."""
-        # What was written before the tail began to read is there.
+        # Records that were written before the tail began to read are read here.
         for key, value in journal.read_all(run.source, run.name).items():
             self._receive(key, value)
         rate = load.messages_per_second

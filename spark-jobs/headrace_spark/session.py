@@ -31,14 +31,17 @@ _OURS = {
     "spark.sql.session.timeZone": "UTC",
     # Spark's own words for what it must not show, and those of Kafka's settings that hold secrets.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
-    # What is kept are hashes and numbers: packing them costs more than it saves.
+    # Cached data are hashes and numbers: compressing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 
 
 @contextmanager
 def session(job: str, run: str) -> Iterator[SparkSession]:
-    """A session for one job of one run. Raises ``GaveUp`` when its JVM does not start, or ends."""
+    """Yield a session for one job of one run.
+
+    Raise ``GaveUp`` if its JVM does not start, or ends.
+    """
     builder = SparkSession.builder.appName(f"headrace-{job}-{run}")
     for name, value in _OURS.items():
         builder = builder.config(name, value)
@@ -52,8 +55,10 @@ def session(job: str, run: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def reporting_its_end(spark: SparkSession) -> Iterator[None]:
-    """Stop the session in the end; raise ``GaveUp`` where its JVM was killed: all that Python sees
-    of that are connections that break."""
+    """Stop the session in the end; raise ``GaveUp`` if its JVM was killed.
+
+    Python sees a killed JVM only as broken connections.
+    """
     try:
         yield
         spark.stop()
@@ -83,28 +88,28 @@ _BEGAN_NS = time.time_ns() - time.monotonic_ns()
 
 
 def now_ms() -> int:
-    """As this machine believes: what is compared with other machines, and written down."""
+    """Return the wall-clock time, which is written down and compared with other machines."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Of this process, and never set: nobody else's time is compared with it."""
+    """Return this process's time, which is never set and only compared within the process."""
     return (_BEGAN_NS + time.monotonic_ns()) // 1_000_000
 
 
 def event(name: str, **facts: object) -> None:
-    """A line of JSON, of the job's progress; ``headrace verify`` reads them."""
+    """Print a line of JSON about the job's progress, which ``headrace verify`` reads."""
     sys.stdout.write(json.dumps({"event": name, **facts}) + "\n")
     sys.stdout.flush()
 
 
 def say(sentence: str) -> None:
-    """A sentence for a person; the last one is why a job ended."""
+    """Print a sentence for a user; the last one says why a job ended."""
     sys.stderr.write(f"headrace: {sentence}\n")
 
 
 def spark_sentence(error: Exception) -> str:
-    """The first lines of Spark's error, without its stack."""
+    """Return the first lines of Spark's error without its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
     return f"Spark could not do it: {sentence[:600]}"

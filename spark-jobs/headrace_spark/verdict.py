@@ -1,8 +1,8 @@
 """Verdict of a mirror test: rules over the evidence.
 
 A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
-Inconclusive: a record that the source has and the target lacks is missing, whatever else is not
-known. Inconclusive outweighs Passed: what could not be seen is never taken for good.
+Inconclusive: a record that the source has and the target lacks is missing, whatever else is
+unknown. Inconclusive outweighs Passed: anything that could not be observed never counts as correct.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ def messages(count: int) -> str:
 
 
 def for_example(examples: tuple[Example, ...]) -> str:
-    """The first one, as the end of a sentence."""
+    """Return the first example as the end of a sentence."""
     if not examples:
         return ""
     first = examples[0]
@@ -68,7 +68,7 @@ def for_example(examples: tuple[Example, ...]) -> str:
 
 
 def few(names: tuple[str, ...], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -85,7 +85,7 @@ _WORDS = {  # the heaviest first
 
 
 def records(evidence: Evidence) -> Iterator[Objection]:
-    """Counts of records against what the test allows."""
+    """Compare the counts of records with the numbers that the test allows."""
     allowed = allowed_counts(evidence.run.test.spec.budgets)
     for kind in (kind for kind in _WORDS if kind in allowed):
         words, most = _WORDS[kind], allowed[kind]
@@ -101,7 +101,7 @@ def records(evidence: Evidence) -> Iterator[Objection]:
 
 
 def sentinels(evidence: Evidence) -> Iterator[Objection]:
-    """A partition whose end did not arrive has not arrived."""
+    """Object to each partition whose end did not arrive."""
     late = evidence.measured.late if evidence.measured else ()
     if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
         yield Objection(
@@ -148,7 +148,7 @@ def latency(evidence: Evidence) -> Iterator[Objection]:
 
 
 def recovery(evidence: Evidence) -> Iterator[Objection]:
-    """A fault that was not injected proves nothing; recovery from one has a budget."""
+    """Object to a fault that was not injected, and to a recovery beyond its budget."""
     most = evidence.run.test.spec.budgets.recovery_seconds
     for fault in evidence.faults:
         action = fault.step.action
@@ -170,7 +170,7 @@ def recovery(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rehearsal(evidence: Evidence) -> Iterator[Objection]:
-    """What consumers were delivered again or not at all after a fail-over has budgets."""
+    """Object if consumers reread or skipped more messages after a fail-over than budgeted."""
     budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
     if rehearsed is None:
         return
@@ -201,11 +201,11 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
 
 
 RATE_REACHED = 0.95
-"""Of messagesPerSecond: below it, a reader should know that the load was lighter than asked for."""
+"""Minimum share of messagesPerSecond. Below it, a reader is informed that the load was lighter."""
 
 
 def load(evidence: Evidence) -> Iterator[Objection]:
-    """A mirror cannot be judged by what was never there to be mirrored."""
+    """Object to a load that was not sent completely: a mirror cannot be judged by it."""
     counts, manifest = evidence.counts, evidence.manifest
     for error in manifest.errors:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
@@ -239,7 +239,7 @@ def load(evidence: Evidence) -> Iterator[Objection]:
 
 
 def source(evidence: Evidence) -> Iterator[Objection]:
-    """The source's own losses are not the mirror's."""
+    """Object to the source's own losses, for which the mirror is not responsible."""
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,
@@ -255,7 +255,7 @@ def source(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rate(evidence: Evidence) -> Iterator[Objection]:
-    """A load that was lighter than asked for."""
+    """Warn about a load that was lighter than requested."""
     asked = evidence.run.test.spec.load.messages_per_second
     reached = acknowledged_per_second(evidence.manifest, evidence.run.first_topics)
     if asked is None or reached is None:
@@ -272,8 +272,10 @@ def rate(evidence: Evidence) -> Iterator[Objection]:
 def acknowledged_per_second(
     manifest: LoadManifest, topics: Iterable[str] | None = None
 ) -> float | None:
-    """Rate of the whole load, or of some topics, from its first message to the last
-    acknowledgement."""
+    """Return the rate of the whole load, or of some topics.
+
+    It extends from the first message to the last acknowledgement.
+    """
     took_ms = manifest.finished_ms - manifest.started_ms
     if took_ms <= 0:
         return None
@@ -301,7 +303,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """The verdict, the reasons for it with the heaviest first, and warnings."""
+    """Return the verdict, the reasons for it with the heaviest first, and warnings."""
     objections = [objection for rule in RULES for objection in rule(evidence)]
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:

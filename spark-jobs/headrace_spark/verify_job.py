@@ -63,7 +63,7 @@ def wait_for_sentinels(
                     continue
                 sighting = messages.recognise(message, run.name.encode())
                 if sighting is not None and sighting.sentinel is not None:
-                    # It has arrived, wherever it lies; a wrong place is for the comparison.
+                    # It has arrived, in any position; the comparison finds a wrong position.
                     topic = run.topics.get(sighting.topic or "", message.topic() or "")
                     expected.discard((topic, sighting.sentinel))
     finally:
@@ -86,8 +86,10 @@ def wait_for_all(run: MirrorTestRun, manifest: LoadManifest) -> None:
 
 
 def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
-    """How long records may still arrive that no sentinel answers for; 0 where the partitions are
-    preserved: there each has its own."""
+    """Return how long records without a sentinel may still arrive.
+
+    It is 0 if partitions are preserved, because each partition then has its own sentinel.
+    """
     if run.test.spec.partitioning is Partitioning.PRESERVED:
         return 0.0
     deadline_s = manifest.finished_ms / 1000 + run.test.spec.settle_seconds
@@ -97,7 +99,7 @@ def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
 def _from_the_end_of_the_load(
     run: MirrorTestRun, manifest: LoadManifest, there: dict[str, int]
 ) -> list[tuple[TopicPartition, int]]:
-    """The first offset of each partition that is not older than the last acknowledgement."""
+    """Return the first offset of each partition that is not older than the last acknowledgement."""
     partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
     admin = Admin(run.target)
     ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
@@ -112,10 +114,18 @@ def judged(
     rehearsal: Path | None = None,
     begin: Path | None = None,
 ) -> Result:
-    """Wait for the load's end on the target, compare and judge. ``plan``: file with the steps of
-    chaos, ``rehearsal``: with that of a fail-over, where the outcome is in the journal. ``begin``:
-    file without which nothing begins; Spark starts before. Raises ``GaveUp`` without a manifest,
-    and Spark's errors where a cluster cannot be read."""
+    """Wait for the load's end on the target, compare and judge.
+
+    Args:
+        run: The run to judge.
+        folder: Folder of the documents.
+        plan: File with the chaos steps, if their outcome is in the journal.
+        rehearsal: File with the plan of a fail-over, if its outcome is in the journal.
+        begin: File that must exist before the comparison begins. Spark starts before.
+
+    Raises:
+        GaveUp: There is no manifest. Spark's errors are raised if a cluster cannot be read.
+    """
     phases = Phases()
     with ExitStack() as ends:
         early = ends.enter_context(session("verify", run.name)) if begin else None
@@ -182,7 +192,7 @@ def _compared(
         "from the last message until the comparison began",
         (now_ms() - manifest.finished_ms) / 1000,
     )
-    # Spark starts meanwhile.
+    # Spark starts at the same time.
     with ThreadPoolExecutor(1) as meanwhile, ExitStack() as ends:
         arrived = meanwhile.submit(
             wait_for_sentinels,
@@ -198,7 +208,7 @@ def _compared(
         event("reading")
         comparison = compare(spark, run, manifest, phases)
         if comparison.counts.missing and (left_s := time_left_s(run, manifest)):
-            # What the target has instead, perhaps copies, was counted for it.
+            # Records that the target has instead, such as copies, were counted with it.
             with phases.timed("waiting for what was missing"):
                 time.sleep(left_s)
             spark.catalog.clearCache()
@@ -207,7 +217,7 @@ def _compared(
 
 
 def inconclusive(run: MirrorTestRun, reason: str) -> Result:
-    """Of a run that could not be compared."""
+    """Return the result of a run that could not be compared."""
     return Result(
         verdict=Verdict.INCONCLUSIVE,
         reasons=(reason,),
