@@ -6,25 +6,25 @@ import time
 from headrace.timing import Clock
 
 _BURST_S = 0.5
-"""What was not used for so long is made up for, and no more."""
+"""Maximum time whose unused bandwidth is made up for."""
 _WINDOW_S = 10.0
 """Whether it is used up is judged by what was waited for so long: a burst says nothing."""
 
 
 class TokenBucket:
-    """A token bucket of all lanes of a flow on a driver. Thread-safe.
+    """A token bucket for all lanes of a flow on a driver. Thread-safe.
 
-    What is read is spent when it is there: a lane waits until it is paid off, not before.
+    Data are charged after they were read: a lane then waits until the debt is paid off.
     """
 
     def __init__(self, clock: Clock = time) -> None:
         self._clock = clock
         self._rate: float | None = None
         self._debt, self._at_s = 0.0, clock.monotonic()
-        """Bytes, at that time; negative: not used yet."""
+        """Debt in bytes at that time; negative if bandwidth is unused."""
         self._waited_s, self._waited_until_s = 0.0, float("-inf")
         self._window, self._used_up = (self._at_s, 0.0), False
-        """When it began, and what had been waited by then."""
+        """Start of the window, and the time that had been waited by then."""
         self._lock = threading.Lock()
 
     def limit(self, bytes_per_s: float | None) -> None:
@@ -42,7 +42,7 @@ class TokenBucket:
 
     @property
     def request_bytes(self) -> float:
-        """What one request should not exceed: a quarter of a second's."""
+        """Recommended maximum size of one request: a quarter of a second's bandwidth."""
         rate = self._rate
         return float("inf") if rate is None else rate / 4
 
@@ -67,7 +67,7 @@ class TokenBucket:
             return self._at_s - self._waited_until_s < seconds
 
     def spend(self, size: int) -> None:
-        """So many bytes were read."""
+        """Charge bytes that were read."""
         with self._lock:
             if self._rate is not None:
                 self._settle()

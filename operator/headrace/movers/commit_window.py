@@ -17,7 +17,10 @@ class Mark(NamedTuple):
 
 
 class CommitWindow(ABC):
-    """Of a lane without transactions, ``committed`` is ``None``: what is acknowledged is copied."""
+    """Acknowledged and committed records of one partition.
+
+    In a lane without transactions ``committed`` is None: acknowledged records count as copied.
+    """
 
     __slots__ = (
         "_committed_runs",
@@ -37,16 +40,16 @@ class CommitWindow(ABC):
         """The next source offset to read."""
         self.runs = CopiedRuns()
         self.committed: Mark | None = None
-        """Of a lane that copies in transactions: by the last one."""
+        """Mark of the last transaction, in a lane that copies in transactions."""
         self.uncommitted = 0
         """Records acknowledged since."""
         self.unexpected_offsets = 0
         """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.last_timestamp_ms: int | None = None
-        """Of the last record that was acknowledged."""
+        """Timestamp of the last acknowledged record."""
         self._uncommitted_ms: int | None = None
         self._markers = 0
-        """Of transactions, behind the last record on the target."""
+        """Number of transaction markers after the last record on the target."""
         self._cut_runs: list[ContiguousRange] = []
         self._committed_runs: list[ContiguousRange] = []
 
@@ -70,7 +73,7 @@ class CommitWindow(ABC):
         return self.committed is not None and self.committed.acknowledged != self.position
 
     def begin_transactions(self) -> None:
-        """What is acknowledged from now on is not copied before it is committed."""
+        """Count records as copied only after their commit from now on."""
         self.committed = self.mark()
 
     def commit(self, *, marked: bool) -> None:
@@ -83,19 +86,18 @@ class CommitWindow(ABC):
         self._markers += marked
 
     def cut_runs(self) -> list[ContiguousRange]:
-        """Of what is acknowledged and not committed."""
+        """Return the ranges that are acknowledged and not committed."""
         self._cut_runs += self.runs.take()
         return self._cut_runs
 
     def take_runs(self) -> list[ContiguousRange]:
-        """See ``Lane.take_runs``."""
         if self.committed is None:
             return self.runs.take()
         taken, self._committed_runs = self._committed_runs, []
         return taken
 
     def _count(self, records: int, timestamp_ms: int, at: int, expected: int | None) -> None:
-        """So many more are acknowledged, ``at`` this offset of the target."""
+        """Count more acknowledged records from ``at``, an offset of the target."""
         if expected is not None and at != expected + self._markers:
             self.unexpected_offsets += 1
         self._markers = 0

@@ -1,9 +1,10 @@
-"""Records on a dead-letter topic, with Kafka Connect's headers.
+"""Dead-letter topics, with Kafka Connect's headers.
 
-As ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter`` writes them (KIP-298): key,
-value and headers as they are, what is known of the error in headers of its own, as text. Where it
-names Java's classes, so does this: tools decide by them. The timestamp is that of the dead letter,
-as the topic could refuse the record's own, or delete it as too old; it is in a header.
+Dead letters are written as by ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter``
+(KIP-298): key, value and headers are unchanged, and the error is described in additional text
+headers. Java's class names are used where Connect uses them, because tools decide by them. The
+timestamp is the dead letter's, because the topic could reject the record's own timestamp, or delete
+the record as too old. The record's timestamp is in a header.
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ _EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
 
 
 def context_headers(task: TaskId, refused: RecordRefused) -> dict[str, str]:
-    """Connect's headers; without frames, as a broker's refusal has none in this process."""
+    """Return Connect's headers, without stack frames, which a broker's rejection lacks."""
     exception = _EXCEPTIONS.get(refused.code, refused.code)
     return {
         f"{PREFIX}topic": refused.at.topic,
@@ -62,11 +63,11 @@ class DeadLetters:
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
 
     def write(self, topic: str, record: SourceRecord, added: Mapping[str, str], of: str) -> None:
-        """Write a record and wait until every in-sync replica has it; ``of`` names the record.
+        """Write a record, and wait until every in-sync replica has it; ``of`` names the record.
 
-        ``added`` headers come behind its own; one that it has already stays as it is, as Connect
-        does it. Raises ``Fatal`` when the topic refuses it, else ``Retriable``: it may be there
-        all the same.
+        ``added`` headers follow its own headers. An existing header with the same name is kept, as
+        in Connect. Raise ``Fatal`` if the topic rejects it, otherwise ``Retriable``: it may have
+        been written nevertheless.
         """
         theirs = {name for name, _ in record.headers}
         added = {**added, TIMESTAMP_HEADER: str(record.timestamp_ms)}

@@ -1,7 +1,7 @@
-"""The interface between a source task and whatever moves its records.
+"""The interface between a source task and the mover of its records.
 
-Positions in, acknowledged positions out, problems per partition. A task knows nothing else of its
-mover.
+The task passes offsets in and receives acknowledged offsets, and problems of partitions. It uses
+nothing else of its mover.
 """
 
 import threading
@@ -19,7 +19,10 @@ from headrace.replication.reconcile import Resume
 
 @dataclass
 class CopiedCounts:
-    """What the target has acknowledged; it only grows. One thread counts, any may read."""
+    """Counts of what the target has acknowledged; they only grow.
+
+    One thread counts, any may read.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -34,11 +37,11 @@ class CopiedCounts:
     batches_copied: int = 0
     """Batches that were sent unchanged."""
     bytes_copied: int = 0
-    """Of those, with their headers, as fetched."""
+    """Size of these batches with their headers, as fetched."""
     batches_rebuilt: int = 0
     """Batches that were taken apart and sent as new ones."""
     bytes_rebuilt: int = 0
-    """Of those, with their headers, as fetched."""
+    """Size of these batches with their headers, as fetched."""
     rebuilt: dict[str, int] = field(default_factory=dict)
     """How many of those, by reason: a value of ``movers.batch.Why``."""
     rebuilt_bytes: dict[str, int] = field(default_factory=dict)
@@ -50,7 +53,7 @@ class CopiedCounts:
     ``movers.batch.Comparison``."""
 
     def rebuild(self, batches: int, size: int, why: str) -> None:
-        """So many were rebuilt, of this size together."""
+        """Count rebuilt batches with their total size."""
         self.batches_rebuilt += batches
         self.bytes_rebuilt += size
         self.rebuilt[why] = self.rebuilt.get(why, 0) + batches
@@ -61,17 +64,20 @@ class CopyFrom(NamedTuple):
     """Where to copy from."""
 
     offset: int
-    """Of the source."""
+    """Source offset."""
     leader_epoch: int
-    """Of the last record before it; -1 when unknown."""
+    """Leader epoch of the record before it; -1 if unknown."""
     target_offset: int = 0
-    """What the target acknowledged before ends there: a record below it means that it lost some."""
+    """End of what the target acknowledged before. A record below it means that the target lost
+    some.
+    """
     suspects: range = range(0)
     """Source offsets of records that are sent one at a time, or by few, as the target refuses some
     of them."""
     writer: OwnerProducer | None = None
-    """Whose identity its batches carry, from sequence 0 on: never one that has written there with
-    this epoch. None: that of the lane, which nobody can fence."""
+    """Identity that its batches carry, from sequence 0 on. It must never have written there with
+    this epoch. None: the lane's identity, which no other owner can fence.
+    """
 
 
 class Reached(NamedTuple):
@@ -80,19 +86,22 @@ class Reached(NamedTuple):
     acknowledged: int
     """All source offsets below this one are on the target (or hold nothing to copy)."""
     target_offset: int | None
-    """Behind the last record acknowledged on the target; ``None`` before the first."""
+    """Target offset after the last acknowledged record, or None if there is none."""
     leader_epoch: int
-    """Of the last record read; -1 when unknown."""
+    """Leader epoch of the last record read; -1 if unknown."""
     in_flight: int
     """Records sent and not yet acknowledged, or not committed."""
     end: int | None
-    """Of the source, as last fetched; ``None`` before the first fetch."""
+    """End of the source's log at the last fetch, or None before the first fetch."""
     oldest_timestamp_ms: int | None
-    """Of the oldest record not acknowledged, else of the last that was."""
+    """Timestamp of the oldest unacknowledged record, or of the last acknowledged one if there is
+    none.
+    """
     unexpected_offsets: int
     """How often an acknowledged target offset was not the expected one: a foreign writer."""
     target_seen: TargetSeen | None = None
-    """See ``Progress``; at most ``target_offset``, and ``None`` while it is not known."""
+    """Acknowledged end as in ``Progress``. It is at most ``target_offset``, and None while unknown.
+    """
 
     @property
     def lag_records(self) -> int:
@@ -126,7 +135,7 @@ class TargetLoss(Fatal):
     """The target gave a record an offset that it had given to an earlier one."""
 
     def __init__(self, at: TopicPartition, offset: int, expected: int) -> None:
-        """``expected``: the lowest that a target without a loss could have given."""
+        """Create the error; ``expected`` is the lowest offset without a loss."""
         super().__init__(f"{at} was written at offset {offset}, {expected} was next")
         self.at, self.offset, self.expected = at, offset, expected
 
@@ -153,8 +162,15 @@ class RecordRefused(Fatal):
         message: str,
         record: SourceRecord | None,
     ) -> None:
-        """``offsets``: of the source, from the first to the last that was refused; ``code``: the
-        error's name in the protocol; ``record``: the one that it is, if it was sent by itself."""
+        """Create the error.
+
+        Args:
+            at: Partition of the source.
+            offsets: Source offsets from the first to the last rejected record.
+            code: Name of the error in the protocol.
+            message: Sentence about the error.
+            record: The rejected record, if it was sent alone.
+        """
         super().__init__(message)
         self.at, self.offsets, self.code, self.record = at, offsets, code, record
 
@@ -164,14 +180,16 @@ class Problem(NamedTuple):
 
     at: TopicPartition
     error: HeadraceError
-    """``OffsetGone``: of the source. ``TargetLoss``: of the target. ``RecordRefused``: by the
-    target. ``Retriable``: a new lane may do better. Else ``Fatal``."""
+    """``OffsetGone``: the source deleted the offset. ``TargetLoss``: the target lost records.
+    ``RecordRefused``: the target rejected records. ``Retriable``: a new lane may succeed. Other
+    errors are ``Fatal``.
+    """
 
 
 class Transactional(Protocol):
-    """What a lane that copies in transactions has besides. No call waits.
+    """Additional methods of a lane that copies in transactions. No call waits.
 
-    Then ``Reached`` and ``take_runs`` tell what is committed, and ``in_flight`` what is not.
+    ``Reached`` and ``take_runs`` then describe what is committed, and ``in_flight`` what is not.
     """
 
     @property
@@ -180,12 +198,14 @@ class Transactional(Protocol):
         ...
 
     def cut(self) -> Mapping[TopicPartition, Reached] | None:
-        """How far a commit now would reach; ``None`` as long as that is not acknowledged: ask
-        again. Nothing more is sent until it is committed, or ``go_on``. Raises as ``run_once``."""
+        """Return how far a commit now would reach, or None until that is acknowledged: call again.
+
+        Nothing more is sent until it is committed, or until ``go_on``. Raise as ``run_once``.
+        """
         ...
 
     def cut_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
-        """Of what is cut; ``take_runs`` returns them once they are committed."""
+        """Return the ranges that were cut; ``take_runs`` returns them once they are committed."""
         ...
 
     def commit(
@@ -193,10 +213,10 @@ class Transactional(Protocol):
         progress: Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]],
         committed: Callable[[HeadraceError | None], None],
     ) -> None:
-        """What was cut, with these keys and values, by partition of their topic; then it goes on.
+        """Commit what was cut, with these keys and values by partition of their topic.
 
-        ``committed`` is called, by another thread, with ``None``, or with why it is not known to
-        be: then another lane has to go on, behind a fence.
+        The lane then continues. ``committed`` is called by another thread: with None, or with the
+        reason why the outcome is unknown. Another lane must then continue after a fence.
         """
         ...
 
@@ -218,7 +238,7 @@ class Lane(Protocol):
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """Those that are open, also while they are left."""
+        """Partitions that are open or leaving."""
         ...
 
     @property
@@ -228,8 +248,11 @@ class Lane(Protocol):
 
     @property
     def polled(self) -> bool:
-        """Whether records move in ``run_once``, so that each call after one that moved some is due
-        at once; else a thread of the mover's own moves them."""
+        """Whether records move in ``run_once``.
+
+        Each call after one that moved some is then due at once. Otherwise a thread of the mover
+        moves them.
+        """
         ...
 
     @property
@@ -243,7 +266,7 @@ class Lane(Protocol):
         ...
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
-        """Copy these partitions, too."""
+        """Open these partitions in addition to the others."""
         ...
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
@@ -251,12 +274,15 @@ class Lane(Protocol):
         ...
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
-        """Go on with those of them that were to be left, from what is sent."""
+        """Keep those of these partitions that were to leave, from the last sent record on."""
         ...
 
     def pause(self, partitions: Set[TopicPartition]) -> None:
-        """Read nothing of these and, of the open ones, these only; acknowledgements still count.
-        Whether the others are read was decided by other calls, which this one does not undo."""
+        """Pause exactly these of the open partitions; acknowledgements still count.
+
+        Other calls decide whether the remaining partitions are read; this call does not change
+        that.
+        """
         ...
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
@@ -280,12 +306,14 @@ class Lane(Protocol):
         ...
 
     def take_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
-        """What the target has acknowledged since the last call, in order; without partitions of
-        which that is nothing."""
+        """Return the ranges that the target has acknowledged since the last call, in order.
+
+        Partitions without such ranges are left out.
+        """
         ...
 
     def problems(self) -> list[Problem]:
-        """Of partitions that are not copied any further, first come first."""
+        """Return the problems of partitions that are no longer copied, oldest first."""
         ...
 
     def drop_unsent(self) -> None:
@@ -306,54 +334,57 @@ class Lane(Protocol):
 
 
 class Before(NamedTuple):
-    """What is known of a partition that others have written, before it is closed to them."""
+    """Known state of a partition that others have written, before it is closed to them."""
 
     target: TopicPartition
     source_offset: int
     """The next one to copy, as stored."""
     target_offset: int
-    """As stored: what lies there, or above, is not known."""
+    """Stored target offset. Records at or after it are unknown."""
     writers: frozenset[OwnerProducer]
-    """Whom to close it to."""
+    """Writers to which the partition is to be closed."""
     unfenced: frozenset[int] = frozenset()
-    """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
+    """Producer ids of other writers, which cannot be fenced; -1 for some without a known id."""
     compare: bool = True
     """Whether to read what is written already; otherwise the copy resumes where it is stored."""
     data_writer: OwnerProducer | None = None
-    """See ``Progress``: of a copy with its source's offsets, whose end says where it goes on."""
+    """Data writer of a copy with its source's offsets, as in ``Progress``. The copy's end is where
+    it resumes.
+    """
     source_compacts: bool = False
     """Whether its log may have lost records since they were copied; as the next one, it counts only
     with a ``data_writer``."""
     target_compacts: bool = False
     progress: TopicPartition | None = None
-    """Where its progress is stored, if writers may have done so in their transactions: it is closed
-    to them, too, and all of theirs below ``target_offset`` was committed."""
+    """Partition of its progress, if writers may have stored it in their transactions. It is also
+    closed to them, and all their records below ``target_offset`` were committed.
+    """
 
     @property
     def closed(self) -> frozenset[TopicPartition]:
-        """What is to be closed to its writers."""
+        """Partitions to close to its writers."""
         return frozenset({self.target} | ({self.progress} if self.progress else set()))
 
 
 class Resumed(NamedTuple):
-    """Where a partition goes on."""
+    """Where a partition resumes."""
 
     resume: Resume
     leader_epoch: int
-    """Of the last source record that is not copied again; -1: there is none."""
+    """Leader epoch of the last source record that is not copied again; -1 if there is none."""
 
 
 class Closed(NamedTuple):
     """A partition that is closed to earlier writers."""
 
     records: int
-    """What they had appended behind the stored position; of those that could be fenced."""
+    """Number of records that fenced writers had appended after the stored offset."""
     unfenced: frozenset[int]
     """Producer ids of those that could not be fenced."""
 
 
 class Filling(Retriable):
-    """A partition of the target is filled up to the source's first offset: go on with that."""
+    """A partition of the target is still being filled up to the source's first offset: continue."""
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
         """``offset``: so far it is filled."""
@@ -370,51 +401,56 @@ class Fencing(Protocol):
         ...
 
     def data_writer(self, task: str) -> OwnerProducer | None:
-        """Who appends the data of copies that have none yet and are this task's, whoever owns them
-        later; ``None``: each owner appends as itself. Raises as ``identify``."""
+        """Return the writer of data for this task's copies that have no data yet.
+
+        Later owners use it as well. None means that each owner appends as itself. Raise as
+        ``identify``.
+        """
         ...
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """A new epoch: batches that carry it are refused by nobody, as long as no other follows.
+        """Return an identity with a new epoch, whose batches are valid until a later epoch.
 
-        Raises ``Retriable``, and ``Fatal`` where the target grants no right to it.
+        Raise ``Retriable``, and ``Fatal`` if the target does not permit it.
         """
         ...
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
-        """Of others: what is open is aborted. Then it is final what of theirs was committed.
+        """Abort the open transactions of other owners; their committed records are then final.
 
-        Raises ``Retriable``; a right that is missing is left to ``resume``.
+        Raise ``Retriable``; a missing permission is left to ``resume``.
         """
         ...
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | Retriable]:
-        """Where the logs of these partitions of the target end those leader epochs, as their
-        leaders know; without the partitions whose leader does not know it."""
+        """Return where the logs of these target partitions end those leader epochs.
+
+        Partitions whose leader has no end for the epoch are left out.
+        """
         ...
 
     def resume(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
-        """Where each partition is to be copied from, by ``own``, once no other can append any more;
-        or why this one has to be tried again: it has no leader, say. ``Fatal``, with a
-        ``data_writer``: its offsets cannot be those of the source.
+        """Return where ``own`` resumes each partition, once no other writer can append.
 
-        Partitions are those of the source. Raises ``Retriable`` for what concerns all of them.
+        An error is returned for a partition that must be retried, for example because it has no
+        leader. With a ``data_writer``, ``Fatal`` means that its offsets cannot be the source's.
+        Partitions are the source's. Raise ``Retriable`` for errors that concern all of them.
         """
         ...
 
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Closed | Retriable]:
-        """The same, but nothing is compared, and the source is not asked."""
+        """Close the partitions as ``resume`` does, without comparison and without the source."""
         ...
 
 
 class Mover(Protocol):
-    """Of one flow on one driver. Thread-safe."""
+    """Mover of one flow on one driver. Thread-safe."""
 
     @property
     def fencing(self) -> Fencing | None:
@@ -422,6 +458,9 @@ class Mover(Protocol):
         ...
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts) -> Lane:
-        """A lane without partitions. ``on_error`` receives sentences about brokers that are away;
-        what the target acknowledges is added to ``copied``. Raises what making clients raises."""
+        """Create a lane without partitions.
+
+        ``on_error`` receives sentences about unreachable brokers. Acknowledged records are added to
+        ``copied``. Raise the errors of creating clients.
+        """
         ...

@@ -30,18 +30,18 @@ from headrace.timing import Clock
 
 log = get_logger(__name__)
 
-# Fixed for good: a key's partition follows from this number.
+# This number is permanent, because a key's partition follows from it.
 PARTITIONS = 8
 
 _AS_IT_IS = {
     "auto.offset.reset": "earliest",
-    # A transaction of another task that is frozen would hide what is stored behind its first record
-    # until it times out, and nobody else could take over meanwhile. Progress that was stored in a
+    # A frozen transaction of another task would hide everything stored after its first record until
+    # it times out, and no other owner could take over until then. Progress that was stored in a
     # transaction says so: it counts once its marker was read (``_decide``).
     "isolation.level": "read_uncommitted",
 }
 _DECIDE_S = 10.0
-"""So long records of transactions that have ended pile up, while nobody asks for them."""
+"""Time for which records of ended transactions may accumulate while nothing reads them."""
 
 
 class ProgressLog:
@@ -75,7 +75,7 @@ class ProgressLog:
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
-        """What was stored last and cannot be read: when, Unix time in ms, and a sentence."""
+        """Last stored value that cannot be read: its Unix time in ms, and a sentence."""
         self._writers: dict[ProgressKey, Writers] = {}
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
@@ -108,9 +108,9 @@ class ProgressLog:
             self._tail.start()
 
     def read_to_end(self, timeout_s: float = 10.0) -> None:
-        """Wait until all that is there now is in the table; ``Retriable`` when it takes longer.
+        """Wait until everything stored now is in the table; raise ``Retriable`` if it takes longer.
 
-        What was stored in a transaction that is open, or aborted, is not.
+        Progress that was stored in an open or aborted transaction is not included.
         """
         self._read_earlier(timeout_s)
         ends = self._admin.offsets(
@@ -132,10 +132,10 @@ class ProgressLog:
             self.was_read = True
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
-        """What was stored last for this partition.
+        """Return what was stored last for this partition.
 
-        Raises ``Fatal`` when that cannot be read: taken for none, all would be copied again. Where
-        a person asked for that later, by ``reset_ms``, it is what could be read before.
+        Raise ``Fatal`` if it cannot be read: without it, all records would be copied again. If a
+        user requested that later, by ``reset_ms``, the result is what was readable before.
         """
         log_of_key = self._log_of(key)
         with log_of_key._changed:
@@ -151,7 +151,7 @@ class ProgressLog:
     def in_transaction(
         self, entries: Mapping[ProgressKey, Progress]
     ) -> dict[TopicPartition, list[tuple[bytes, bytes]]]:
-        """What to write in a transaction, by partition of the topic: keys and values."""
+        """Return the keys and values to write in a transaction, by partition of the topic."""
         found: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
         for key, progress in entries.items():
             record = key.encode(), progress.of_transaction().encode()
@@ -171,15 +171,19 @@ class ProgressLog:
         return found
 
     def writers(self, key: ProgressKey) -> frozenset[OwnerProducer]:
-        """All that may have appended since the partition was closed to others last: also one whose
-        claim is older than the last, and lies before it."""
+        """Return the writers that may have appended since the partition was last closed to others.
+
+        They include a writer whose claim is older than the last claim, but was stored before it.
+        """
         log_of_key = self._log_of(key)
         with log_of_key._changed:
             return frozenset(log_of_key._writers.get(key, {}).values())
 
     def overtaken(self, key: ProgressKey) -> bool:
-        """Whether an earlier owner stored something behind the later one: compaction would keep
-        that, so that the owner has to store its progress again."""
+        """Return whether an earlier owner stored progress after the later one.
+
+        Compaction would keep that progress, so the owner must store its own again.
+        """
         with self._changed:
             return key in self._overtaken
 
@@ -225,8 +229,10 @@ class ProgressLog:
         }
 
     def purge(self, keys: Iterable[ProgressKey]) -> None:
-        """Delete what is stored of these: by tombstones, as brokers refuse DeleteRecords on a
-        compacted topic."""
+        """Delete the progress of these keys by tombstones.
+
+        Brokers reject DeleteRecords on a compacted topic.
+        """
         keys = list(keys)
         if self._earlier is not None:
             self._earlier.purge(keys)  # else it would be found there when this log starts again
@@ -336,12 +342,14 @@ class ProgressLog:
             self._decided_s = now_s
             try:
                 self._decide()
-            except HeadraceError as error:  # whoever asks for progress gets it, too
+            except HeadraceError as error:  # a reader of progress also gets the error
                 log.info("transactions of progress are not read", why=str(error))
 
     def _decide(self) -> None:
-        """Take what is committed by now into the table. Waits for the target where transactions
-        were used."""
+        """Add committed progress to the table.
+
+        This waits for the target if transactions were used.
+        """
         with self._changed:
             ranges = {
                 partition: range(first, self._read[partition])
@@ -396,7 +404,7 @@ class ProgressLog:
                 self._stored_at[progress.owner] = self._clock.monotonic()
 
     def _count_committed(self, stored: Stored) -> None:
-        """What was written behind it may count already: then a later epoch only does."""
+        """Count committed progress; if later progress counts already, only a later epoch does."""
         key, progress, time_ms, offset = stored
         if offset < self._noted.get(key, -1):
             known = self._table.get(key)
@@ -407,8 +415,10 @@ class ProgressLog:
     def _count(
         self, key: ProgressKey, progress: Progress | None, time_ms: int, offset: int
     ) -> bool:
-        """Whether it is of the owner: a frozen one that thaws may write after the next one. Epochs
-        decide."""
+        """Return whether progress belongs to the current owner, by its epoch.
+
+        A frozen owner that resumes may write after the next owner.
+        """
         self._noted[key] = max(offset, self._noted.get(key, -1))
         self._unreadable.pop(key, None)
         self._note_writers(key, progress)

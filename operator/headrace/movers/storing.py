@@ -8,7 +8,7 @@ from headrace.kafka import KafkaError, Message, translate
 from headrace.timing import Clock
 
 ANSWER_S = 10.0
-"""An answer that takes longer is late: somebody has to know."""
+"""Time after which a response is late and is reported."""
 
 
 class Storing:
@@ -22,7 +22,16 @@ class Storing:
         records: int,
         timeout_s: float,
     ) -> None:
-        """``poll`` receives the producer's reports, and waits for them so many seconds."""
+        """Create the object.
+
+        Args:
+            poll: Function that receives the producer's reports, and waits for them for the given
+                seconds.
+            clock: Clock of the time-out.
+            tried: What is stored, for messages.
+            records: Number of records.
+            timeout_s: Time for all acknowledgements.
+        """
         self._poll, self._clock = poll, clock
         self._tried = tried
         self._timeout_s = timeout_s
@@ -34,13 +43,13 @@ class Storing:
         self._counting = threading.Lock()
 
     def delivered(self, error: KafkaError | None, _: Message) -> None:
-        """The producer's delivery report."""
+        """Count the producer's delivery report."""
         with self._counting:
             self._error = self._error or error
             self._outstanding -= 1
 
     def ended(self, error: HeadraceError | None) -> None:
-        """The outcome of all of it at once, as of a transaction."""
+        """Set the outcome of all records at once, for example of a transaction."""
         with self._counting:
             self._failure, self._outstanding = error, 0
 
@@ -51,8 +60,10 @@ class Storing:
         return self._outstanding == 0
 
     def done(self) -> bool:
-        """Whether all of it is acknowledged; raises what refused some of it, or ``Retriable`` when
-        there was no answer in time."""
+        """Return whether all records are acknowledged.
+
+        Raise the error that rejected some of them, or ``Retriable`` without a response in time.
+        """
         self._poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)

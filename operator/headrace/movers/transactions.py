@@ -1,7 +1,7 @@
 """Limits and stages of a lane's transactions. Each transaction contains data and progress.
 
-Who has no answer to a commit asks again, and never guesses: where the outcome stays unknown, the
-lane is given up, and the next owner ends what is open, then reads what was committed.
+Without a response to a commit, the request is repeated; the outcome is never guessed. If it stays
+unknown, the lane is given up. The next owner ends what is open, then reads what was committed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,21 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 
 TRANSACTION_MS = 60_000
-"""So long one may be open (``transaction.timeout.ms``): then its coordinator aborts it."""
+"""Maximum duration of a transaction (``transaction.timeout.ms``); its coordinator then aborts it.
+"""
 ANSWERED_WITHIN_S = 55.0
 """A commit without an answer is sent again for so long: less than ``TRANSACTION_MS``."""
 CUT_WITHIN_S = 15.0
-"""A partition that takes longer holds up all others of its task: the transaction is given up, and
-the task goes on without it. Less than ``TRANSACTION_MS``."""
+"""Time for a partition. A slower one delays all others of its task: the transaction is given up,
+and the task continues without the partition. Less than ``TRANSACTION_MS``.
+"""
 VISIBLE_WITHIN_S = 5.0
 """From a commit to its markers, which its coordinator sends at once."""
 POLL_S = 0.005
 ABORT_S = 1.0
-"""What is open at the end of a lane would hold up readers of committed records, for a minute."""
+"""Time to abort at the end of a lane. An open transaction would delay readers of committed records
+for a minute.
+"""
 LANE_AGE_S = 86_400.0
 """Coordinators forget an id that nobody asks for within a week (transactional.id.expiration.ms):
 nobody could fence it then. So a lane gets another epoch each day."""
@@ -41,7 +45,7 @@ Records = Sequence[tuple[bytes, bytes]]
 
 
 class TransactionStage(Enum):
-    """Of a lane's transaction."""
+    """Stage of a lane's transaction."""
 
     COPYING = auto()
     CUTTING = auto()
@@ -52,13 +56,15 @@ class TransactionStage(Enum):
 
 
 def is_lost(code: str) -> bool:
-    """Whether an error with this name in the protocol says that the transaction is over: another
-    lane may do better then."""
+    """Return whether an error with this name in the protocol says that the transaction is over.
+
+    Another lane may then succeed.
+    """
     return code.upper() in _LOST
 
 
 def lost(error: object) -> Retriable:
-    """What becomes of such an error."""
+    """Return the error to raise for such an error."""
     return Retriable(f"{error}: its transaction was ended by another owner, or took too long")
 
 
@@ -73,18 +79,19 @@ def not_acknowledged(target: str) -> Retriable:
 def not_visible(
     ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Of ``ends``, up to which all is committed, those that consumers of committed records do not
-    reach by now; ``stable``: the last stable offsets that are known.
+    """Return the committed ends that consumers of committed records have not reached.
 
-    Brokers lose the marker of a partition without a leader: each must have come, or the next abort
-    drops what was committed.
+    ``stable`` has the known last stable offsets. Brokers lose the marker of a partition without a
+    leader. Each marker must have arrived, or the next abort drops what was committed.
     """
     return {at: end for at, end in ends.items() if stable.get(at, -1) < end}
 
 
 def marker_missing(target: str, late: Mapping[TopicPartition, int]) -> HeadraceError:
-    """Why a lane is given up: before the next abort drops what was committed, or anybody waits for
-    it in vain, a take-over has to make that good."""
+    """Return the error with which a lane is given up, so that a takeover corrects the partition.
+
+    Otherwise the next abort would drop committed records, or consumers would wait for them in vain.
+    """
     first = min(late)
     return Retriable(
         f"a transaction is open on {first} of {target} below offset {late[first]}, up to which all "

@@ -17,7 +17,7 @@ class Stored(NamedTuple):
 
 
 class Undecided:
-    """Of all partitions of the topic. Whoever has it guards it."""
+    """Undecided records of all partitions of the topic. Not thread-safe."""
 
     def __init__(self) -> None:
         self._records: dict[int, dict[int, Stored]] = {}
@@ -35,7 +35,7 @@ class Undecided:
         return {partition: min(records) for partition, records in self._records.items() if records}
 
     def decide(self, partition: int, decided: Iterable[Decided]) -> Iterator[Stored]:
-        """Those that were committed, in the order of their log; the others are forgotten."""
+        """Yield the records that were committed, in the order of their log; forget the others."""
         records = self._records.get(partition, {})
         committed = {
             offset: one.committed for one in decided for offset in one.offsets if offset in records

@@ -1,7 +1,7 @@
-"""The batch mover: copies record batches as they are, without decoding a record.
+"""The batch mover, which copies record batches as they are, without decoding records.
 
-``judged`` and ``rebuilt`` decide what becomes of a fetched batch. ``Outgoing`` is what the source's
-half hands to the target's, the ``Appender``. A lane runs in one thread, that of its ``Loop``.
+``judged`` and ``rebuilt`` decide how a fetched batch is copied. The source's half passes
+``Outgoing`` to the target's half, the ``Appender``. A lane runs in the thread of its ``Loop``.
 """
 
 from headrace.movers.batch.appender import Appender

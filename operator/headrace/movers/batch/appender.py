@@ -37,16 +37,18 @@ from headrace.movers.batch.rebuild import halves
 from headrace.movers.batch.span import Span
 
 _REPORTED_FROM = 3
-"""So many failures of a partition in a row are reported: fewer are a leader that moves."""
+"""Consecutive failures of a partition before they are reported. A moving leader causes fewer."""
 _SEARCH_S = 0.1
 """At least so long from one request for leaders to the next."""
 _MOST_DAMAGED = 3
-"""So often in a row an intact batch may be damaged on its way."""
+"""Maximum number of times in a row that an intact batch may be damaged in transit."""
 _MOST_UNREADABLE = 5
-"""So many answers in a row for a partition that break the protocol: another one does not help."""
+"""Number of consecutive invalid responses for a partition after which another attempt is useless.
+"""
 _FORGOTTEN_S = 600.0
-"""Brokers forget a producer that rests for a day (``producer.id.expiration.ms``): long before, the
-first batch is sent by itself again."""
+"""Brokers forget a producer that is idle for a day (``producer.id.expiration.ms``). Long before
+that, the first batch is sent alone again.
+"""
 
 
 class CopiesLost(Retriable):
@@ -78,10 +80,10 @@ class RowsAcknowledged(Protocol):
 
 
 class Appender:
-    """Of one producer identity; in the thread of its loop.
+    """Appends batches for one producer identity. Call it from the thread of its loop.
 
-    ``append`` takes batches, ``flush`` sends them; what is answered makes room for more by itself.
-    A partition without a leader, or on a broker that is away, holds up no other.
+    ``append`` accepts batches and ``flush`` sends them; responses make room for more. A partition
+    without a leader, or on an unreachable broker, does not delay others.
     """
 
     def __init__(
@@ -97,24 +99,35 @@ class Appender:
         led_again: LedAgain | None = None,
         rows_acknowledged: RowsAcknowledged | None = None,
     ) -> None:
-        """Partitions are those of the target, whose ``leaders`` may be shared. ``waiting`` receives
-        sentences about what is tried again until it succeeds. Each partition's sequences begin with
-        0. ``identity`` is that of partitions that do not ``begin`` with another. ``wanted``, of one
-        that appends in transactions, is called with each partition that has something to send and
-        is not part of the transaction: until ``admit``. ``led_again``: see ``LedAgain``.
-        ``rows_acknowledged`` takes the place of ``acknowledged`` for batches of spans."""
+        """Create an appender without partitions.
+
+        Each partition's sequence numbers begin with 0.
+
+        Args:
+            loop: Loop in whose thread the appender is called.
+            leaders: Leaders of the target, which other appenders may share. Partitions are the
+                target's.
+            identity: Identity for partitions that do not ``begin`` with another one.
+            acknowledged: Receives acknowledged batches.
+            failed: Receives failed partitions.
+            waiting: Receives sentences about operations that are repeated until they succeed.
+            wanted: Called by a transactional appender with each partition that has data to send but
+                is not part of the transaction, until ``admit``.
+            led_again: Called when a partition has a leader again.
+            rows_acknowledged: Used instead of ``acknowledged`` for batches of spans.
+        """
         self._loop, self._leaders, self._identity = loop, leaders, identity
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
         self._wanted, self._led_again = wanted, led_again
         self._rows_acknowledged = rows_acknowledged
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
-        """Of partitions with one of their own."""
+        """Identities of partitions that have one of their own."""
         self._sequences: dict[TopicPartition, int] = {}
-        """With which these begin."""
+        """First sequence numbers of these partitions."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._lost: list[PartitionQueue] = []
-        """Partitions whose leader has to be asked for."""
+        """Partitions whose leader must be looked up."""
         self._searching = self._closed = False
 
     @property
@@ -123,8 +136,11 @@ class Appender:
         return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
-        """Append to this partition with another identity, from this sequence on: nothing of it is
-        pending. 0: nothing was ever appended to it with this epoch."""
+        """Append to a partition with another identity, from this sequence number on.
+
+        The partition must have nothing pending. A sequence of 0 means that nothing was ever
+        appended to it with this epoch.
+        """
         self._identities[at], self._sequences[at] = identity, sequence
         self._queues.pop(at, None)
 
@@ -154,7 +170,7 @@ class Appender:
             self._enlist(queue)
 
     def admit(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are part of the transaction: send what they have."""
+        """Send the data of partitions that are now part of the transaction."""
         for at in partitions:
             queue = self._queues[at]
             queue.held = False
@@ -163,7 +179,7 @@ class Appender:
         self.flush()
 
     def hold(self) -> None:
-        """The transaction has ended; nothing is ``pending``."""
+        """Hold partitions back after a transaction has ended and nothing is ``pending``."""
         for queue in self._queues.values():
             queue.held = True
 
@@ -175,14 +191,19 @@ class Appender:
         self._leaders.pump()
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what was never sent of these; the rest still comes to an end. ``append`` goes on
-        behind it."""
+        """Drop the batches of these partitions that were never sent.
+
+        Batches in flight are still completed. ``append`` continues after them.
+        """
         for at in partitions:
             if (queue := self._queues.get(at)) is not None:
                 queue.drop_untried()
 
     def drop_unsent(self) -> None:
-        """Of all partitions. ``pending`` becomes 0 once the outcome of the rest is known."""
+        """Drop unsent batches of all partitions.
+
+        ``pending`` becomes 0 once the outcome of the others is known.
+        """
         self.leave(list(self._queues))
 
     def close(self) -> None:
@@ -270,7 +291,6 @@ class Appender:
             self._search(queue)
 
     def unreachable(self, queue: PartitionQueue, error: HeadraceError) -> None:
-        """See ``Owner.unreachable``."""
         if not isinstance(error, Retriable):
             self._fail(queue, error)
         elif not queue.resting and not queue.failed:
@@ -279,7 +299,6 @@ class Appender:
     # Answers
 
     def answered(self, queue: PartitionQueue, entry: Entry, reply: Reply[Produced]) -> None:
-        """See ``Owner.answered``."""
         if (error := reply.error) is not None:
             if not isinstance(error, HeadraceError):
                 raise error
@@ -372,8 +391,10 @@ class Appender:
         self._go_on(queue)
 
     def _unreadable(self, queue: PartitionQueue, entry: Entry, why: Garbled) -> bool:
-        """Whether the partition fails for it. What came back with the connection counts with the
-        first."""
+        """Return whether the partition fails because of an unreadable response.
+
+        Batches that returned with the connection are counted together with the first batch.
+        """
         if queue.failed or not queue.is_first(entry):
             return False
         queue.unreadable += 1
@@ -395,7 +416,7 @@ class Appender:
         offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
         error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
         if not first or answer.outcome is ProduceResult.AGAIN:
-            # What comes after one that has to be sent again gets its verdict after that one.
+            # A batch after one that must be repeated gets its verdict after that batch.
             self._again(queue, entry, error)
             return
         damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact
@@ -458,7 +479,7 @@ class Appender:
             self._failed(queue.at, error)
 
     def _late(self, queue: PartitionQueue, entry: Entry) -> None:
-        """An answer after its partition failed: nothing is sent from that memory any more."""
+        """Handle a late response, after which its partition's memory is not used for sending."""
         queue.on_wire -= 1
         entry.release()
 

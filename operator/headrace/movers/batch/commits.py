@@ -24,8 +24,11 @@ Committed = Callable[[HeadraceError | None], None]
 
 
 class Commits:
-    """Of one lane; in the thread of its loop. It has the appender, and connections of its own: a
-    request to append names one transactional id."""
+    """Commits of one lane, called in the thread of its loop.
+
+    It has the appender and connections of its own, because a produce request names one
+    transactional id.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Commits:
     async def commit(
         self, progress: Mapping[TopicPartition, Records], committed: Committed
     ) -> None:
-        """What was cut, with this progress, by partition of its topic."""
+        """Commit the data that was cut, with this progress, by partition of the progress topic."""
         state, transactions = self._state, self._transactions
         try:
             await self._append(progress)
@@ -103,7 +106,7 @@ class Commits:
         self._wake()
 
     async def abort(self) -> None:
-        """What is neither committed nor about to be; not waited for when it fails."""
+        """Abort the open transaction, unless it is being committed; do not wait if that fails."""
         if self._state.stage is TransactionStage.COMMITTING or self._error is not None:
             return
         await self._transactions.abort()
@@ -135,7 +138,7 @@ class Commits:
             self._failed(at, error)
 
     def _break(self, error: HeadraceError) -> None:
-        """Nothing more is committed: another lane is to go on."""
+        """Stop committing; another lane must continue."""
         if self._error is None:
             self._error = as_lost(error)
         with self._state.lock:
@@ -151,4 +154,4 @@ def _batch(records: Records) -> Batch:
 
 
 def _nothing() -> None:
-    """The batch has memory of its own."""
+    """Do nothing on release, because the batch has memory of its own."""

@@ -17,22 +17,23 @@ Records = Mapping[int, Decoded]
 
 
 class BatchComparison(StrEnum):
-    """Of a batch that was copied as it is, or joined of such."""
+    """Result of comparing a batch that was copied as it is, or joined from such batches."""
 
     SAME = "Same"
     NOT_READ = "NotRead"
-    """Not all of it could be read back: retention, compaction, a missing right, no answer."""
+    """Not all of it could be read back: retention, compaction, a missing permission, no response.
+    """
     DIFFERENT = "Different"
     MISJOINED = "Misjoined"
-    """The helper in C made other records of its batches: it was not sent."""
+    """The helper in C changed records while joining batches: the batch was not sent."""
 
 
 def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[BatchComparison, str]:
-    """``stored``: what the target holds from ``base_offset`` on, where it appended ``sent``; and
-    why that is not the same.
+    """Compare a sent batch with what the target stores; return the result and the reason.
 
-    A target may compress records again, and stamp them with its own time: then records count, and
-    not bytes.
+    ``stored`` has the target's batches from ``base_offset`` on, where it appended ``sent``. A
+    target may compress records again and set its own timestamps. In that case records are compared
+    instead of bytes.
     """
     if not stored:
         return BatchComparison.NOT_READ, "the target does not hold these offsets any more"
@@ -64,7 +65,7 @@ def _compared(
 
 
 def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:
-    """The hot path: all but what brokers write into a header."""
+    """Compare everything except what brokers write into a header; this is the hot path."""
     return (
         copy.base_offset == base_offset
         and (copy.magic, copy.codec) == (sent.magic, sent.codec)

@@ -1,4 +1,4 @@
-"""Which records of a partition were committed, as its log says: for the progress topic."""
+"""Committed records of a partition according to its log, for the progress topic."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ _PATIENCE_S = 5.0
 def transactions_decided(
     cluster: ClusterAccess, at: TopicPartition, offsets: range
 ) -> list[Decided]:
-    """Of the transactions with a batch in ``offsets``, which were acknowledged: those that have
-    ended within them. Reads all of it, with a connection of its own, and waits.
+    """Return the transactions with a batch in ``offsets`` that have ended within them.
 
-    Raises ``Retriable`` while no leader answers, ``Fatal`` without the right to read.
+    All offsets must be acknowledged. The call reads them with a connection of its own, and waits.
+    Raise ``Retriable`` while no leader responds, and ``Fatal`` without permission to read.
     """
     loop = EventLoop()
     client = ClusterClient(loop, cluster)

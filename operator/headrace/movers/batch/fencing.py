@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 
 class MarkerFencing:
-    """See ``Fencing``. For one call each: it has connections of its own, and waits."""
+    """Fencing by transaction markers. Each call opens connections of its own, and waits."""
 
     def __init__(
         self,
@@ -64,7 +64,6 @@ class MarkerFencing:
         return FenceClients(self._source, self._target)
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """See ``Fencing.identify``."""
         self._require_transactions()
         with self._clients() as (loop, _, target):
             asked = new_epoch(target, transactional_id)
@@ -76,11 +75,9 @@ class MarkerFencing:
             raise NoTransactions(self.impossible)
 
     def data_writer(self, task: str) -> OwnerProducer | None:
-        """See ``Fencing.data_writer``."""
         return None
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
-        """See ``Fencing.end_transactions``."""
         if self.impossible:  # a target without a coordinator has no transactions
             return
         with self._clients() as (loop, _, target):
@@ -90,7 +87,6 @@ class MarkerFencing:
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | Retriable]:
-        """See ``Fencing.epoch_ends``."""
         with self._clients() as (loop, _, target):
             asked = epoch_ends(target, epochs, timeout_s=LEADER_S)
             tried = "find where the logs of the target end"
@@ -110,7 +106,6 @@ class MarkerFencing:
     def resume(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
-        """See ``Fencing.resume``."""
         with self._clients() as (_, source, target):
             put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
@@ -124,7 +119,6 @@ class MarkerFencing:
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
-        """See ``Fencing.close``."""
         with self._clients() as (_, _, target):
             put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
@@ -136,8 +130,10 @@ class MarkerFencing:
 def _closed_by_markers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
-    """Let markers be written, but for the partitions that are to be tried again. Those of progress
-    are read."""
+    """Write markers, except for partitions that must be retried; return both.
+
+    The markers of progress partitions are read.
+    """
     put_off, ends = log_ends_of(target, partitions)
     reachable = [before for before in partitions if before.target not in put_off]
     leftovers = commit_leftovers(target, own, reachable)
@@ -174,8 +170,10 @@ class FenceClients:
 
 
 def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int, int]:
-    """The epoch of the markers to be read, by producer id. An id that expired has another one now,
-    whose marker closes nothing."""
+    """Return the epoch of the markers to be read, by producer id.
+
+    An expired id has been replaced by another one, whose marker closes nothing.
+    """
     return {
         writer.producer_id: identity.epoch
         for writer in before.writers

@@ -8,7 +8,7 @@ from headrace.kafka.wire import Batch, BatchVerdict, Gate
 
 
 class Passage(StrEnum):
-    """What happens to a batch."""
+    """Treatment of a batch."""
 
     COPY = "Copy"
     """It is sent as it is."""
@@ -28,7 +28,7 @@ class Why(StrEnum):
     HOLES = "Holes"
     """Compaction removed records: brokers take a batch only without."""
     LOG_APPEND_TIME = "LogAppendTime"
-    """The source's broker stamped it: brokers refuse that of a producer."""
+    """The source's broker set its timestamps: brokers reject this attribute from a producer."""
     REFUSED = "Refused"
     """The target refused a record of it, or of one nearby: that record is searched."""
     CHANGED = "Changed"
@@ -38,9 +38,9 @@ class Why(StrEnum):
     SMALL = "Small"
     """Several of few records waited: they become one."""
     MARKER = "Marker"
-    """Of a transaction."""
+    """A marker of a transaction."""
     ABORTED = "Aborted"
-    """Of a transaction that was aborted."""
+    """A batch of an aborted transaction."""
     EMPTY = "Empty"
     """Compaction removed all records."""
     BEFORE_START = "BeforeStart"

@@ -7,20 +7,26 @@ from headrace.kafka.wire import Batch, aborts
 
 
 class HeldBatches:
-    """Of one partition. What is in no transaction, and behind no open one, passes at once."""
+    """Batches of one partition that wait for the end of a transaction.
+
+    A batch outside of transactions passes at once, unless it is after an open transaction.
+    """
 
     def __init__(self, writers: Set[int]) -> None:
-        """``writers``: the producer ids whose transactions are awaited; what another one has
-        written passes, open or not."""
+        """Create an empty queue.
+
+        ``writers`` are the producer ids whose transactions are awaited. Batches of other producers
+        pass, even in open transactions.
+        """
         self._writers = writers
         self._held: deque[Batch] = deque()
         self._aborted: dict[int, bool] = {}
-        """By base offset, of those that are held and in a transaction that has ended."""
+        """Whether each held batch was aborted, by base offset, if its transaction has ended."""
 
     def take(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
-        """The next one of the log: those that are known now, each with whether it was aborted.
+        """Add the next batch of the log; yield decided batches, each with whether it was aborted.
 
-        Raises ``CorruptBatch``.
+        Raise ``CorruptBatch``.
         """
         self._held.append(batch)
         if batch.magic == 2 and batch.control and batch.producer_id in self._writers:

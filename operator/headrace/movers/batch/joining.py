@@ -21,10 +21,13 @@ from headrace.movers.batch.memory import Memory
 from headrace.movers.batch.outgoing import Outgoing
 
 TOGETHER_BYTES = 240 << 10
-"""Of records that become one batch: with what they grow by, a buffer of 256 KiB. More gains nothing
-that can be measured, and topics that take less than brokers do by default are few."""
+"""Size of records that become one batch; with their growth they fit into a buffer of 256 KiB.
+Larger batches have no measurable advantage, and few topics accept less than brokers do by default.
+"""
 _CHECKED_EVERY_S = 1.0
-"""Of all lanes together, as they have one helper: it takes some 5 us of Python for each record."""
+"""Interval of checks of all lanes together, because they share the helper. A check needs some 5 us
+of Python for each record.
+"""
 
 
 class Run(NamedTuple):
@@ -41,12 +44,12 @@ class Run(NamedTuple):
 
     @property
     def passage(self) -> Passage:
-        """As ``Judged`` has it: the gate would let each of them pass as it is."""
+        """Passage of its batches: the gate would pass each of them as it is."""
         return Passage.COPY
 
     @property
     def why(self) -> None:
-        """As ``Judged`` has it."""
+        """Reason, as in ``Judged``; there is none."""
         return
 
     @property
@@ -65,7 +68,7 @@ class Misjoined(Exception):
 
 
 class Joiner:
-    """Of all lanes of a loop, in its thread."""
+    """Joiner for all lanes of a loop, called in its thread."""
 
     def __init__(self, buffers: Buffers, memory: Memory, now_s: Callable[[], float]) -> None:
         self._buffers, self._memory, self._now_s = buffers, memory, now_s
@@ -74,14 +77,14 @@ class Joiner:
 
     @property
     def helper(self) -> Helper | None:
-        """In C; ``None``: there is none here, or none to be trusted, and ``join`` does nothing."""
+        """Helper in C; None if there is none, or none to be trusted. ``join`` then does nothing."""
         return None if self._failed else join_helper()
 
     def join(self, records: memoryview, start: int, most_bytes: int, *, check: bool) -> Run | None:
-        """The first batches, which are as ``joined`` wants them; ``None``: not two are.
+        """Join the first batches as ``joined`` requires; None if fewer than two can be joined.
 
         With ``check`` the first run, and then one a second, is compared with its batches record by
-        record. Raises ``Misjoined``, and from then on there is no helper.
+        record. Raise ``Misjoined`` for a difference; the helper is not used afterwards.
         """
         if (helper := self.helper) is None:
             return None
@@ -90,7 +93,8 @@ class Joiner:
         if made is None:
             self._buffers.give(buffer)
             return None
-        right = 0 < made.size <= len(records)  # else whoever goes on behind it never ends
+        # otherwise a caller that continues after it would never end
+        right = 0 < made.size <= len(records)
         if right and check and self._now_s() >= self._check_s:
             self._check_s = self._now_s() + _CHECKED_EVERY_S
             right = _same_records(made, records)

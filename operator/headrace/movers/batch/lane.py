@@ -25,8 +25,11 @@ _CLOSE_S = 1.0
 
 
 class BatchLane:
-    """See ``Lane``. It has connections and a producer id of its own, so that what it has queued can
-    be dropped without touching another task."""
+    """Lane of the batch mover.
+
+    It has connections and a producer id of its own, so that its queue can be dropped without
+    affecting another task.
+    """
 
     def __init__(
         self,
@@ -35,10 +38,10 @@ class BatchLane:
         on_error: Callable[[str], None],
         copied: CopiedCounts,
     ) -> None:
-        """See ``Mover.lane``."""
+        """Create a lane; the arguments are the ones of ``Mover.lane``."""
         self._resources, self._on_error = resources, on_error
         self.closed = threading.Event()
-        """See ``Lane.closed``."""
+        """Set when the lane is closed."""
         self._renewal = Renewal(resources.source, resources.target)
         self._state = LaneState(copied)
         thread = resources.thread()
@@ -56,29 +59,28 @@ class BatchLane:
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """See ``Lane.partitions``."""
+        """Partitions that are open or leaving."""
         with self._state.lock:
             return frozenset(self._state.windows)
 
     @property
     def in_flight(self) -> int:
-        """See ``Lane.in_flight``."""
+        """Number of records that are read but not finished."""
         with self._state.lock:
             return sum(window.unfinished for window in self._state.windows.values())
 
     @property
     def polled(self) -> bool:
-        """See ``Lane.polled``."""
+        """Whether the lane polls; never."""
         return False
 
     @property
     def outdated(self) -> bool:
-        """See ``Lane.outdated``."""
+        """Whether the lane should be replaced by a new one."""
         old = self._loop.now_s() - self._made_s > LANE_AGE_S
         return self._renewal.due or (old and self._fenced)
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
-        """See ``Lane.open``."""
         reader = self._pipeline.reader
         with self._state.lock:
             for at, position in positions.items():
@@ -102,25 +104,22 @@ class BatchLane:
 
     @property
     def transactions(self) -> Transactional | None:
-        """See ``Lane.transactions``."""
+        """None: this lane copies without transactions."""
         return None
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.leave``."""
         with self._state.lock:
             for at in partitions - self._state.leaving:
                 self._drop_waiting(at)
             self._state.leaving |= partitions
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.keep``."""
         with self._state.lock:
             if back := self._state.leaving & partitions:
                 self._state.leaving -= back
                 self._post(self._pipeline.reader.wake)
 
     def pause(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.pause``."""
         with self._state.lock:
             before = self._state.paused
             if before == partitions:
@@ -132,7 +131,6 @@ class BatchLane:
                 self._post(self._pipeline.reader.wake)
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.forget``."""
         with self._state.lock:
             for at in partitions:
                 self._drop_waiting(at)
@@ -140,12 +138,11 @@ class BatchLane:
                 self._post(partial(self._pipeline.reader.close_partition, at))
 
     def rest(self) -> None:
-        """See ``Lane.rest``."""
         with self._state.lock:
             self._state.end_lease()
 
     def run_once(self) -> int:
-        """See ``Lane.run_once``. The copying itself is the loop's, for ``LEASE_S`` from now on."""
+        """Continue copying in the loop for ``LEASE_S``; return the number of records since."""
         self.poll()
         if self._state.lease(self._loop.now_s()):
             self._post(self._pipeline.reader.wake)
@@ -159,14 +156,12 @@ class BatchLane:
             return moved
 
     def poll(self) -> None:
-        """See ``Lane.poll``."""
         with self._state.lock:
             sentences, self._state.away = self._state.away, {}
         for sentence in sentences:
             self._on_error(sentence)
 
     def state(self) -> dict[TopicPartition, Reached]:
-        """See ``Lane.state``."""
         with self._state.lock:
             return {
                 at: self._reached(at, window, window.done)
@@ -186,18 +181,15 @@ class BatchLane:
         )
 
     def take_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
-        """See ``Lane.take_runs``."""
         with self._state.lock:
             taken = {at: window.take_runs() for at, window in self._state.windows.items()}
         return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:
-        """See ``Lane.problems``."""
         with self._state.lock:
             return list(self._state.problems.values())
 
     def drop_unsent(self) -> None:
-        """See ``Lane.drop_unsent``."""
         with self._state.lock:
             self._state.ended = True
             for at in self._state.suspects:
@@ -205,7 +197,6 @@ class BatchLane:
         self._post(self._pipeline.drop_unsent)
 
     def settle(self, timeout_s: float) -> None:
-        """See ``Lane.settle``."""
         self.drop_unsent()
         if not self._drained(timeout_s):
             raise Retriable(
@@ -217,7 +208,6 @@ class BatchLane:
                 window.rewind()
 
     def close(self) -> None:
-        """See ``Lane.close``."""
         try:
             self.drop_unsent()
             self._drained(_CLOSE_S)
@@ -230,7 +220,7 @@ class BatchLane:
             self.closed.set()
 
     def _end(self) -> None:
-        """What has to be ended besides."""
+        """End what a subclass has opened."""
 
     def _drained(self, timeout_s: float) -> bool:
         """Whether the outcome of all that was sent is known in time."""
@@ -239,7 +229,7 @@ class BatchLane:
         return drained.wait(timeout_s)
 
     def _drop_waiting(self, at: TopicPartition) -> None:
-        """What is held back of a partition is not sent: it is read again, if at all."""
+        """Drop the held records of a partition; they are read again if needed."""
         suspects, window = self._state.suspects.get(at), self._state.windows.get(at)
         if suspects is not None and window is not None and suspects.waiting:
             suspects.drop()

@@ -1,4 +1,4 @@
-"""What the lanes of a flow's batch mover share."""
+"""Resources that the lanes of a flow's batch mover share."""
 
 import threading
 from collections.abc import Callable
@@ -61,16 +61,21 @@ class LaneResources:
         return found
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Of a partition of the target: an epoch serves once. A second lane would begin with
-        sequence 0 again, which brokers take for a batch that they have: it would be lost."""
+        """Record that a partition of the target is written with an epoch, which serves only once.
+
+        A second lane would begin with sequence 0 again. Brokers would take its batch for one that
+        they have, and it would be lost.
+        """
         with self._lock:
             if self._begun.get(at) == identity:
                 raise Fatal(f"internal error: {at} would be written with {identity} again")
             self._begun[at] = identity
 
     def outlet(self, thread: LoopThread) -> Outlet:
-        """To the target, shared with other lanes: with the passwords and certificates of now. It is
-        to be released."""
+        """Return the outlet to the target, shared with other lanes, with current credentials.
+
+        The caller must release it.
+        """
         with self._lock:
             if self._outlet is None or self._outlet.outdated:
                 self._outlet = Outlet(thread, self.target)
@@ -78,7 +83,7 @@ class LaneResources:
             return self._outlet
 
     def release(self, outlet: Outlet) -> None:
-        """A lane needs it no more; in the thread of its loop."""
+        """Release an outlet that a lane no longer needs; call it in the thread of its loop."""
         with self._lock:
             outlet.users -= 1
             if outlet.users:

@@ -1,6 +1,6 @@
-"""What a lane's two threads share: the task's, which calls it, and the loop's, which copies.
+"""State shared by a lane's two threads: the task's, which calls it, and the loop's, which copies.
 
-Guarded by ``lock``; nothing waits while it is held.
+It is guarded by ``lock``; no thread waits while it holds the lock.
 """
 
 import threading
@@ -16,11 +16,12 @@ from headrace.movers.transactions import TransactionStage
 LANE_BYTES = 32 << 20
 """On the way to the target, of all partitions together; each has its share."""
 MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
-"""Of one partition: a share is never larger, or smaller."""
+"""Limits of one partition's share."""
 _STUCK_S = 1.0
 LEASE_S = 0.5
-"""So long it copies after each ``run_once``: a task that releases its unit, or that was frozen,
-does not call it. A task's turn takes some 20 ms."""
+"""Time for which it copies after each ``run_once``. A task that releases its unit, or that was
+frozen, does not call it. A task's turn takes some 20 ms.
+"""
 
 
 class LaneState:
@@ -32,17 +33,19 @@ class LaneState:
         self.windows: dict[TopicPartition, BatchWindow] = {}
         self.by_target: dict[TopicPartition, BatchWindow] = {}
         self.ends: dict[TopicPartition, int] = {}
-        """Of the source, as last fetched."""
+        """Ends of the source's logs at the last fetch."""
         self.suspects: dict[TopicPartition, OneAtATime] = {}
         self.paused: frozenset[TopicPartition] = frozenset()
         self.leaving: frozenset[TopicPartition] = frozenset()
         self.problems: dict[TopicPartition, Problem] = {}
         self.waiting_since_s: dict[TopicPartition, float] = {}
-        """Of those with something in flight: the last acknowledgement, on the loop's clock."""
+        """Time of the last acknowledgement of partitions with records in flight, on the loop's
+        clock.
+        """
         self.away: dict[str, None] = {}
         """Sentences about brokers, in order."""
         self.broken: HeadraceError | None = None
-        """What concerns all partitions."""
+        """Error that concerns all partitions."""
         self.stage = TransactionStage.COPYING
         self._leased_until_s = 0.0
         self._rested = False
@@ -60,7 +63,7 @@ class LaneState:
         *,
         transactional: bool = False,
     ) -> None:
-        """A partition more."""
+        """Add a partition."""
         window = BatchWindow(at, target, position, self.copied)
         if transactional:
             window.begin_transactions()
@@ -77,18 +80,18 @@ class LaneState:
         self.leaving -= {at}
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """The first of each partition counts."""
+        """Record a problem; only the first one of each partition counts."""
         if at in self.windows:
             self.problems.setdefault(at, Problem(at, error))
 
     def lease(self, now_s: float) -> bool:
-        """The task wants it to go on: whether the loop has to be woken for it. Without the lock."""
+        """Extend the time to copy, without the lock; return whether the loop must be woken."""
         self._leased_until_s = now_s + LEASE_S
         rested, self._rested = self._rested, False
         return rested
 
     def end_lease(self) -> None:
-        """The task wants it to rest at once."""
+        """Pause at once."""
         self._leased_until_s = 0.0
 
     def rests(self, now_s: float) -> bool:
@@ -101,7 +104,7 @@ class LaneState:
         return now_s > self._leased_until_s  # it may have been renewed before that was seen
 
     def say(self, alias: str, why: object) -> None:
-        """A sentence for the task; takes the lock itself."""
+        """Record a sentence for the task; the method acquires the lock itself."""
         with self.lock:
             self.away[f"{alias}: {why}"] = None
 

@@ -22,7 +22,7 @@ from headrace.kafka.wire import (
 from headrace.movers.batch.queue import IN_FLIGHT, Entry, PartitionQueue, QueueListener, State
 
 _REQUEST_BYTES = 4 << 20
-"""Of a request with several batches; one batch may be larger."""
+"""Maximum size of a request with several batches; one batch may be larger."""
 _TIMEOUT_MS = 20_000
 """For the target's replicas; its answer then comes before we give the connection up."""
 _ANSWER_WITHIN_S = 30.0
@@ -30,7 +30,7 @@ _ANSWER_WITHIN_S = 30.0
 _PURPOSE = "append"
 
 Sent = Sequence[Entry]
-"""What is in one request: at most one batch of each partition."""
+"""Content of one request: at most one batch of each partition."""
 
 
 class Leader:
@@ -47,7 +47,7 @@ class Leader:
         self._in_flight = 0
 
     def enlist(self, queue: PartitionQueue) -> None:
-        """It has something to send."""
+        """Add a queue that has data to send."""
         if not queue.listed:
             queue.listed = True
             self.turns.append(queue)
@@ -169,16 +169,19 @@ class Leader:
 
 
 class Leaders:
-    """Of one target. Whoever makes them closes them, and ``cluster``."""
+    """Leaders of one target. Their creator closes them, and ``cluster``."""
 
     def __init__(self, cluster: ClusterClient, transactional_id: str | None = None) -> None:
-        """``transactional_id``: of the one appender that may have them, if it is in transactions: a
-        request has one."""
+        """Create an empty set.
+
+        ``transactional_id`` is the id of the only appender that may use it, if it appends in
+        transactions: a request has one id.
+        """
         self.cluster, self._transactional_id = cluster, transactional_id
         self._leaders: dict[int, Leader] = {}
 
     def of(self, node: int) -> Leader:
-        """The one of this broker."""
+        """Return the leader on this broker."""
         if (leader := self._leaders.get(node)) is None:
             leader = self._leaders[node] = Leader(self.cluster, node, self._transactional_id)
         return leader

@@ -49,7 +49,7 @@ async def commit_leftovers(
 async def _open(
     target: ClusterClient, ours: Mapping[TopicPartition, Before]
 ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, HeadraceError]]:
-    """The target offset of each partition that has an open transaction below it."""
+    """Return the target offset of each partition that has an open transaction below it."""
     ends = await list_offsets(target, ours, LATEST, read_committed=True, timeout_s=LEADER_S)
     return {
         at: ours[at].target_offset

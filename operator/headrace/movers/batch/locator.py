@@ -1,4 +1,4 @@
-"""Finds whom to fetch a partition from, and whether an offset that was refused is gone."""
+"""Search for the broker to fetch a partition from, and check of rejected offsets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
@@ -43,7 +43,7 @@ def diverged(cluster: str, source: SourcePartition, epoch: int, end: int) -> Off
 
 
 class Locator:
-    """Of one reader. Brokers that are away are asked again until it is closed."""
+    """Locator of one reader. It retries unreachable brokers until it is closed."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Locator:
         self._found()
 
     def out_of_range(self, source: SourcePartition) -> None:
-        """A broker does not have its next offset."""
+        """Handle a broker that does not have the partition's next offset."""
         if source.follower is not None:  # it may lag behind
             source.lost_leader()
             self.search()

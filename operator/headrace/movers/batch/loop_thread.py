@@ -11,7 +11,7 @@ from headrace.movers.batch.memory import Memory
 log = get_logger(__name__)
 
 _KEPT_BYTES = 40 << 20
-"""Of buffers, those in use included: what lanes may hold, and some."""
+"""Maximum size of kept buffers, including buffers in use: more than lanes may hold."""
 _TRIM_S = 10.0
 
 
@@ -36,7 +36,7 @@ class LoopThread:
             while True:
                 self.loop.run_once(60.0)
         except Exception:
-            # Lanes without a loop would look alive: whoever runs this driver must see it end.
+            # Lanes without a loop would look alive. The driver must end visibly.
             log.exception("internal error, the driver ends: please report it")
             os._exit(1)
 
@@ -46,7 +46,7 @@ _shared: list[LoopThread] = []
 
 
 def shared_loop() -> LoopThread:
-    """The thread of this process; started by the first lane."""
+    """Return the thread of this process; the first lane starts it."""
     with _making:
         if not _shared:
             _shared.append(LoopThread())

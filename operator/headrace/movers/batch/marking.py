@@ -33,14 +33,14 @@ from headrace.replication.reconcile import Marker
 log = get_logger(__name__)
 
 COORDINATOR_S = 15.0
-"""Of a coordinator that moves; elections take seconds."""
+"""Time for a coordinator that moves; elections take seconds."""
 READ_S = 5.0
 """From a coordinator's answer to the marker, and from one fetch to the next."""
 LEADER_S = 5.0
 """The leader of a partition; one that moves takes less."""
 _ROUNDS = 5
 _REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
-"""Somebody else raised the epoch meanwhile."""
+"""Errors that mean that another process has raised the epoch."""
 
 Closing = Mapping[str, Collection[TopicPartition]]
 """By transactional id."""
@@ -48,8 +48,11 @@ T = TypeVar("T")
 
 
 async def new_epoch(target: ClusterClient, transactional_id: str) -> ProducerIdentity:
-    """A transaction of this id that is open is aborted; one that is committed is so when this
-    returns."""
+    """Return an identity with a new epoch.
+
+    An open transaction of this id is aborted. A transaction that is being committed is committed
+    when the call returns.
+    """
     transactions = Transactions(target, transactional_id)
     try:
         return await transactions.init_producer_id(
@@ -75,7 +78,7 @@ async def end_transactions(target: ClusterClient, transactional_ids: Collection[
 async def write_markers(
     target: ClusterClient, own: OwnerProducer, closing: Closing, *, commit: bool = False
 ) -> dict[str, ProducerIdentity]:
-    """Let markers be written: the identity of those of each transactional id."""
+    """Write markers; return the identity of each transactional id's markers."""
     replies = {
         transactional_id: start(_mark(target, transactional_id, own, partitions, commit=commit))
         for transactional_id, partitions in closing.items()
@@ -84,7 +87,7 @@ async def write_markers(
     for transactional_id, reply in replies.items():
         try:
             marked[transactional_id] = await reply
-        except Fatal as error:  # nobody may fence it, and its partitions are copied all the same
+        except Fatal as error:  # it may not be fenced; its partitions are copied nevertheless
             log.warning("not fenced", transactional_id=transactional_id, why=str(error))
     return marked
 
@@ -97,7 +100,7 @@ async def _mark(
     *,
     commit: bool,
 ) -> ProducerIdentity:
-    """A marker with a higher epoch; with that of ``own``, where it is its id."""
+    """Write a marker with a higher epoch, or with the epoch of ``own`` if the id is its own."""
     transactions = Transactions(target, transactional_id)
     mine = transactional_id == own.transactional_id
     identity = ProducerIdentity(own.producer_id, own.producer_epoch) if mine else None
@@ -123,9 +126,12 @@ async def _mark(
 def log_ends_of(
     target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], Mapping[TopicPartition, EpochEnd]]:
-    """Those whose leader, or that of their progress, does not answer: a marker for one without a
-    leader would be lost, and its transaction be pending for all the others of that writer. And
-    where the others' logs end."""
+    """Return partitions whose leader does not respond, and where the others' logs end.
+
+    A partition is also returned if the leader of its progress does not respond. A marker for a
+    partition without a leader would be lost, and its transaction would be pending for all other
+    partitions of that writer.
+    """
     asked = {at for before in partitions if before.writers for at in before.closed}
     if not asked:
         return {}, {}
@@ -139,7 +145,7 @@ def log_ends_of(
 def failed_with(
     partitions: Iterable[Before], failed: Mapping[TopicPartition, HeadraceError]
 ) -> dict[TopicPartition, Retriable]:
-    """Those of ``partitions``, by target, that one of ``failed`` belongs to."""
+    """Return an error for each of ``partitions``, by target, that depends on a failed one."""
     return {
         before.target: Retriable(
             f"could not fence earlier writers of {before.target} yet: {failed[at]}"
@@ -158,8 +164,7 @@ def unread_markers(
     marked: Mapping[str, ProducerIdentity],
     partitions: Set[TopicPartition],
 ) -> dict[TopicPartition, HeadraceError]:
-    """Those of ``partitions`` in which not every marker came to lie: from ``ends`` on they are
-    read."""
+    """Return the partitions in which not every marker was written; read them from ``ends`` on."""
     failed: dict[TopicPartition, HeadraceError] = {}
     for at in sorted(partitions):
         awaited = {
@@ -186,7 +191,7 @@ def wait_for(
     timeout_s: float,
     tried: str = "fence earlier writers on the target",
 ) -> T:
-    """What it returns; ``Retriable`` when that takes longer."""
+    """Return the coroutine's result; raise ``Retriable`` if it takes longer."""
     try:
         return loop.wait(start(coroutine), timeout_s)
     except GaveUp as error:

@@ -8,32 +8,36 @@ SOFT_BYTES = 32 << 20
 """No lane fetches more while so much is held. What requests on their way may bring counts when
 another one is to ask for much."""
 HARD_BYTES = 3 * SOFT_BYTES
-"""With what is held of partitions that the target does not take: others go on until then."""
+"""Limit including what is held for partitions that the target does not accept. Other partitions
+continue up to this limit.
+"""
 LEAST_BYTES = 256 << 10
 """That a request asks for: of one that waits for a record to come, nothing is set aside."""
 
 
 class Memory:
-    """Of all lanes of a loop, whose thread calls it."""
+    """Memory of all lanes of a loop, called in its thread."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self.asked_bytes = 0
-        """Of requests under way, beyond ``LEAST_BYTES`` of each."""
+        """Size of requests in flight, beyond ``LEAST_BYTES`` of each."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     def room(self, *, stuck: bool) -> int:
-        """How many bytes one more request may ask for; 0: it has to wait. ``stuck``: of a lane that
-        waits for nothing else than partitions that the target does not take."""
+        """Return how many bytes one more request may request; 0 means that it must wait.
+
+        ``stuck`` states that the lane waits only for partitions that the target does not accept.
+        """
         free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes
         return max(LEAST_BYTES, free - self.asked_bytes) if free > 0 else 0
 
     def ask(self, size: int) -> None:
-        """A request asks for so much. Its answer or its end is followed by ``answered``."""
+        """Count a request of a size; call ``answered`` after its response or its end."""
         self.asked_bytes += max(0, size - LEAST_BYTES)
 
     def answered(self, size: int) -> None:
-        """That request is over: what it brought, if anything, counts as held."""
+        """Count the end of a request; its response, if any, counts as held."""
         self.asked_bytes -= max(0, size - LEAST_BYTES)
 
     def wait(self, freed: Callable[[], None]) -> None:
@@ -45,7 +49,7 @@ class Memory:
         self.held_bytes += size
 
     def give(self, size: int) -> None:
-        """It is free again."""
+        """Release memory."""
         self.held_bytes -= size
         if self._waiting and self.held_bytes < SOFT_BYTES:
             waiting, self._waiting = self._waiting, {}
@@ -59,10 +63,10 @@ class HeldResponse:
     __slots__ = ("_memory", "_response", "_users", "size")
 
     def __init__(self, response: FetchResponse, memory: Memory) -> None:
-        """It has one user: whoever made it."""
+        """Hold a response for one user, the creator."""
         self._response, self._memory = response, memory
         self.size = len(response.frame.view)
-        """Of the whole response, in bytes."""
+        """Size of the whole response in bytes."""
         self._users = 1
         memory.take(self.size)
 

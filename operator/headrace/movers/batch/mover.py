@@ -18,7 +18,7 @@ from headrace.replication import RecordChanges
 
 
 class BatchMover:
-    """See ``Mover``. All lanes of a process share one thread."""
+    """Mover that copies batches. All its lanes in a process share one thread."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class BatchMover:
             compression=compression,
         )
         self.fencing = MarkerFencing(source, target, records, fences_impossible)
-        """See ``Mover.fencing``."""
+        """Fencing by transaction markers."""
 
     def lane(
         self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
     ) -> BatchLane:
-        """See ``Mover.lane``."""
+        """Create a lane of a task."""
         make = TransactionalLane if self._resources.exactly_once else BatchLane
         return make(self._resources, task, on_error, copied)

@@ -9,11 +9,13 @@ from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.lane import SourceRecord
 
 _FEW = 64
-"""A refusal takes a new lane: about as long as so many records one after the other."""
+"""Number of records up to which each is sent alone. A rejection requires a new lane, which takes
+about as long as sending this many records one after the other.
+"""
 
 
 class OneAtATime:
-    """Of one partition. What is put in has memory of its own: nothing of a response is held."""
+    """Suspect batches of one partition. They have memory of their own and hold no response."""
 
     def __init__(self, suspects: range) -> None:
         """``suspects``: source offsets."""
@@ -24,7 +26,7 @@ class OneAtATime:
 
     @property
     def together(self) -> int:
-        """So many records go into one batch: of many suspects the square root of their number."""
+        """Number of records in one batch: with many suspects, the square root of their number."""
         return 1 if len(self._suspects) <= _FEW else isqrt(len(self._suspects))
 
     @property
@@ -41,7 +43,7 @@ class OneAtATime:
         self._waiting.extend(outgoing)
 
     def next(self) -> Outgoing | None:
-        """The next to be sent, once all before it are acknowledged."""
+        """Return the next batch to send, once all before it are acknowledged."""
         return self._waiting.popleft() if self._waiting else None
 
     def remember(self, records: Iterable[StoredRecord]) -> None:

@@ -1,6 +1,6 @@
-"""What passes between the two halves of the batch mover: who reads the source makes ``Outgoing``,
-who appends to the target answers each of them once.
+"""Interface between the two halves of the batch mover.
 
+The reader of the source creates ``Outgoing``. The appender to the target answers each of them once.
 Both run in the thread of one ``Loop``; an ``Appender`` calls back from ``flush`` or from the loop.
 """
 
@@ -20,21 +20,24 @@ class Outgoing(NamedTuple):
     """
 
     batch: Batch
-    """As it was fetched, or rebuilt. It has at least one record, and as many offsets as records."""
+    """Batch as it was fetched, or rebuilt. It has at least one record, and as many offsets as
+    records.
+    """
     next_offset: int
-    """Of the source: where to read on once this is acknowledged."""
+    """Source offset at which reading continues once this is acknowledged."""
     release: Callable[[], None]
     """Called once, after ``Acknowledged`` or ``Failed``, or when it is dropped: the memory of
     ``batch`` may be used again."""
     offsets: Sequence[int] | None = None
-    """Of a rebuilt batch: the source's offset of each record. ``None``: ``batch.base_offset`` and
-    those that follow it without a gap."""
+    """Source offset of each record of a rebuilt batch. None: ``batch.base_offset`` and the offsets
+    that follow it without a gap.
+    """
     level: int | None = None
     """Compression level of a rebuilt batch. None: the codec's default."""
 
     @property
     def first_offset(self) -> int:
-        """Of the source: its first record."""
+        """Source offset of its first record."""
         return self.offsets[0] if self.offsets else self.batch.base_offset
 
     @property
@@ -44,12 +47,12 @@ class Outgoing(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Of its records, as they are sent: compressed, without the header of the batch."""
+        """Size of its records as they are sent: compressed, without the header of the batch."""
         return self.batch.payload_bytes
 
     @property
     def leader_epoch(self) -> int:
-        """Of the source's leader that appended it; -1: unknown."""
+        """Epoch of the source's leader that appended it; -1 if unknown."""
         return self.batch.leader_epoch
 
     @property
@@ -58,16 +61,16 @@ class Outgoing(NamedTuple):
         return self.batch.max_timestamp
 
     def source_offset(self, index: int) -> int:
-        """Of the source: its record with this index."""
+        """Return the source offset of its record with this index."""
         return self.batch.base_offset + index if self.offsets is None else self.offsets[index]
 
 
 class Sending(Protocol):
-    """Who appends, of all partitions; in the thread of its loop."""
+    """Appender of all partitions, called in the thread of its loop."""
 
     @property
     def pending(self) -> int:
-        """What is not acknowledged."""
+        """Number of records that are not acknowledged."""
         ...
 
     def flush(self) -> None:
@@ -87,8 +90,10 @@ class Acknowledged(Protocol):
     """Called in the order of ``append`` for each partition."""
 
     def __call__(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
-        """The target, all in-sync replicas, has it. Its records have the target offsets from
-        ``base_offset`` on, without a gap."""
+        """Receive an acknowledgement of all in-sync replicas of the target.
+
+        Its records have the target offsets from ``base_offset`` on, without a gap.
+        """
         ...
 
 
@@ -109,8 +114,15 @@ class BatchRefused(Fatal):
     """The target takes no record with this content, or one of a batch: none of it is appended."""
 
     def __init__(self, at: TopicPartition, offsets: range, code: str, message: str) -> None:
-        """``offsets``: of the source, from the first to the last record that was refused, as far as
-        the target names them; ``code``: the error's name in the protocol."""
+        """Create the error.
+
+        Args:
+            at: Partition of the source.
+            offsets: Source offsets from the first to the last rejected record, as far as the target
+                names them.
+            code: Name of the error in the protocol.
+            message: Sentence about the error.
+        """
         super().__init__(message)
         self.at, self.offsets, self.code = at, offsets, code
 
@@ -125,14 +137,20 @@ class BatchCorrupt(Retriable):
 
 
 class Indefinite(Retriable):
-    """The target does not know the sequence of a batch: another producer, or a loss, came between;
-    or what it answers cannot be read.
+    """It is unknown whether a batch was appended.
 
-    Whether the batch is appended is unknown; with this producer's identity nothing more can be.
+    The target does not have the sequence of the batch, because of another producer or a loss, or
+    its response cannot be read. With this producer's identity nothing more can be appended.
     """
 
     def __init__(self, at: TopicPartition, offset: int, code: str, message: str) -> None:
-        """``offset``: of the source, the first that is not acknowledged; ``code``: the error's name
-        in the protocol; ``UNREADABLE_ANSWER``: there is none."""
+        """Create the error.
+
+        Args:
+            at: Partition of the source.
+            offset: First source offset that is not acknowledged.
+            code: Name of the error in the protocol, or ``UNREADABLE_ANSWER`` if there is none.
+            message: Sentence about the error.
+        """
         super().__init__(message)
         self.at, self.offset, self.code = at, offset, code

@@ -1,4 +1,4 @@
-"""What the lanes of a mover send by: the connections to the target's brokers."""
+"""Connections to the target's brokers, by which the lanes of a mover send."""
 
 from headrace.api import ClusterAccess
 from headrace.kafka import Renewal
@@ -8,8 +8,10 @@ from headrace.movers.batch.loop_thread import LoopThread
 
 
 class Outlet:
-    """Ended by the last lane that has it. Lanes that are made after a change of secrets get another
-    one."""
+    """Shared connections, closed by the last lane that uses them.
+
+    Lanes that are created after a change of secrets get another outlet.
+    """
 
     def __init__(self, thread: LoopThread, target: ClusterAccess) -> None:
         self.users = 0

@@ -29,8 +29,8 @@ def found_in(
 ) -> Iterator[Found]:
     """Yield what ``scanned`` describes in ``records``, in order, without a truncated last batch.
 
-    ``join`` takes plain batches. ``release`` is that of each span. Raises ``CorruptBatch`` after
-    everything that comes before such a batch.
+    ``join`` accepts plain batches. ``release`` is called for each span. Raise ``CorruptBatch``
+    after everything that precedes such a batch.
     """
     for run in range(scanned.run_count):
         if scanned.runs[run * RUN_COLUMNS + RUN_VERDICT] == BatchVerdict.COPY:

@@ -27,12 +27,13 @@ from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import SourceRecord
 
 _TOGETHER_BYTES = 64 << 10
-"""Of small batches that become one: a target that takes less finds it too large, and it is divided
-again."""
+"""Size of small batches that become one. A target with a lower limit rejects the batch, which is
+then divided again.
+"""
 
 
 class Passing:
-    """Of one lane, in the thread of its loop, with the lock of its state."""
+    """Passing of a lane's batches, called in the thread of its loop with the lock of its state."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Passing:
     def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
         """Yield the batches that Python joins into one, together."""
         for ones in coalesced(found):
-            # What is rebuilt is not compared.
+            # Rebuilt batches are not compared.
             alone = int(self._verifier.due)
             for one in ones[:alone]:
                 yield [one]
@@ -180,7 +181,7 @@ class Passing:
         self._append(window.target, outgoing)
 
     def send_suspects(self, window: BatchWindow, suspects: OneAtATime) -> None:
-        """The next of them, once all before it are acknowledged."""
+        """Send the next suspects, once all before them are acknowledged."""
         if not window.in_flight and (outgoing := suspects.next()) is not None:
             if outgoing.records == 1:
                 self.alone[window.at] = suspects.source_record(outgoing.first_offset)
@@ -200,4 +201,4 @@ def _why(batch: Batch, changes: TopicChanges) -> Why | None:
 
 
 def _nothing() -> None:
-    """The new batch has memory of its own."""
+    """Do nothing on release, because the new batch has memory of its own."""

@@ -66,7 +66,7 @@ class Pipeline:
         self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
         self._appender: Appender | None = None
         self._commits: Commits | None = None
-        """Of a lane that copies in transactions, once it has partitions."""
+        """Commits of a transactional lane, once it has partitions."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._joiner, self._scanner = thread.joiner, thread.scanner
         self._passing = Passing(
@@ -81,8 +81,10 @@ class Pipeline:
     # Begin and end.
 
     async def begin(self) -> None:
-        """Get a producer id; until then nothing is read. Of a lane with transactions it comes with
-        the partitions."""
+        """Get a producer id; nothing is read before.
+
+        A transactional lane gets it with its partitions.
+        """
         if self._resources.exactly_once:
             return
         backoff = Backoff(0.1, 1.0)
@@ -111,7 +113,7 @@ class Pipeline:
             return
 
     def write_as(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Of a partition of the target, before it is read."""
+        """Set the identity for a partition of the target before it is read."""
         self._identities[at] = identity
         if self._appender is not None:
             self._appender.begin(at, identity)
@@ -151,17 +153,17 @@ class Pipeline:
         drained.set()
 
     async def cut(self) -> None:
-        """See ``Commits``, as for all of these."""
+        """Cut the data, as in ``Commits``."""
         assert self._commits is not None
         await self._commits.cut()
 
     async def commit(self, progress: Mapping[TopicPartition, Records], done: Committed) -> None:
-        """What was cut."""
+        """Commit the data that was cut."""
         assert self._commits is not None
         await self._commits.commit(progress, done)
 
     async def abort(self) -> None:
-        """What is open."""
+        """Abort the open transaction."""
         if self._commits is not None:
             await self._commits.abort()
 
@@ -183,42 +185,35 @@ class Pipeline:
     def _say_target(self, why: object) -> None:
         self._state.say(self._resources.target.alias, why)
 
-    # What the reader asks.
+    # Requests of the reader.
 
     def ready(self) -> bool:
-        """See ``Sink.ready``."""
         if self._sending is None or self._verifier.full:
             return False
         return not self._state.rests(self._loop.now_s())
 
     def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
-        """See ``Sink.readable``."""
         return self._state.readable(ats)
 
     def held_back(self, at: TopicPartition) -> bool:
-        """See ``Sink.held_back``."""
         state, now_s = self._state, self._loop.now_s()
         return state.wanted(at) and not state.rests(now_s) and not state.is_stuck(at, now_s)
 
     def stuck(self) -> bool:
-        """See ``Sink.stuck``."""
         with self._state.lock:
             return self._state.all_stuck(self._loop.now_s())
 
     def saw_end(self, at: TopicPartition, end: int) -> None:
-        """See ``Sink.saw_end``."""
         self._state.ends[at] = end
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """See ``Sink.problem``."""
         with self._state.lock:
             self._state.problem(at, error)
 
     def away(self, error: HeadraceError) -> None:
-        """See ``Sink.away``."""
         self._state.say(self._resources.source.alias, error)
 
-    # What the reader brings.
+    # Data from the reader.
 
     def take(
         self,
@@ -227,7 +222,6 @@ class Pipeline:
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
-        """See ``Sink.take``."""
         state, at = self._state, source.at
         with state.lock:
             window, suspects = state.windows.get(at), state.suspects.get(at)
@@ -276,7 +270,6 @@ class Pipeline:
         self._passing.take(window, found, held, suspects, changes, singly=singly)
 
     def taken(self) -> None:
-        """See ``Sink.taken``."""
         if self._sending is not None:
             self._sending.flush()
 
@@ -284,7 +277,7 @@ class Pipeline:
         assert self._appender is not None
         self._appender.append(at, outgoing)
 
-    # What the appender reports.
+    # Reports of the appender.
 
     def _delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         state = self._state

@@ -1,4 +1,4 @@
-"""What is to be appended to one partition of the target, in order. Pure: it sends nothing."""
+"""Batches to append to one partition of the target, in order. Pure: it sends nothing."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,15 +23,16 @@ from headrace.movers.batch.span import Span
 from headrace.timing import Backoff
 
 IN_FLIGHT = 5
-"""So many batches of a producer and partition a broker remembers: it answers one that comes again
-with its offset. From the first that is not acknowledged on, no more are sent."""
+"""Number of batches of a producer and partition that a broker remembers: it answers a repeated one
+with its offset. At most this many are sent from the first unacknowledged one on.
+"""
 
 _DRAWN = 16
 """Batches of a span that become entries together. Five of them are on the wire."""
 
 
 class State(Enum):
-    """Of a batch."""
+    """State of a batch."""
 
     QUEUED = auto()
     ON_WIRE = auto()
@@ -86,14 +87,14 @@ class Entry:
 
 
 class QueueListener(Protocol):
-    """Who has a queue, and receives what becomes of it."""
+    """Owner of a queue, which receives the outcome of its batches."""
 
     def appended(self, entries: Sequence[Entry]) -> None:
-        """The target has appended these batches. Each entry has its ``base_offset``."""
+        """Receive batches that the target has appended, each with its ``base_offset``."""
         ...
 
     def answered(self, queue: "PartitionQueue", entry: Entry, reply: Reply[Produced]) -> None:
-        """The request with this batch has a response with errors, or has failed."""
+        """Receive a response with errors, or the failure of the request with this batch."""
         ...
 
     def unreachable(self, queue: "PartitionQueue", error: HeadraceError) -> None:
@@ -145,7 +146,7 @@ class PartitionQueue:
         self.turns: deque[PartitionQueue] = deque()
         """Partitions that are sent to this leader, in turns."""
         self.listed = False
-        """Whether it waits for its turn among those of its leader."""
+        """Whether it waits for its turn at its leader."""
         self.resting = False
         """Whether it waits before it is sent again."""
         self.again: HeadraceError | None = None
@@ -162,8 +163,9 @@ class PartitionQueue:
         self.unreadable = 0
         """How many answers for the first one could not be read, in a row."""
         self.known_s: float | None = None
-        """When the target last appended something of this producer; ``None``: it knows none. Then
-        it takes any sequence, also that of a batch behind one that it refused."""
+        """Time at which the target last appended a batch of this producer; None if it has none. It
+        then accepts any sequence, including one after a batch that it rejected.
+        """
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
         self.entries: deque[Entry] = deque()
@@ -246,7 +248,7 @@ class PartitionQueue:
         return entry
 
     def came_back(self, entry: Entry, why: HeadraceError) -> None:
-        """It has to be sent again, as it is, before those after it."""
+        """Queue a batch again, unchanged, before the batches after it."""
         entry.state = State.QUEUED
         self.on_wire -= 1
         if self.again is None:
@@ -258,8 +260,10 @@ class PartitionQueue:
         return bool(self.entries) and self.entries[0] is entry
 
     def replace(self, parts: Sequence[Outgoing]) -> None:
-        """Put ``parts`` in place of the first batch, which the target does not have: they have its
-        records, so that the sequences of those after them stay."""
+        """Replace the first batch, which the target does not have, by ``parts``.
+
+        They have its records, so the sequences of later batches stay.
+        """
         whole = self.entries.popleft()
         sequence = whole.sequence
         entries = []
@@ -271,7 +275,10 @@ class PartitionQueue:
         self.place, self.again = 0, None
 
     def drop_untried(self) -> None:
-        """Drop and release all that were never sent. What is added next follows what was."""
+        """Drop and release all batches that were never sent.
+
+        A batch that is added next follows the remaining ones.
+        """
         while self.entries and not self.entries[-1].tried:
             entry = self.entries.pop()
             self._sequence = entry.sequence

@@ -1,7 +1,7 @@
-"""Fetches the partitions of a lane: one request at a time to each broker that has some of them.
+"""Reader of a lane's partitions: one request at a time to each broker that has some of them.
 
-A request waits at the broker until there is data. What comes is delivered at once, and the next
-request goes out while the target is sent the last one.
+A request waits at the broker until there is data. Data are delivered at once, and the next request
+is sent while the last data are sent to the target.
 """
 
 import itertools
@@ -46,7 +46,7 @@ _CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
 
 
 class Sink(Protocol):
-    """Who takes what is fetched; the lane."""
+    """Receiver of fetched data; the lane."""
 
     def ready(self) -> bool:
         """Whether anything is to be read now."""
@@ -65,7 +65,7 @@ class Sink(Protocol):
         ...
 
     def saw_end(self, at: TopicPartition, end: int) -> None:
-        """The end of the source's log, what is behind an open transaction included."""
+        """Receive the end of the source's log, including records after an open transaction."""
         ...
 
     def take(
@@ -75,8 +75,10 @@ class Sink(Protocol):
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
-        """Data came, at least one whole batch: ``advance`` the partition as far as it is taken.
-        Raises ``CorruptBatch``."""
+        """Receive at least one whole batch, and ``advance`` the partition past accepted data.
+
+        Raise ``CorruptBatch``.
+        """
         ...
 
     def taken(self) -> None:
@@ -84,7 +86,7 @@ class Sink(Protocol):
         ...
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """It is not fetched any further."""
+        """Receive the problem of a partition that is no longer fetched."""
         ...
 
     def away(self, error: HeadraceError) -> None:
@@ -123,7 +125,7 @@ _numbers = itertools.count()
 
 
 class Reader:
-    """Of one lane, used by its loop's thread."""
+    """Reader of one lane, called in its loop's thread."""
 
     def __init__(
         self,
@@ -155,11 +157,11 @@ class Reader:
         self._locator.search()
 
     def close_partition(self, at: TopicPartition) -> None:
-        """Fetch it no more; what is under way is dropped."""
+        """Stop fetching a partition, and drop data in flight."""
         self._partitions.pop(at, None)
 
     def rewind(self, at: TopicPartition, position: int) -> None:
-        """What was fetched from there on was not taken."""
+        """Rewind to an offset from which on fetched data were not accepted."""
         if (source := self._partitions.get(at)) is not None:
             source.position, source.wanted = position, None
 
@@ -170,12 +172,12 @@ class Reader:
             self._loop.call_later(0.0, self._pump)
 
     def wake_left_out(self) -> None:
-        """The target has taken something: fetch what was not readable before."""
+        """Fetch partitions that were not readable before the target accepted data."""
         if self._left_out:
             self.wake()
 
     def close(self) -> None:
-        """Fetch no more. The connections are the cluster's."""
+        """Stop fetching. The connections belong to the cluster."""
         self._closed = True
         self._locator.close()
         self._partitions.clear()

@@ -8,7 +8,7 @@ from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.batch.topic_changes import UNCHANGED, TopicChanges
 
 _BATCH_BYTES = 512 << 10
-"""Of a new batch, before compression: half of what brokers take by default."""
+"""Size of a new batch before compression: half of the brokers' default limit."""
 
 
 class Rebuilt(NamedTuple):
@@ -85,4 +85,4 @@ def _finished(writer: BatchWriter) -> Outgoing:
 
 
 def _nothing() -> None:
-    """The memory is the batch's own."""
+    """Do nothing on release, because the memory is the batch's own."""

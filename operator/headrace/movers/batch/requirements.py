@@ -16,7 +16,7 @@ from headrace.kafka.wire import (
 )
 
 _CONNECT_S = 10.0
-"""A broker that is away holds up the first task by so much."""
+"""Time by which an unreachable broker delays the first task."""
 _COORDINATOR_S = 15.0
 """The first who asks for a coordinator has its topic created, which takes a second or two."""
 _ALL_S = 60.0
@@ -32,12 +32,11 @@ def check_clusters(
 ) -> None:
     """Check versions, and whether the target can fence writers.
 
-    Brokers that are away are not asked, nor is one that comes later. The whole source may be away:
-    a fail-over after a disaster fences writers without it. A missing right is no obstacle here:
-    without it the mover copies, and fences nobody.
-
-    Raises ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the
-    target answers.
+    Unreachable brokers are not checked, and neither are brokers that start later. The whole source
+    may be unreachable: a fail-over after a disaster fences writers without it. A missing permission
+    is not an error here: without it the mover copies and fences no writer. Raise
+    ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the target
+    responds.
     """
     loop = EventLoop()
     settings = ConnectionSettings(connect_timeout_s=_CONNECT_S)
@@ -56,7 +55,7 @@ def check_clusters(
 
 
 async def _check_versions(cluster: ClusterClient) -> None:
-    """Of each broker that can be reached: a connection begins with that."""
+    """Check each reachable broker; a connection begins with the exchange of versions."""
     view = await cluster.refresh()
     opening: list[Reply[object]] = [start(cluster.connection(node)) for node in view.brokers]
     for reply in opening:
@@ -64,7 +63,7 @@ async def _check_versions(cluster: ClusterClient) -> None:
             await reply
         except UnsupportedBroker:
             raise
-        except HeadraceError:  # one that is away, or where a login fails
+        except HeadraceError:  # an unreachable broker, or a failed login
             continue
 
 

@@ -9,7 +9,7 @@ from headrace.kafka.wire import ClusterMetadata, FetchPosition
 PARTITION_BYTES = 1 << 20
 """Kafka's ``max.partition.fetch.bytes``."""
 _FOLLOWED_S = 300.0
-"""So long a follower is fetched from before the leader is asked again (``metadata.max.age.ms``)."""
+"""Time to fetch from a follower before the leader is consulted again (``metadata.max.age.ms``)."""
 
 
 class Follower(NamedTuple):
@@ -20,7 +20,7 @@ class Follower(NamedTuple):
 
 
 class SourcePartition:
-    """Of one lane, used by its loop's thread."""
+    """Partition of one lane, used by its loop's thread."""
 
     __slots__ = (
         "at",
@@ -48,7 +48,7 @@ class SourcePartition:
         self.at = at
         self.position = position
         self.checked_epoch = leader_epoch
-        """Of the last record read, for the broker to compare; -1: it cannot."""
+        """Leader epoch of the last record read, which the broker compares; -1 if it cannot."""
         self.topic_id: UUID | None = None
         """Topic id when the partition was opened; another id is another topic. None if it is not
         known yet, or if the cluster has no topic ids (before Kafka 2.8)."""
@@ -56,7 +56,7 @@ class SourcePartition:
         """Leader epoch at which the log was last compared with what was read, where a broker does
         not compare by itself (before Fetch 12)."""
         self.epoch = -1
-        """Of the current leader."""
+        """Epoch of the current leader."""
         self.node: int | None = None
         """That it is fetched from; ``None``: a leader has to be found."""
         self.follower: Follower | None = None
@@ -66,10 +66,10 @@ class SourcePartition:
         self.corrupt = 0
         """How often in a row what was fetched contradicted itself."""
         self.wanted: FetchPosition | None = None
-        """What its broker is to be sent; ``None``: it has changed."""
+        """Entry for its broker; None if it has changed."""
 
     def want(self) -> FetchPosition:
-        """The entry for the next request; the same object as long as nothing changes."""
+        """Return the entry for the next request; the same object as long as nothing changes."""
         if self.wanted is None:
             self.wanted = FetchPosition(
                 self.topic_id,
@@ -90,7 +90,7 @@ class SourcePartition:
             self.wanted = None
 
     def place(self, view: ClusterMetadata, now_s: float) -> bool:
-        """Find whom to fetch it from; whether there is somebody."""
+        """Choose the broker to fetch from; return whether there is one."""
         leadership = view.leadership(self.at)
         topic = view.topics.get(self.at.topic)
         if leadership is None or topic is None:
@@ -125,5 +125,5 @@ class SourcePartition:
         self.node = node
 
     def lost_leader(self) -> None:
-        """Whoever it was fetched from does not have it any more, or is away."""
+        """Forget the broker, which no longer has the partition or is unreachable."""
         self.follower = self.node = None

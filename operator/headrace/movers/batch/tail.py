@@ -1,6 +1,7 @@
-"""What a log holds from an offset on, batch by batch, for a comparison of both sides.
+"""Content of a log from an offset on, batch by batch, for a comparison of both sides.
 
-Of the target all is read, uncommitted; of the source what a consumer of committed records sees.
+The target is read completely, including uncommitted records. The source is read as a consumer of
+committed records reads it.
 """
 
 from collections.abc import Iterator, Set
@@ -44,25 +45,29 @@ class _Chunk(NamedTuple):
 
 
 class Tail:
-    """Of one partition; read in the thread of the cluster's loop, which it runs while it waits."""
+    """Tail of one partition.
+
+    It is read in the thread of the cluster's loop, which it runs while it waits.
+    """
 
     def __init__(
         self, cluster: ClusterClient, at: TopicPartition, offset: int, *, patience_s: float
     ) -> None:
-        """``patience_s``: so long nothing may come, neither records nor an answer."""
+        """Create a tail; ``patience_s`` is the maximum time without records or a response."""
         self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
         self._patience_s = patience_s
         self.leader_epoch = -1
-        """Of the record that was read last; -1: of none, or not known."""
+        """Leader epoch of the last record read; -1 if there is none, or it is unknown."""
         self.stamped = False
         """Whether the times of its records are those of their appends; once something was read."""
 
     def of_target(self, writers: Set[int] = frozenset()) -> Iterator[Record | Dropped | Marker]:
-        """All below the high watermark, also what comes to lie there meanwhile. It does not end:
-        ``Retriable`` when nothing more comes in time.
+        """Yield everything below the high watermark, including what is appended in the meantime.
 
-        Of ``writers``, by producer id, what was aborted is ``Dropped``; what is open is awaited,
-        with all behind it: the marker of a fence ends it. Others, who may be frozen, are not.
+        It does not end: ``Retriable`` is raised if nothing more arrives in time. Aborted records of
+        ``writers``, by producer id, are ``Dropped``. Their open transactions are awaited, with
+        everything after them: a fence's marker ends them. Other producers may be frozen and are not
+        awaited.
         """
         held = HeldBatches(writers)
         while True:
@@ -174,7 +179,7 @@ class Tail:
         raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")
 
     async def _to_the_first(self) -> None:
-        """What retention deleted of it is a hole."""
+        """Move to the first offset of the log; records that retention deleted are a gap."""
         listed = await list_offsets(self._cluster, [self._at], EARLIEST)
         self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
 

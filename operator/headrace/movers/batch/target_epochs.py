@@ -24,7 +24,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class TargetEpochs:
-    """In the thread of the cluster's loop; partitions are those of the target."""
+    """Leader epochs of the target's partitions, used in the thread of the cluster's loop."""
 
     def __init__(
         self,
@@ -33,8 +33,15 @@ class TargetEpochs:
         seen: Callable[[TopicPartition, TargetSeen], None],
         lost: Callable[[TopicPartition, TargetLoss], None],
     ) -> None:
-        """``unseen``: where what is acknowledged ends, of partitions of which ``seen`` received
-        less; ``lost`` receives those whose leader does not have all of that."""
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            unseen: Returns the ends of acknowledged records, of partitions whose ends ``seen``
+                lacks.
+            seen: Receives ends that were confirmed by the leader's epoch.
+            lost: Receives partitions whose leader does not have all acknowledged records.
+        """
         self._cluster, self._unseen, self._seen, self._lost = cluster, unseen, seen, lost
         self._due = self._closed = False
 

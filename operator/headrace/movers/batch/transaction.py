@@ -35,13 +35,19 @@ class LaneTransactions:
         admit: Callable[[Set[TopicPartition]], None],
         broken: Callable[[HeadraceError], None],
     ) -> None:
-        """``admit`` is called with partitions that may be appended to; ``broken`` with why nothing
-        of the transaction will be committed."""
+        """Create the object without an open transaction.
+
+        Args:
+            cluster: The target.
+            writer: Identity of the writer.
+            admit: Receives partitions that may be appended to.
+            broken: Receives the reason why the transaction will not be committed.
+        """
         self._cluster, self._admit, self._broken = cluster, admit, broken
         self._transactions = Transactions(cluster, writer.transactional_id)
         self.identity = ProducerIdentity(writer.producer_id, writer.producer_epoch, True)
         self.added: set[TopicPartition] = set()
-        """The partitions of the one that is open; none: there is none."""
+        """Partitions of the open transaction; empty if none is open."""
         self._wanted: dict[TopicPartition, None] = {}
         self._adding = self._closed = False
 
@@ -53,18 +59,21 @@ class LaneTransactions:
             start(self._add()).then(self._added)
 
     async def commit(self) -> None:
-        """All that was appended, which is acknowledged.
+        """Commit all appended data, which must be acknowledged.
 
-        Without an answer the same is asked again: it is never guessed. Raises ``Retriable`` where
-        the outcome is not known, or it is aborted, and ``Fatal`` for want of rights.
+        Without a response the request is repeated: the outcome is never guessed. Raise
+        ``Retriable`` if the outcome is unknown or the transaction is aborted, and ``Fatal`` without
+        permission.
         """
         if self.added:
             await self._end(commit=True)
         self.added.clear()
 
     async def visible(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Wait until consumers of committed records get all below these ends, which is committed.
-        See ``marker_missing``."""
+        """Wait until consumers of committed records can read everything below the ends.
+
+        The ends must be committed; ``marker_missing`` describes the problem.
+        """
         loop = self._cluster.loop
         deadline_s = loop.now_s() + transactions.VISIBLE_WITHIN_S
         late = dict(ends)
@@ -88,7 +97,7 @@ class LaneTransactions:
                 await loop.sleep(transactions.POLL_S)
 
     async def abort(self) -> None:
-        """What is open, if anything is; no partition has an older one that is open."""
+        """Abort the open transaction, if any; no partition has an older open one."""
         if self.added:
             await self._end(commit=False)
             self.added.clear()
@@ -142,7 +151,7 @@ class LaneTransactions:
 
 
 def as_lost(error: HeadraceError) -> HeadraceError:
-    """The same; where the transaction is over, an error that another lane may do better after."""
+    """Return the error as one that another lane may avoid, if the transaction is over."""
     if isinstance(error, RequestRefused) and transactions.is_lost(error.code.name):
         return transactions.lost(error)
     return error

@@ -14,21 +14,20 @@ from headrace.replication import ContiguousRange, OwnerProducer
 
 
 class TransactionalLane(BatchLane):
-    """See ``Transactional``. All its partitions are opened with one writer."""
+    """Lane that copies in transactions. All its partitions are opened with one writer."""
 
     @property
     def transactions(self) -> "TransactionalLane":
-        """See ``Lane.transactions``."""
+        """This lane, which copies in transactions."""
         return self
 
     @property
     def uncommitted(self) -> bool:
-        """See ``Transactional.uncommitted``."""
+        """Whether there are data that are not committed."""
         with self._state.lock:
             return any(window.changed for window in self._state.windows.values())
 
     def cut(self) -> dict[TopicPartition, Reached] | None:
-        """See ``Transactional.cut``."""
         state = self._state
         with state.lock:
             if state.broken is not None:
@@ -43,7 +42,6 @@ class TransactionalLane(BatchLane):
             }
 
     def cut_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:
-        """See ``Transactional.cut_runs``."""
         with self._state.lock:
             return {at: list(one.cut_runs()) for at, one in self._state.windows.items()}
 
@@ -52,14 +50,12 @@ class TransactionalLane(BatchLane):
         progress: Mapping[TopicPartition, Records],
         committed: Callable[[HeadraceError | None], None],
     ) -> None:
-        """See ``Transactional.commit``."""
         with self._state.lock:
             assert self._state.stage is TransactionStage.CUT
             self._state.stage = TransactionStage.COMMITTING
         self._run(self._pipeline.commit(progress, committed))
 
     def go_on(self) -> None:
-        """See ``Transactional.go_on``."""
         with self._state.lock:
             self._state.stage = TransactionStage.COPYING
         self._post(self._pipeline.reader.wake)

@@ -50,7 +50,10 @@ class _Written(NamedTuple):
 
 
 class Verifier:
-    """Of one lane, in the thread of its loop. One batch at a time is read back."""
+    """Verification of one lane's batches, in the thread of its loop.
+
+    One batch at a time is read back.
+    """
 
     def __init__(
         self,
@@ -61,8 +64,15 @@ class Verifier:
         differs: Callable[[TopicPartition, Differs], None],
         room: Callable[[], None],
     ) -> None:
-        """``cluster``: the target; ``wanted``: what the flow asks for now. ``room`` is called when
-        it is not ``full`` any more."""
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            wanted: Returns the flow's current setting.
+            copied: Counts of the results.
+            differs: Receives each difference.
+            room: Called when the queue is no longer ``full``.
+        """
         self._cluster, self._wanted, self._copied = cluster, wanted, copied
         self._differs, self._room = differs, room
         self._queue = deque[_Written]()
@@ -97,7 +107,7 @@ class Verifier:
                 return True
 
     def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
-        """The target has acknowledged a batch. One that was rebuilt in Python is not compared."""
+        """Queue an acknowledged batch; one that was rebuilt in Python is not compared."""
         if outgoing.offsets is not None or not self.due:
             return
         self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
@@ -111,11 +121,11 @@ class Verifier:
     async def verdict(
         self, at: TopicPartition, base_offset: int, batch: Batch
     ) -> tuple[BatchComparison, str]:
-        """Of a batch in memory of its own, which was appended there; and why it is not the same."""
+        """Return the result for a batch in memory of its own, and the reason for a difference."""
         return await self._verdict(_Written(at, base_offset, batch))
 
     def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
-        """The helper in C made a wrong batch of these offsets of a partition of the source."""
+        """Report that the helper in C built a wrong batch of a source partition's offsets."""
         self._count(BatchComparison.MISJOINED)
         log.error(
             "the helper for small batches made a wrong batch, and is not used any more: batches "
@@ -125,7 +135,7 @@ class Verifier:
         )
 
     def close(self) -> None:
-        """What is not compared yet counts as not read."""
+        """Close the verification; batches that are not compared yet count as not read."""
         self._closed = True
 
     async def _run(self) -> None:
@@ -151,7 +161,7 @@ class Verifier:
             stored = await self._stored(written)
         except CorruptBatch as error:
             return BatchComparison.DIFFERENT, str(error)
-        except (AccessDenied, Fatal) as error:  # somebody has to grant a right first
+        except (AccessDenied, Fatal) as error:  # a permission is missing
             if not self._denied:
                 self._denied = True
                 log.warning("batches are not verified", why=str(error))
@@ -180,7 +190,7 @@ class Verifier:
         self._differs(written.at, error)
 
     async def _stored(self, written: _Written) -> list[Batch]:
-        """What the target holds at that offset; again where the leader moved."""
+        """Return the target's batches at that offset; retry if the leader moved."""
         loop, backoff = self._cluster.loop, Backoff(0.02, 0.5)
         deadline_s = loop.now_s() + _WITHIN_S
         while True:
@@ -192,7 +202,7 @@ class Verifier:
                 if self._closed or loop.now_s() >= deadline_s:
                     raise
             await loop.sleep(backoff.next_s())
-            with suppress(Retriable):  # brokers that are away: the next attempt says so
+            with suppress(Retriable):  # brokers that are unreachable: the next attempt reports them
                 await self._cluster.refresh([written.at.topic])
 
     async def _fetched(self, written: _Written) -> list[Batch]:
@@ -213,7 +223,7 @@ class Verifier:
                 tried = f"read {at} of {cluster.name} back from offset {written.base_offset} on"
                 outcome = fetch_outcome(one.error)
                 if outcome is FetchOutcome.OUT_OF_RANGE:
-                    return []  # retention, or a truncation, which whoever appends finds out
+                    return []  # retention, or a truncation, which the appender detects
                 if outcome is FetchOutcome.CORRUPT:
                     raise CorruptBatch(f"could not {tried}: its broker cannot read its log there")
                 if outcome is FetchOutcome.MOVED:

@@ -1,4 +1,4 @@
-"""What of one partition is read, sent and acknowledged, in batches."""
+"""Batches of one partition that are read, sent and acknowledged."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -53,17 +53,19 @@ class BatchWindow(CommitWindow):
         super().__init__(start.offset)
         self.at, self.target = at, target
         self.leader_epoch = start.leader_epoch
-        """Of the last record read; -1 when unknown."""
+        """Leader epoch of the last record read; -1 if unknown."""
         self.in_flight = 0
         """Records sent and not yet acknowledged."""
         self.bytes_in_flight = 0
         self.target_offset: int | None = None
-        """What is acknowledged ends there; ``None`` before the first acknowledgement. The next
-        record is expected there, or behind the markers of the lane's transactions."""
+        """Target offset after the acknowledged records; None before the first acknowledgement. The
+        next record is expected there, or after the markers of the lane's transactions.
+        """
         self.target_seen: TargetSeen | None = None
-        """See ``Reached``."""
+        """Acknowledged end that was confirmed with a leader's epoch, as in ``Reached``."""
         self.together_bytes = TOGETHER_BYTES
-        """Of batches that become one; less once the target has found one too large."""
+        """Size of batches that become one; smaller once the target has rejected one as too large.
+        """
         self.lost: TargetLoss | None = None
         """The target gave an offset again; nothing is acknowledged from there on."""
         self._floor = start.target_offset
@@ -77,7 +79,10 @@ class BatchWindow(CommitWindow):
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
-        """Of the oldest batch not acknowledged, or not committed; else of the last that was."""
+        """Return the timestamp of the oldest batch that is not acknowledged or committed.
+
+        If there is none, it is the timestamp of the last one that was.
+        """
         if self.uncommitted:
             return self._uncommitted_ms
         return self._pending[0].timestamp_ms if self._pending else self.last_timestamp_ms
@@ -96,7 +101,7 @@ class BatchWindow(CommitWindow):
         self.bytes_in_flight += outgoing.payload_bytes
 
     def passed(self, offset: int, leader_epoch: int) -> None:
-        """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
+        """Record that the source has nothing to copy below ``offset``: markers, aborted records."""
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
 
@@ -117,8 +122,10 @@ class BatchWindow(CommitWindow):
         return next_offset - first
 
     def unsent(self, count: int, size: int) -> None:
-        """The last so many batches and holes, of as many records as offsets and this size together,
-        were not sent: they are read again."""
+        """Drop the last ``count`` batches and gaps, which were not sent; they are read again.
+
+        Together they have this size, and as many records as offsets.
+        """
         for _ in range(count):
             dropped = self._pending.pop()
             self.position = dropped.first_offset
@@ -126,7 +133,7 @@ class BatchWindow(CommitWindow):
         self.bytes_in_flight -= size
 
     def delivered(self, outgoing: Outgoing, base_offset: int) -> None:
-        """The target has it from that offset on."""
+        """Record that the target has appended a batch from that offset on."""
         lowest = self._floor if self.target_offset is None else self.target_offset
         if self.lost is not None:
             return
@@ -203,7 +210,7 @@ class BatchWindow(CommitWindow):
 
     @property
     def unfinished(self) -> int:
-        """See ``CommitWindow.unfinished``."""
+        """Number of records that are not finished."""
         return self.in_flight + self.uncommitted
 
     def mark(self) -> Mark:

@@ -1,5 +1,4 @@
-"""Where a partition of the target ends, and how the next batch has to be numbered to be appended
-there and nowhere else."""
+"""End of a partition of the target, and the only sequence that can be appended there."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -25,26 +24,27 @@ _POLL_S = 0.01
 
 
 class End(NamedTuple):
-    """Of one partition."""
+    """End of one partition."""
 
     offset: int
     """All below is on all in-sync replicas."""
     identity: ProducerIdentity
-    """Of data: in the epoch that the partition knows, so that the sequence is compared. The first
-    batch of a newer epoch would have sequence 0, and be appended anywhere."""
+    """Identity of the data, in the epoch that the partition has, so that the broker compares the
+    sequence. The first batch of a newer epoch would have sequence 0 and could be appended anywhere.
+    """
     sequence: int
-    """Of the next batch of data."""
+    """Sequence of the next batch of data."""
 
 
 async def ends_of(
     target: ClusterClient, producers: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, End | HeadraceError]:
-    """``producers``: the producer id of each partition's data.
+    """Return the ends of partitions; ``producers`` has the producer id of each partition's data.
 
-    First the producers' state, then the leaders' log ends: a batch of an earlier owner that comes
-    between makes the sequence stale, which is refused. The other way round it would make the end
-    stale, which nobody refuses. And the *leader's* end: a high watermark may lie before records
-    that the state counts already.
+    The producers' state is read first, then the leaders' log ends. If an earlier owner's batch
+    arrives in between, the sequence is stale, and the broker rejects it. In the other order the end
+    would be stale, which no broker rejects. The *leader's* end is needed, because a high watermark
+    may be below records that the state includes already.
     """
     try:
         states = await describe_producers(target, producers, timeout_s=_LEADER_S)
@@ -77,8 +77,8 @@ def _end(
             )
     own = next((one for one in states if one.producer_id == producer_id), None)
     if own is None:
-        # Brokers take any first sequence of a producer that they do not know, and compare from then
-        # on. That of the offset is the same for all owners who find the partition so.
+        # Brokers accept any first sequence of an unknown producer, and compare from then on. The
+        # sequence of the offset is the same for all owners that find the partition in this state.
         return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset))
     sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
     return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence)
@@ -87,7 +87,7 @@ def _end(
 async def not_replicated(
     target: ClusterClient, ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, HeadraceError]:
-    """Those whose high watermark does not come to these ends in time, or passes them."""
+    """Return the partitions whose high watermark does not reach, or exceeds, these ends."""
     loop = target.loop
     deadline_s = loop.now_s() + _REPLICATED_WITHIN_S
     failed: dict[TopicPartition, HeadraceError] = {}
@@ -113,10 +113,10 @@ async def not_replicated(
 async def copies_lost(
     target: ClusterClient, acknowledged: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, HeadraceError]:
-    """Those of which another leader does not hold all below these offsets, or does not answer.
+    """Return the partitions whose new leader lacks records below these offsets, or is silent.
 
-    An unclean election may have taken the producer's state with the records: the next batch would
-    be appended with any sequence then, at an offset that is not its own.
+    An unclean election may have lost the producer's state with the records. The next batch would
+    then be appended with any sequence, at a wrong offset.
     """
     ends = await log_ends(target, acknowledged, timeout_s=_LEADER_S)
     lost = {

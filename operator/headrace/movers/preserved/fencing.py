@@ -27,12 +27,12 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 PAD_S = 10.0
-"""So long a take-over fills partitions before it says how far they are."""
+"""Time for which a takeover fills partitions before it reports their progress."""
 _TRIED = "raise the epochs of earlier owners on the target"
 
 
 class PreservedFencing(MarkerFencing):
-    """See ``Fencing``."""
+    """Fencing for copies with the source's offsets."""
 
     def __init__(
         self, source: ClusterAccess, target: ClusterAccess, openings: Openings, impossible: str
@@ -41,8 +41,11 @@ class PreservedFencing(MarkerFencing):
         self._openings = openings
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """See ``Fencing.identify``. While a lane is open its epoch is kept: partitions that are
-        added to it have no earlier writers with a higher one."""
+        """Return an identity with a new epoch, or an open lane's identity.
+
+        While a lane is open its epoch is kept: partitions that are added to it have no earlier
+        writers with a higher one.
+        """
         self._require_transactions()
         with self._openings.taking_over(transactional_id):
             if (current := self._openings.current(transactional_id)) is not None:
@@ -56,7 +59,7 @@ class PreservedFencing(MarkerFencing):
             return writer
 
     def data_writer(self, task: str) -> OwnerProducer:
-        """See ``Fencing.data_writer``. Its epoch is the one that the partition knows."""
+        """Return the writer of data; its epoch is the one that the partition has."""
         name = f"headrace-{task}-data"
         with self._clients() as (loop, _, target):
             asked = data_producer(target, name)
@@ -65,7 +68,6 @@ class PreservedFencing(MarkerFencing):
     def resume(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Resumed | HeadraceError]:
-        """See ``Fencing.resume``."""
         with (
             self._openings.taking_over(own.transactional_id),
             self._clients() as (_, source, target),
@@ -103,7 +105,7 @@ class PreservedFencing(MarkerFencing):
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
-        """See ``Fencing.close``. Nothing more is copied: a marker closes the partition to data."""
+        """Close the partitions to data with a marker, after which nothing is copied."""
         with self._clients() as (_, _, target):
             for error in _raise_epochs(target, own, partitions.values()).values():
                 log.warning("an earlier owner may write markers", why=str(error))
@@ -128,7 +130,7 @@ def _data_id(before: Before) -> frozenset[str]:
 def _raise_epochs(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[str, Fatal]:
-    """Of all earlier owners; those for which the target grants no right to it."""
+    """Raise the epochs of all earlier owners; return the ones for which permission is missing."""
     names = {name for before in partitions for name in _names(own, before)}
     return _of_each(target, partial(identified, target), names)[1]
 
@@ -136,8 +138,11 @@ def _raise_epochs(
 def _closers(
     target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[int, Closer], dict[str, Fatal]]:
-    """By producer id; an earlier owner's markers with these ids are written then, or never. An id
-    that has expired comes back with another producer id, which closes nothing."""
+    """Return the closers by producer id, and the ids for which permission is missing.
+
+    An earlier owner's markers with these ids are then written, or never. An expired id returns with
+    another producer id, which closes nothing.
+    """
     names = {name for before in partitions for name in _data_id(before)}
     found, refused = _of_each(target, partial(new_epoch, target), names)
     closers = {one.producer_id: Closer(name, one) for name, one in found.items()}

@@ -1,6 +1,6 @@
-"""Fills offsets by transactions that are aborted: empty records, and the marker behind them.
+"""Filler of offsets by aborted transactions: empty records, followed by a marker.
 
-No consumer of committed records sees either.
+Consumers of committed records see neither.
 """
 
 import time
@@ -32,12 +32,13 @@ BATCH_RECORDS = 10_000
 _COORDINATOR_S = 15.0
 _ANSWER_WITHIN_S = 30.0
 _OLD_MS = 0
-"""Of the records, if the target allows it: their segment is not kept for them, and no time is
-found at them."""
+"""Timestamp of the records if the target allows it. Their segment is then not kept for them, and
+searches by time do not find them.
+"""
 
 
 class Filler:
-    """Of one transactional id, in its owner's epoch; in the thread of the target's loop."""
+    """Filler with one transactional id in its owner's epoch, in the target loop's thread."""
 
     def __init__(
         self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
@@ -45,17 +46,17 @@ class Filler:
         self._target, self._transactions = target, transactions
         self._identity = replace(identity, transactional=True)
         self._sequences: dict[TopicPartition, int] = {}
-        """What comes next, where all that was sent before is acknowledged."""
+        """Next sequence where everything sent before is acknowledged."""
         self._timestamp_ms = _OLD_MS
 
     async def fill(
         self, holes: Mapping[TopicPartition, Hole]
     ) -> dict[TopicPartition, HeadraceError]:
-        """By one transaction, whose markers have the last offset of each. One of a single offset
-        may be filled by others at the same time.
+        """Fill gaps by one transaction, whose markers have the last offset of each gap.
 
-        What failed may be filled in part. Raises ``HeadraceError`` where nothing was begun: of the
-        partitions of a request all are added, or none.
+        A gap of a single offset may be filled by others at the same time. A gap that failed may be
+        filled in part. Raise ``HeadraceError`` if nothing was begun: either all partitions of a
+        request are added, or none.
         """
         await self._transactions.add_partitions(
             self._identity, holes.keys(), timeout_s=_COORDINATOR_S
@@ -68,7 +69,7 @@ class Filler:
             except HeadraceError as error:
                 self._sequences.pop(at, None)
                 failed[at] = error
-        try:  # always: while it is open, nobody can say where the partitions end
+        try:  # always: while it is open, the ends of the partitions are unknown
             await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
         except HeadraceError as error:
             return dict.fromkeys(holes, error) | failed

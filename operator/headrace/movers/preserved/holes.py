@@ -41,7 +41,7 @@ class _Open:
     first: int
     """All before it is filled."""
     closer: Closer | None
-    """Of its first marker."""
+    """Closer that writes its first marker."""
 
     @property
     def left(self) -> int:
@@ -50,7 +50,7 @@ class _Open:
 
 
 class Holes:
-    """Of one owner; in the thread of the loop of ``cluster``, the target."""
+    """Gaps of one owner, filled in the thread of the loop of ``cluster``, the target."""
 
     def __init__(
         self,
@@ -71,8 +71,10 @@ class Holes:
         """A coordinator has refused some, and does not say whom: one partition at a time."""
 
     def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
-        """The partition ends with its first offset, and nothing of this owner is on its way to it.
-        ``closer`` writes the first marker, before all others."""
+        """Fill a gap at the partition's end, with nothing of this owner in flight to it.
+
+        ``closer`` writes the first marker before all others.
+        """
         self._open[at] = _Open(hole, hole.first, closer)
         if not self._running and not self._closed:
             self._running = True
@@ -83,7 +85,7 @@ class Holes:
         self._stopping = True
 
     def close(self) -> None:
-        """Fill no more; a transaction that is open has no record."""
+        """Stop filling; an open transaction has no record."""
         self._closed = True
 
     async def _run(self) -> None:
@@ -102,8 +104,10 @@ class Holes:
                     self._end(at, Retriable(f"{at} is released while a hole of it is filled"))
 
     async def _grown(self) -> dict[TopicPartition, HeadraceError]:
-        """Those that are to be closed and have got what an earlier owner sent: its records are in
-        their places, and a marker would not be."""
+        """Return partitions that are to be closed but received data of an earlier owner.
+
+        Its records are at their offsets, and a marker would not be.
+        """
         closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
         if not closing:
             return {}
@@ -141,7 +145,7 @@ class Holes:
         return failed
 
     def _wanted(self) -> Iterator[tuple[Filler, dict[TopicPartition, Hole]]]:
-        """Who fills what next."""
+        """Yield each filler with the gaps that it fills next."""
         closing: dict[Closer, dict[TopicPartition, Hole]] = {}
         for at, one in self._open.items():
             if one.closer is not None:
@@ -156,7 +160,7 @@ class Holes:
             yield filler, {at: piece for at, piece in pieces.items() if piece is not None}
 
     def _piece(self, one: _Open, number: int) -> Hole | None:
-        """What that id fills of it next."""
+        """Return the part of a gap that filler ``number`` fills next."""
         if one.closer is not None or one.left <= number:
             return None
         if not self._with_records or one.left <= len(self._fillers):
@@ -164,8 +168,10 @@ class Holes:
         return None if number else Hole(one.first, min(one.hole.next, one.first + BATCH_RECORDS))
 
     async def _read(self, done: dict[TopicPartition, Hole]) -> None:
-        """Until the high watermarks have passed the markers: a coordinator's answer is a promise,
-        and a leader's end may be lost with it."""
+        """Wait until the high watermarks have passed the markers.
+
+        A coordinator's response is only a promise, and a leader's end may be lost with it.
+        """
         loop = self._cluster.loop
         deadline_s = loop.now_s() + _READ_WITHIN_S
         waiting = dict(done)

@@ -16,7 +16,7 @@ from headrace.replication import OwnerProducer
 
 
 class PreservedLane(BatchLane):
-    """See ``Lane``. All its partitions are opened with one writer, which fills their holes."""
+    """Lane with preserved offsets. One writer opens all its partitions and fills their gaps."""
 
     _pipeline: PreservedPipeline
 
@@ -28,7 +28,7 @@ class PreservedLane(BatchLane):
         on_error: Callable[[str], None],
         copied: CopiedCounts,
     ) -> None:
-        """See ``Mover.lane``."""
+        """Create a lane; the arguments are the ones of ``Mover.lane``."""
         self._openings = openings
         self._writer: OwnerProducer | None = None
         super().__init__(resources, task, on_error, copied)
@@ -50,24 +50,23 @@ class PreservedLane(BatchLane):
         self._post(partial(self._pipeline.write_from, target, opening))
 
     def _write_as(self, target: TopicPartition, writer: OwnerProducer) -> None:
-        """The producer of data is its partition's."""
+        """Do nothing: the producer of data belongs to its partition."""
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.leave``. A long hole is not waited for."""
+        """Leave partitions without waiting for a long gap."""
         with self._state.lock:
             for at in partitions - self._state.leaving:
                 self._post(partial(self._pipeline.leave, at))
             super().leave(partitions)
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
-        """See ``Lane.forget``."""
         with self._state.lock:
             for at in partitions:
                 self._post(partial(self._pipeline.forget, self._state.windows[at].target))
             super().forget(partitions)
 
     def drop_unsent(self) -> None:
-        """See ``Lane.drop_unsent``. The next take-over is made with a higher epoch."""
+        """Drop unsent data; the next takeover uses a higher epoch."""
         if self._writer is not None:
             self._openings.close(self._writer)
         super().drop_unsent()

@@ -13,7 +13,7 @@ from headrace.movers.preserved.openings import Openings
 
 
 class PreservedMover(BatchMover):
-    """See ``Mover``."""
+    """Mover that preserves the source's offsets."""
 
     def __init__(
         self,
@@ -23,14 +23,14 @@ class PreservedMover(BatchMover):
         *more: Any,
         **named: Any,
     ) -> None:
-        """As ``BatchMover``."""
+        """Create the mover with the arguments of ``BatchMover``."""
         super().__init__(source, target, target_topic, *more, **named)
         self._openings = Openings()
         self.fencing = PreservedFencing(source, target, self._openings, self.fencing.impossible)
-        """See ``Mover.fencing``."""
+        """Fencing for copies with the source's offsets."""
 
     def lane(
         self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
     ) -> PreservedLane:
-        """See ``Mover.lane``."""
+        """Create a lane of a task."""
         return PreservedLane(self._resources, self._openings, task, on_error, copied)

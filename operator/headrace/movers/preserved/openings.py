@@ -1,4 +1,4 @@
-"""What a take-over has found out, until a lane goes on with it. Thread-safe."""
+"""Results of a takeover, kept until a lane continues with them. Thread-safe."""
 
 import threading
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from headrace.replication import OwnerProducer
 
 
 class Opening(NamedTuple):
-    """Of one partition of the target; it serves once."""
+    """Opening of one partition of the target; it is used once."""
 
     owner: TaskProducers
     end: End
@@ -20,7 +20,7 @@ class Opening(NamedTuple):
 
 
 class Openings:
-    """Of the mover of one flow."""
+    """Openings of one flow's mover."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,18 +30,20 @@ class Openings:
         self._used: set[OwnerProducer] = set()
 
     def taking_over(self, name: str) -> threading.Lock:
-        """To be held by who takes over for the task with this transactional id: a restore whose
-        task has given up on it may still fill a partition."""
+        """Return the lock to hold during a takeover for the task with this transactional id.
+
+        A restore that its task has given up may still be filling a partition.
+        """
         with self._lock:
             return self._taking_over.setdefault(name, threading.Lock())
 
     def current(self, name: str) -> OwnerProducer | None:
-        """That of a lane which is open: with another epoch it could fill no hole any more."""
+        """Return an open lane's writer: with another epoch the lane could fill no gap."""
         with self._lock:
             return next((one for one in self._used if one.transactional_id == name), None)
 
     def identified(self, writer: OwnerProducer, owner: TaskProducers) -> None:
-        """Nothing goes on with earlier epochs of it."""
+        """Record a new identity; its earlier epochs become unusable."""
         with self._lock:
             for one in [one for one in self._owners if one.id == writer.id]:
                 del self._owners[one]
@@ -63,7 +65,7 @@ class Openings:
             self._ends[writer, at] = end, closer
 
     def begin(self, writer: OwnerProducer, at: TopicPartition) -> Opening:
-        """A lane writes from here on, until ``close``."""
+        """Return the opening from which a lane writes until ``close``."""
         with self._lock:
             owner, found = self._owners.get(writer), self._ends.pop((writer, at), None)
             if owner is None or found is None:

@@ -1,17 +1,16 @@
-"""Who writes: data with one producer id for all owners, holes with ids of each task.
+"""Producer identities: one for the data of all owners, and ids of each task for gaps.
 
-All owners append data with the same producer id, in the epoch that the partition knows, and with
-the sequence that comes next there: so a batch is appended only behind the one that it follows on
-the source, whoever sends it, and whoever is second has an error. Nobody has to be fenced for that,
-and no marker takes an offset for it.
+All owners append data with the same producer id, in the epoch that the partition has, and with the
+next sequence there. A batch is therefore appended only after the batch that it follows on the
+source, whichever owner sends it, and the second sender gets an error. No fencing is needed for
+that, and no marker occupies an offset for it.
 
-A marker is appended anywhere. So an owner writes them with transactional ids of its task, and who
-takes over raises the epochs of those ids first: from then on the earlier owner writes none.
+A marker is appended anywhere. An owner therefore writes markers with transactional ids of its task,
+and the next owner raises the epochs of those ids first. From then on the earlier owner writes none.
 
-An owner's first marker has the data's producer id, in a higher epoch. An earlier owner's batch that
-comes later is refused then. By the sequence alone it would be appended behind that marker: if
-compaction has removed its first record since it was read. Until then both give each offset the same
-sequence.
+An owner's first marker has the data's producer id, in a higher epoch. A later batch of an earlier
+owner is then rejected. By the sequence alone it would be appended after that marker, if compaction
+has removed its first record since it was read. Until then both give each offset the same sequence.
 """
 
 from collections.abc import Sequence
@@ -30,11 +29,12 @@ two, and each marker of a hole is a transaction."""
 
 
 class Closer(NamedTuple):
-    """Whose marker closes partitions to data that earlier owners have sent.
+    """Writer of a marker that closes partitions to data that earlier owners have sent.
 
-    A partition that knows its epoch is closed: the coordinator has written there what ends an
-    earlier transaction, in the epoch that it raised for that, or nobody had the id before. Behind
-    another marker in this epoch data would go on with its sequence, not begin again with 0.
+    A partition that has its epoch is closed. Either the coordinator has written the end of an
+    earlier transaction there, in the epoch that it raised for that, or no other owner had the id
+    before. After another marker in this epoch, data would continue with its sequence instead of
+    beginning with 0.
     """
 
     transactional_id: str
@@ -47,20 +47,25 @@ class TaskProducers:
     """The ids of a task, with their producer ids in this owner's epoch."""
 
     ids: Sequence[str]
-    """Of holes."""
+    """Transactional ids for gaps."""
     identities: Sequence[ProducerIdentity]
     padding_id: str
-    """Of what fills a partition before its copy begins: others have holes filled meanwhile."""
+    """Transactional id for filling a partition before its copy begins. Gaps of others are filled at
+    the same time.
+    """
     padding: ProducerIdentity
 
     def transactions(self, cluster: ClusterClient) -> list[Transactions]:
-        """Of each id, with a client of the target."""
+        """Return the transactions of each id, with a client of the target."""
         return [Transactions(cluster, one, again_s=_AGAIN_S) for one in self.ids]
 
 
 async def identified(target: ClusterClient, name: str) -> TaskProducers:
-    """With a higher epoch than any owner before. All transactions of these ids have ended, with
-    their markers, when it returns; but brokers lose those of partitions without a leader."""
+    """Return the producers of a new owner, with a higher epoch than any owner before.
+
+    All transactions of these ids have ended, with their markers, when the call returns. Brokers
+    lose markers of partitions without a leader.
+    """
     holes = [name, *(f"{name}-holes-{number}" for number in range(1, HELPERS + 1))]
     ids = [*holes, f"{name}-{_PADDING}"]
     replies = [start(new_epoch(target, one)) for one in ids]
@@ -69,7 +74,9 @@ async def identified(target: ClusterClient, name: str) -> TaskProducers:
 
 
 async def data_producer(target: ClusterClient, data_id: str) -> int:
-    """The producer id of data for partitions that were never written: the same for all who ask
-    within a week (``transactional.id.expiration.ms``). A partition keeps its own for ever: progress
-    has it."""
+    """Return the producer id of data for partitions that were never written.
+
+    It is the same for all callers within a week (``transactional.id.expiration.ms``). A partition
+    keeps its producer id permanently, in its progress.
+    """
     return (await new_epoch(target, data_id)).producer_id

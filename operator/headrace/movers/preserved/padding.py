@@ -26,11 +26,10 @@ async def pad(
     *,
     until_s: float = inf,
 ) -> None:
-    """Fill from the end of an empty partition to ``first``, and delete what was filled. Raises
-    ``Filling`` once the loop's clock is past ``until_s``.
+    """Fill an empty partition from its end to ``first``, and delete what was filled.
 
-    Raises ``Retriable`` where it is to be tried again from the partition's end, whatever that is
-    then: it never lies behind ``first``.
+    Raise ``Filling`` once the loop's clock is past ``until_s``. Raise ``Retriable`` if filling must
+    be repeated from the partition's end, which is never after ``first``.
     """
     filler = Filler(target, Transactions(target, owner.padding_id), owner.padding)
     for piece in Hole(end.offset, first).pieces(_TRANSACTION_OFFSETS):

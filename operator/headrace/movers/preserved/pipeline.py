@@ -1,4 +1,4 @@
-"""What a lane with equal offsets does in its loop: it plans what it reads, and writes that."""
+"""Pipeline of a lane with preserved offsets: it plans data that it reads, and writes the plan."""
 
 from collections.abc import Callable, Iterable, Iterator, Set
 
@@ -27,26 +27,27 @@ from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 _MOST_WAITING = 64
 """Operations of a partition that wait for a hole before them: then no more is read."""
 _MARKERS = 1_000
-"""Of a longer hole so many at a time, some seconds; or a batch of fillers. Then they count, and the
-rest may be left to another owner."""
+"""Number of offsets of a longer gap that are filled at a time, in some seconds, or a batch of
+fillers. They count then, and the rest may be left to another owner.
+"""
 
 
 class PreservedPipeline(Pipeline):
-    """Of a lane whose partitions have been taken over by one owner."""
+    """Pipeline of a lane whose partitions have been taken over by one owner."""
 
     _copies_spans = False
     _writer: Writer | None = None
     _owner: TaskProducers | None = None
 
     async def begin(self) -> None:
-        """The producer ids come with the partitions."""
+        """Do nothing: the producer ids arrive with the partitions."""
 
     @property
     def _sending(self) -> Writer | None:
         return self._writer
 
     def write_from(self, at: TopicPartition, opening: Opening) -> None:
-        """A partition of the target, before it is read."""
+        """Open a partition of the target before it is read."""
         if self._writer is None or self._owner is not opening.owner:
             if self._writer is not None:
                 self._writer.close()
@@ -64,12 +65,12 @@ class PreservedPipeline(Pipeline):
         self.reader.wake()
 
     def forget(self, at: TopicPartition) -> None:
-        """Of the target: it is not written any more."""
+        """Stop writing a partition of the target."""
         if self._writer is not None:
             self._writer.forget(at)
 
     def leave(self, at: TopicPartition) -> None:
-        """Of the source: what waits is not written; what is on its way is, and counts."""
+        """Leave a partition of the source: drop waiting data, and complete data in flight."""
         with self._state.lock:
             window = self._state.windows.get(at)
             if window is None or self._writer is None:
@@ -80,7 +81,6 @@ class PreservedPipeline(Pipeline):
             self.reader.rewind(at, window.position)
 
     def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
-        """See ``Sink.readable``."""
         windows = self._state.windows
         return {
             at
@@ -147,7 +147,7 @@ class PreservedPipeline(Pipeline):
                 copied.rebuild(1, len(one.batch.data), one.why)
             yield one
 
-    # What the writer reports.
+    # Reports of the writer.
 
     def _written(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
         if outgoing is not None:

@@ -1,4 +1,4 @@
-"""What makes the target's log equal: batches at their offsets, and holes between them. Pure."""
+"""Plan that makes the target's log equal: batches at their offsets, and gaps between them. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -27,8 +27,10 @@ class Append(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets at which a consumer of committed records sees nothing on the source: markers, aborted
-    records, and those that compaction removed."""
+    """Offsets at which a consumer of committed records sees nothing on the source.
+
+    They are markers, aborted records, and records that compaction removed.
+    """
 
     first: int
     next: int
@@ -40,7 +42,7 @@ class Hole(NamedTuple):
         return self.next - self.first
 
     def pieces(self, most: int) -> "Iterator[Hole]":
-        """Of so many offsets each, at most."""
+        """Yield pieces of at most ``most`` offsets each."""
         for first in range(self.first, self.next, most):
             yield Hole(first, min(first + most, self.next))
 
@@ -52,13 +54,13 @@ _UNSEEN = {Why.MARKER, Why.ABORTED}
 def planned(
     found: Iterable[Judged | Run], *, start: int, release: Callable[[], None], copies: bool = False
 ) -> Iterator[Operation]:
-    """For one partition of a response, which was fetched from ``start`` on.
+    """Yield the operations for one partition of a response, which was fetched from ``start`` on.
 
-    Without gap or overlap, from ``start`` to the end of the last batch. Holes are as long as they
-    can be; what compaction removed behind the last batch is not known yet. ``release`` is that of
-    each batch that is sent as it is. ``copies``: offsets that compaction removed, up to the next
-    record or marker, hold copies of the next record instead. Raises ``CorruptBatch`` and
-    ``UnreadableBatch``, behind what comes before such a batch.
+    They have no gap or overlap, from ``start`` to the end of the last batch. Holes are as long as
+    possible; records that compaction removed after the last batch are not known yet. ``release`` is
+    called for each batch that is sent as it is. With ``copies``, offsets that compaction removed,
+    up to the next record or marker, contain copies of the next record instead. Raise
+    ``CorruptBatch`` and ``UnreadableBatch`` after what precedes such a batch.
     """
     written = read = unseen = start
     for one in found:
@@ -85,9 +87,11 @@ def planned(
 
 
 def trailing(start: int, stable_end: int) -> Hole | None:
-    """Where a response to a request for one partition alone had nothing from ``start`` on, and the
-    last stable offset is behind it: compaction removed what was there. (With other partitions in
-    the request, they may have taken all that a response holds.)"""
+    """Return the gap if a response for one partition alone had nothing from ``start`` on.
+
+    If the last stable offset is higher, compaction removed what was there. (Other partitions in the
+    request may otherwise have used all the space in the response.)
+    """
     return Hole(start, stable_end) if stable_end > start else None
 
 

@@ -7,9 +7,9 @@ from headrace.kafka.wire import Batch, BatchWriter, StoredRecord, stored_records
 from headrace.movers.batch.outgoing import Outgoing
 
 _BATCH_BYTES = 512 << 10
-"""Of a rebuilt batch, before compression: half of what brokers take by default."""
+"""Size of a rebuilt batch before compression: half of the brokers' default limit."""
 _MOST_COPIES = 10_000
-"""Of a record in a batch."""
+"""Maximum number of copies of a record in a batch."""
 _AMONG_RECORDS = 100
 """A gap of so many offsets is filled in the batch of the records around it."""
 
@@ -30,8 +30,11 @@ def runs(batch: Batch, start: int) -> Iterator[Outgoing]:
 
 
 def filled_runs(batch: Batch, start: int, first: int) -> Iterator[Outgoing]:
-    """Its records from offset ``start`` on, and copies of each at the offsets before it that have
-    none, from ``first`` on: so there is no gap."""
+    """Yield the records from offset ``start`` on, with copies at the offsets before each.
+
+    Offsets without a record, from ``first`` on, contain a copy of the next record, so that there is
+    no gap.
+    """
     writer, next_offset = _compressing(batch), first
     for record in stored_records(batch):
         if record.offset < start:
@@ -54,13 +57,13 @@ def filled_runs(batch: Batch, start: int, first: int) -> Iterator[Outgoing]:
 
 
 def copies_before(batch: Batch, first: int) -> Iterator[Outgoing]:
-    """Of its first record, at the offsets from ``first`` up to that of the batch."""
+    """Yield copies of a batch's first record at the offsets from ``first`` up to the batch."""
     record = next(stored_records(batch))
     return _copies(batch, record, range(first, record.offset))
 
 
 def _copies(batch: Batch, record: StoredRecord, offsets: range) -> Iterator[Outgoing]:
-    """Of long gaps most batches are the same bytes."""
+    """Yield copies of a record at these offsets; in long gaps most batches have the same bytes."""
     most = min(_MOST_COPIES, max(1, _BATCH_BYTES // (len(record.content) + 8)))
     made: dict[int, Batch] = {}
     for place in range(0, len(offsets), most):
@@ -88,10 +91,10 @@ def _writer(batch: Batch) -> BatchWriter:
 
 
 def _compressing(batch: Batch) -> BatchWriter:
-    """Copies are nearly nothing then."""
+    """Return a writer that compresses, because copies then need almost no space."""
     codec = batch.codec if batch.magic == 2 and batch.codec != "none" else "zstd"
     return BatchWriter(codec, leader_epoch=batch.leader_epoch if batch.magic == 2 else -1)
 
 
 def _nothing() -> None:
-    """The batch has memory of its own."""
+    """Do nothing on release, because the batch has memory of its own."""

@@ -1,7 +1,7 @@
-"""Whether two logs hold the same, offset by offset: before a copy goes on. Pure.
+"""Comparison of two logs, offset by offset, before a copy resumes. Pure.
 
-The end of the target's log alone does not say that: with one marker too many, all that follows
-would be one offset late.
+The end of the target's log is not sufficient: with one marker too many, all that follows would be
+one offset late.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,8 +10,9 @@ from typing import NamedTuple
 from headrace.replication.reconcile import Dropped, Marker, Record
 
 Entry = Record | Dropped | Marker
-"""As ``Tail`` reads them, in order of their offsets. What a log does not have at all was removed by
-compaction."""
+"""Entry as ``Tail`` yields it, in the order of offsets. Offsets without an entry were removed by
+compaction.
+"""
 
 
 class Difference(NamedTuple):
@@ -29,7 +30,7 @@ class _Cursor:
         self._entry: Entry | None = next(self._entries, None)
 
     def at(self, offset: int) -> Entry | None:
-        """What has that offset; they are asked for in ascending order."""
+        """Return the entry at an offset; offsets must be requested in ascending order."""
         while self._entry is not None and self._entry.last < offset:
             self._entry = next(self._entries, None)
         return self._entry if self._entry is not None and self._entry.offset <= offset else None
@@ -40,7 +41,7 @@ class _Cursor:
         return self._entry
 
     def changes(self, offset: int, end: int) -> int:
-        """The next offset that may have something else than this one, which was asked for."""
+        """Return the next offset that may differ in kind from ``offset``, which was requested."""
         if self._entry is None:
             return end
         return self._entry.offset if self._entry.offset > offset else self._entry.last + 1
@@ -55,11 +56,12 @@ def first_difference(
     target_compacts: bool = False,
     compare_timestamps: bool = True,
 ) -> Difference | None:
-    """Of these offsets, which both logs have reached and neither has deleted at its start.
+    """Return the first difference in these offsets.
 
-    A marker and an aborted record are the same: no consumer sees them. ``compacts``: that side may
-    have removed records since they were copied. Where the source has nothing the target may have a
-    copy of the record that follows there: ``offsets.holes: Copies``.
+    Both logs have reached them, and neither has deleted them at its start. A marker and an aborted
+    record are equivalent: no consumer sees them. ``compacts`` states that this side may have
+    removed records since they were copied. Where the source has no entry, the target may have a
+    copy of the record that follows there (``offsets.holes: Copies``).
     """
     ours, theirs = _Cursor(source), _Cursor(target)
     offset = offsets.start

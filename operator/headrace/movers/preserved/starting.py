@@ -28,7 +28,7 @@ from headrace.replication.reconcile import Record
 _PATIENCE_S = 10.0
 _ENDS_S = 60.0
 _PAD_S = 600.0
-"""What one transaction may take, and to delete what it wrote."""
+"""Time for one transaction, and to delete what it wrote."""
 _TRIED = "find where the copies of the target end"
 
 
@@ -39,7 +39,7 @@ class Pair:
     source: TopicPartition
     target: TopicPartition
     producer_id: int
-    """Of the copy's data, for ever."""
+    """Producer id of the copy's data, which never changes."""
     compare_from: int = 0
     """All below was found equal, or is progress of this flow."""
     source_compacts: bool = False
@@ -57,7 +57,10 @@ class _Bounds:
 
 
 class Starts:
-    """Of one owner. Both clusters have the same loop, which it runs while it waits."""
+    """Starts of one owner's partitions.
+
+    Both clusters have the same loop, which runs while it waits.
+    """
 
     def __init__(
         self,
@@ -67,14 +70,24 @@ class Starts:
         *,
         pad_s: float = inf,
     ) -> None:
-        """``pad_s``: so long partitions are filled up to the source's first offset, all of them
-        together; then ``Filling`` says how far each is. One transaction of each is ended."""
+        """Create the object.
+
+        Args:
+            source: Client of the source.
+            target: Client of the target.
+            owner: Producers of the owner.
+            pad_s: Total time for filling partitions up to the source's first offset. Afterwards
+                ``Filling`` reports the progress of each. One transaction of each is always
+                completed.
+        """
         self._source, self._target, self._owner = source, target, owner
         self._pad_until_s = target.loop.now_s() + pad_s
 
     def of(self, pairs: Sequence[Pair]) -> dict[Pair, End | HeadraceError]:
-        """``Fatal``, ``WrongOffset`` among them: a person has to do something. ``Retriable``: it is
-        tried again."""
+        """Return the end of each pair, or an error.
+
+        ``Fatal``, including ``WrongOffset``, requires a user's action. ``Retriable`` is retried.
+        """
         ends = self._ends({pair.target: pair.producer_id for pair in pairs})
         bounds = self._bounds(pairs)
         found: dict[Pair, End | HeadraceError] = {}
@@ -147,7 +160,7 @@ class Starts:
         return found
 
     def _padded(self, pair: Pair, end: End, bounds: _Bounds) -> End:
-        """What it holds so far are an earlier owner's fillers."""
+        """Fill the partition; it contains only an earlier owner's fillers so far."""
         target, at, first = self._target, pair.target, bounds.source_start
         if end.offset > bounds.target_start:
             tail = Tail(target, at, bounds.target_start, patience_s=_PATIENCE_S)
@@ -195,7 +208,7 @@ class Starts:
 def _offsets(
     cluster: ClusterClient, partitions: Sequence[TopicPartition], time: int
 ) -> dict[TopicPartition, int | HeadraceError]:
-    """Of what is committed."""
+    """Return the offsets of committed records."""
     listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_PATIENCE_S)
     answers = wait_for(cluster.loop, listed, _ENDS_S, _TRIED)
     found: dict[TopicPartition, int | HeadraceError] = dict(answers.failed)

@@ -56,7 +56,7 @@ class _Partition:
     waiting: deque[Operation] = field(default_factory=deque)
     """The first waits for what is before it: a hole for all, data for the first batch."""
     closer: Closer | None = None
-    """Of the first marker."""
+    """Closer that writes the first marker."""
     filling: bool = False
     """The first of them is a hole that is being filled."""
     checked: bool = True
@@ -66,8 +66,11 @@ class _Partition:
 
 
 class Writer:
-    """Of one owner; in the thread of the target's loop. A partition fails at most once, and is not
-    written then: its lane takes it over again, or a person has to do something."""
+    """Writer of one owner, used in the thread of the target's loop.
+
+    A partition fails at most once, and is not written afterwards: its lane takes it over again, or
+    a user must act.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Writer:
         )
 
     def begin(self, at: TopicPartition, end: End, closer: Closer | None = None) -> None:
-        """The partition is written from there on."""
+        """Write the partition from ``end`` on."""
         if closer is not None:
             # Its epoch was raised again: that of others before has no effect.
             for one in self._partitions.values():
@@ -120,12 +123,12 @@ class Writer:
         self._go_on(at, one)
 
     def forget(self, at: TopicPartition) -> None:
-        """It is not written any more; nothing of it is pending."""
+        """Stop writing a partition that has nothing pending."""
         if (one := self._partitions.pop(at, None)) is not None:
             _release(one)
 
     def leave(self, at: TopicPartition) -> list[Operation]:
-        """Drop what waits; those that were dropped, in order. What comes next follows the rest."""
+        """Drop waiting operations and return them in order; later ones follow the others."""
         one = self._partitions.get(at)
         return [] if one is None else _release(one)
 
@@ -145,7 +148,7 @@ class Writer:
         return self._appender.pending + sum(waiting)
 
     def drop_unsent(self) -> None:
-        """What is neither sent nor under way is not written."""
+        """Drop operations that are neither sent nor in progress."""
         self._holes.stop()
         for one in self._partitions.values():
             _release(one)

@@ -1,17 +1,17 @@
-"""Messages about records that came to other offsets than the source's."""
+"""Messages about records at other offsets than the source's."""
 
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 
 REBUILD = "have it copied again: `headrace flow rebuild`"
-"""What a sentence ends with where a person has to do that."""
+"""End of a sentence that asks a user to rebuild the copy."""
 
 
 class WrongOffset(Fatal):
-    """What was written lies at another offset than on the source: somebody else writes there."""
+    """A record was written at another offset than on the source, so another client writes there."""
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
-        """``offset``: the first that is not as on the source."""
+        """Create the error; ``offset`` is the first that differs from the source."""
         super().__init__(message)
         self.at, self.offset = at, offset
 
@@ -19,8 +19,10 @@ class WrongOffset(Fatal):
 def appended_elsewhere(
     at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
 ) -> HeadraceError:
-    """``what`` belongs to that offset, in a partition of the cluster ``name``; by default records
-    of the source."""
+    """Return the error about ``what``, which belongs at ``offset`` of a partition.
+
+    ``name`` is the partition's cluster. By default ``what`` is a record of the source.
+    """
     what = what or f"what the source holds at offset {offset}"
     if base_offset < offset:
         # Nothing is appended before a log's end.
