@@ -1,10 +1,12 @@
-"""A client of Kafka's protocol, for what replication needs and librdkafka cannot do: record batches
-as they are, fences by a producer epoch of one's own, a log's end as its leader knows it.
+"""Client of Kafka's protocol for requests that librdkafka does not support.
+
+Replication needs record batches as they are, fences with its own producer epochs, and log ends as
+their leaders report them.
 
 One thread runs an ``EventLoop``, which all clusters of a process share. A ``ClusterClient`` is the
-view of one, with a connection to each broker that is needed. What takes several requests is a
-coroutine: run it with ``loop.wait(start(coroutine), timeout_s)``, or
-``start(coroutine).then(...)`` without waiting.
+view of one cluster, with a connection to each broker that is needed. An operation with several
+requests is a coroutine: run it with ``loop.wait(start(coroutine), timeout_s)``, or without waiting
+with ``start(coroutine).then(...)``.
 """
 
 from kio.schema.describe_producers.v0.response import ProducerState

@@ -1,6 +1,7 @@
-"""Headers of record batches, read where they lie: no record is decompressed, nothing is copied.
+"""Headers of record batches, read in place: no record is decompressed, nothing is copied.
 
-Format: Kafka's documentation, "Message Format". All that a broker may send is checked before use.
+The format is described in Kafka's documentation, "Message Format". All values that a broker may
+send are checked before use.
 """
 
 import struct
@@ -13,7 +14,7 @@ from crc32c import crc32c
 from headrace.kafka.wire.errors import CorruptBatch
 
 HEADER_BYTES = 61
-"""Of a batch of magic 2, before its records."""
+"""Size of a batch's header (magic 2)."""
 
 _LOG_OVERHEAD = 12  # base offset and length: before what the length counts
 _CHECKED_FROM = 21  # the checksum covers the attributes and all that follows
@@ -24,8 +25,11 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Batch(NamedTuple):
-    """One record batch. Of magic 0 and 1 only ``base_offset``, ``length``, ``magic`` and ``data``
-    count: there it is a message, whose ``base_offset`` is that of its *last* record."""
+    """One record batch.
+
+    For magic 0 and 1 only ``base_offset``, ``length``, ``magic`` and ``data`` are valid: such a
+    batch is a message, whose ``base_offset`` belongs to its *last* record.
+    """
 
     base_offset: int
     length: int
@@ -41,11 +45,11 @@ class Batch(NamedTuple):
     base_sequence: int
     record_count: int
     data: memoryview
-    """The batch, header included; valid as long as the response that it lies in."""
+    """The batch including its header; valid as long as its response."""
 
     @property
     def last_offset(self) -> int:
-        """Of its last record, also of one that compaction removed."""
+        """Offset of its last record, even if compaction removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -76,7 +80,7 @@ class Batch(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Of its records, as they are: compressed, without the header. Magic 2 only."""
+        """Size of its records as they are: compressed, without the header. Magic 2 only."""
         return len(self.data) - HEADER_BYTES
 
     @property
@@ -89,7 +93,7 @@ _DATA = attrgetter("data")
 
 
 def stored_bytes(batches: Iterable[Batch]) -> int:
-    """Of all of them, headers included. Without a step of Python for each: it is the hot path."""
+    """Return the size of all batches with headers, without Python code for each: a hot path."""
     return sum(map(len, map(_DATA, batches)))
 
 
@@ -98,14 +102,17 @@ class Split(NamedTuple):
 
     batches: list[Batch]
     truncated_bytes: int
-    """Of a last batch that did not fit into the response: not an error, fetch it again."""
+    """Size of a last batch that did not fit into the response. This is not an error: fetch it
+    again.
+    """
 
 
 def split_batches(records: memoryview) -> Split:
-    """The batches of one partition of a Fetch response.
+    """Return the batches of one partition of a Fetch response.
 
-    Raises ``CorruptBatch`` for what no broker writes. Offsets ascend from batch to batch; a batch
-    has at most one record for each of its offsets, so that no count is trusted beyond its range.
+    Raise ``CorruptBatch`` for data that no broker writes. Offsets ascend from batch to batch. A
+    batch has at most one record for each of its offsets, so that no count is trusted beyond its
+    range.
     """
     batches: list[Batch] = []
     place = next_offset = 0
@@ -117,10 +124,12 @@ def split_batches(records: memoryview) -> Split:
 
 
 def read_batch(records: memoryview, place: int, next_offset: int) -> Batch | None:
-    """The one that begins there, with offset ``next_offset`` or above; ``None``: not all of it is
-    there. Raises ``CorruptBatch``, as ``split_batches``."""
+    """Return the batch at ``place``, with offset ``next_offset`` or above; None if incomplete.
+
+    Raise ``CorruptBatch`` as ``split_batches`` does.
+    """
     left = len(records) - place
-    if left >= HEADER_BYTES:  # the hot path: one that is all right
+    if left >= HEADER_BYTES:  # the hot path: a valid batch
         header = _HEADER.unpack_from(records, place)
         base_offset, length, _, magic, _, _, delta, _, _, _, _, _, count = header
         size = _LOG_OVERHEAD + length

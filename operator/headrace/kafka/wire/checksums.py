@@ -36,7 +36,7 @@ def changed(checksum: int, old: bytes | memoryview, new: bytes | bytearray, rest
 
 
 class _Level:
-    """What 0 to 15 times as many zero bytes make of a checksum."""
+    """Effect of 0 to 15 times a number of zero bytes on a checksum."""
 
     def __init__(self, columns: Callable[[], _Columns]) -> None:
         self._columns = columns
@@ -54,7 +54,7 @@ _NOTHING = [1 << bit for bit in range(32)]
 
 
 def _columns_of_zeros(count: int) -> _Columns:
-    """What so many, a power of two, make of each bit of a checksum."""
+    """Return the effect of ``count`` zero bytes, a power of two, on each bit of a checksum."""
     columns = list(_NOTHING)
     for _ in range(8):
         columns = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in columns]
@@ -74,7 +74,7 @@ def _applied(columns: _Columns, value: int) -> int:
 
 
 def _tables(columns: _Columns) -> _Tables:
-    """The same for each value of each byte."""
+    """Return the effect on each value of each byte."""
     one, two, three, four = (_table(columns[first : first + 8]) for first in (0, 8, 16, 24))
     return one, two, three, four
 

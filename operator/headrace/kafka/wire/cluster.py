@@ -37,7 +37,7 @@ class _Round:
 
 
 class ClusterClient:
-    """Of one loop, used by its thread alone. Connections are opened when they are asked for."""
+    """Client of one cluster, used only by its loop's thread. Connections are opened when needed."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ClusterClient:
         """
         self.loop = loop
         self.view = ClusterMetadata()
-        """What is known; ``refresh`` replaces it."""
+        """Known state of the cluster; ``refresh`` replaces it."""
         self.name = access.name
         """For messages."""
         self.cluster_id = access.cluster_id
@@ -68,13 +68,13 @@ class ClusterClient:
         self._closed = False
         self._refreshing = False
         self._next: _Round | None = None
-        """What is asked for behind the refresh that is under way."""
+        """Request that follows the refresh in progress."""
 
     async def refresh(self, topics: Iterable[str] | None = ()) -> ClusterMetadata:
-        """Ask a broker for the brokers and these topics; ``None``: all. Creates none.
+        """Request the brokers and these topics from a broker (None: all topics); create none.
 
-        A topic that does not exist is in the view with its error. One request at a time: who asks
-        meanwhile shares the next one. Raises ``Unreachable``, ``AccessDenied``,
+        A missing topic is in the view with its error. There is one request at a time: callers
+        during a request share the next one. Raise ``Unreachable``, ``AccessDenied``,
         ``UnsupportedBroker``.
         """
         if self._next is None:
@@ -122,17 +122,23 @@ class ClusterClient:
                 continue
 
     async def connection(self, node: int, purpose: str = "") -> Connection:
-        """To a broker of the view. ``purpose``: a Fetch that waits for data holds up what is sent
-        on its connection after it, so that others want one of their own."""
+        """Return a connection to a broker of the view.
+
+        A Fetch that waits for data delays later requests on its connection. Other requests
+        therefore use a connection with another ``purpose``.
+        """
         broker = self.view.brokers.get(node)
         if broker is None:
             raise Unreachable(f"broker {node} of {self.name} is not among the live ones")
         return await self._connect(broker.server, purpose)
 
     async def any_connection(self) -> Connection:
-        """To whichever broker answers: an open one first, then the known ones and the bootstrap
-        servers at random, those that failed lately last. A silent one does not keep it from the
-        next."""
+        """Return a connection to any broker that responds.
+
+        An open connection comes first, then the known brokers and the bootstrap servers in random
+        order; servers that failed lately come last. A silent server does not prevent trying the
+        next.
+        """
         for (_, purpose), reply in self._connections.items():
             if not purpose and reply.done and not reply.error:
                 return reply.result()
@@ -147,7 +153,7 @@ class ClusterClient:
         raise _worst(self.name, asked)
 
     def _first(self, asked: Sequence[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
-        """The first that answers; ``None`` when all have failed, or it is the next one's turn."""
+        """Return the first connection; None if all have failed, or the next server is due."""
         first: Reply[Connection | None] = Reply()
         if not last:
             self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
@@ -218,7 +224,7 @@ class ClusterClient:
             self._connections.pop(key, None)
 
     def _drop_unused(self) -> None:
-        """Connections to brokers that are gone, or have moved."""
+        """Close connections to brokers that were removed or have moved."""
         live = {broker.server for broker in self.view.brokers.values()} | set(self._bootstrap)
         for (server, _), reply in list(self._connections.items()):
             if server not in live and reply.done and not reply.error:
@@ -244,15 +250,17 @@ def _server(written: str) -> Server:
 
 
 def _shuffled(servers: Iterable[Server]) -> list[Server]:
-    """So that not all clients ask the same broker."""
+    """Return the servers in random order, so that clients use different brokers."""
     listed = list(servers)
     random.shuffle(listed)
     return listed
 
 
 def _worst(name: str, asked: Iterable[Reply[Connection]]) -> BaseException:
-    """What says most: a refused login rather than a broker that is away; first of all an error of
-    ours."""
+    """Return the most informative error.
+
+    An internal error comes first, then a rejected login, then an unreachable broker.
+    """
     failures = [one.error for one in asked if one.error is not None]
     if ours := [one for one in failures if not isinstance(one, HeadraceError)]:
         return ours[0]

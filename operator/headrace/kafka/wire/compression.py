@@ -25,10 +25,10 @@ _BIG, _LITTLE = struct.Struct(">i"), struct.Struct("<I")
 
 
 def decompress(codec: str, content: Content, limit_bytes: int) -> Content:
-    """The records of a batch with that codec; ``none``: as they are.
+    """Return the decompressed records of a batch; with codec ``none`` they are unchanged.
 
-    Raises ``CorruptBatch``, and ``UnreadableBatch`` for more than ``limit_bytes`` and for a codec
-    that is not known.
+    Raise ``CorruptBatch``, and ``UnreadableBatch`` for more than ``limit_bytes`` and for an unknown
+    codec.
     """
     if codec == "none":
         return content
@@ -127,7 +127,7 @@ def _unsnappy_block(content: Content, limit_bytes: int) -> Content:
 
 
 def _unsnappy_size(content: Content) -> int:
-    """As the block says; no memory is taken for it before it is compared with the limit."""
+    """Return the size that the block states; it is compared with the limit before allocation."""
     try:
         return cramjam.snappy.decompress_raw_len(content)
     except cramjam.DecompressionError as error:

@@ -46,8 +46,11 @@ class _Request(Reply[A]):
 
 
 class Connection:
-    """An open one. A request without an answer in time ends the connection, as in Kafka's own
-    client: no later response could be matched. Whoever opened it logs in (``session.py``)."""
+    """Open connection to a broker.
+
+    A request without a response in time ends the connection, as in Kafka's own client, because no
+    later response could be matched. The opener of the connection logs in (``session.py``).
+    """
 
     def __init__(
         self,
@@ -61,8 +64,11 @@ class Connection:
         max_in_flight: int = 5,
         closed: Callable[["Connection"], None] = lambda _: None,
     ) -> None:
-        """``server`` is for messages; ``max_in_flight``: an idempotent producer's sequences are
-        safe with five at most."""
+        """Create a connection.
+
+        ``server`` is used in messages. ``max_in_flight`` must be at most five for an idempotent
+        producer, whose sequences are safe only then.
+        """
         self.server = server
         self.closed_by: HeadraceError | None = None
         """Why it ended; ``None``: it is open."""
@@ -172,7 +178,7 @@ class Connection:
         return request
 
     def hold(self) -> Reply[None]:
-        """Begin no further request but those of a login; answered when all begun are answered."""
+        """Begin no further requests except logins; reply when all begun requests have responses."""
         self._held = True
         self._drained = Reply()
         self._check_drained()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Found = dict[str, T | HeadraceError]
 """By group: the answer, or why there is none."""
 Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
-"""Asks a coordinator about groups of its own."""
+"""Function that sends a request to a coordinator about its own groups."""
 
 _SEVERAL_AT_ONCE = 4
 """Since this version a request names several keys."""
@@ -37,8 +37,11 @@ _MOVES = {
 
 
 async def at_coordinators(cluster: ClusterClient, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
-    """Ask for each group at its coordinator, again where that moves or loads. Groups of a
-    coordinator that does not answer have that error; what else ``ask`` raises is raised."""
+    """Call ``ask`` for each group at its coordinator; repeat it while that moves or loads.
+
+    Groups of a coordinator that does not respond have that error. Other errors of ``ask`` are
+    raised.
+    """
     loop, backoff = cluster.loop, Backoff(0.02, 1.0)
     deadline_s = loop.now_s() + WITHIN_S
     left = set(groups)

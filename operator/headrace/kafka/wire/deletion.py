@@ -25,9 +25,12 @@ _REPLICAS_S = 20
 async def delete_records(
     cluster: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[int]:
-    """Delete what lies before these offsets, each at most the high watermark; the answers are where
-    the logs start then. A second time changes nothing. It takes the right to delete records, and a
-    topic whose ``cleanup.policy`` has ``delete`` (else 44, ``policy_violation``)."""
+    """Delete records before these offsets, each at most the high watermark.
+
+    The results are the first offsets of the logs afterwards. A second call changes nothing. The
+    call needs permission to delete records, and a topic whose ``cleanup.policy`` has ``delete``
+    (otherwise the error is 44, ``policy_violation``).
+    """
 
     def request(group: Group) -> Call[DeleteRecordsResponse]:
         topics = tuple(

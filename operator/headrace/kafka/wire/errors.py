@@ -1,4 +1,4 @@
-"""What can go wrong between us and a broker, as our errors."""
+"""Errors between this client and a broker."""
 
 from confluent_kafka import KafkaError
 from kio.schema.errors import ErrorCode
@@ -56,13 +56,13 @@ class RefusedForNow(RequestRefused, Retriable):
 
 
 class RefusedForGood(RequestRefused, Fatal):
-    """Somebody has to change something first."""
+    """A rejection that a user must resolve first."""
 
 
 def refusal(code: ErrorCode, tried: str) -> HeadraceError:
-    """The error for a broker's code; ``tried`` as for ``kafka.errors.translate``.
+    """Return the error for a broker's code; ``tried`` as for ``kafka.errors.translate``.
 
-    A failed login is ``AuthenticationFailed``, all others are ``RequestRefused``.
+    A failed login is ``AuthenticationFailed``; all others are ``RequestRefused``.
     """
     error = translate(KafkaError(code.value), tried)
     if isinstance(error, Fatal):

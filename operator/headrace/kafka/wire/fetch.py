@@ -44,7 +44,7 @@ class FetchPosition(NamedTuple):
     partition: int
     offset: int
     max_bytes: int
-    """At most so much, but always one whole batch where the partition is the first with data."""
+    """Maximum size. One whole batch is always returned if the partition is the first with data."""
     leader_epoch: int = -1
     """The current one, so that an old leader refuses; -1: not known."""
     last_fetched_epoch: int = -1
@@ -55,7 +55,7 @@ class FetchPosition(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """Partitions of a topic that a session is to fetch no more."""
+    """Partitions of a topic that a session no longer fetches."""
 
     topic_id: UUID | None
     topic: str
@@ -102,7 +102,10 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Of all partitions that were asked for; of a session, those with news. Release it."""
+    """Response about all requested partitions; in a session, about partitions with news.
+
+    The receiver must release it.
+    """
 
     throttle_ms: int
     error: ErrorCode
@@ -304,7 +307,7 @@ def _count_11(view: memoryview, place: int, least_bytes: int) -> tuple[int, int]
 
 
 def _count(view: memoryview, place: int, least_bytes: int) -> tuple[int, int]:
-    """The length of an array or of bytes, 0 for null; never more than can follow."""
+    """Return the length of an array or of bytes, 0 for null, after checking that it can fit."""
     count, place = read_uvarint(view, place)
     if (count - 1) * least_bytes > len(view) - place:
         raise ValueError(f"{count - 1} entries in {len(view) - place} bytes")

@@ -1,4 +1,4 @@
-"""What a broker's answer for a partition of a Fetch request asks of the client."""
+"""Consequences of a broker's response for a partition of a Fetch request."""
 
 from enum import Enum, auto
 
@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 
 class FetchOutcome(Enum):
-    """Of one partition."""
+    """Outcome for one partition."""
 
     FETCHED = auto()
     MOVED = auto()
@@ -41,5 +41,5 @@ _OUTCOMES = {
 
 
 def fetch_outcome(code: ErrorCode) -> FetchOutcome:
-    """Of a partition's error code."""
+    """Return the outcome for a partition's error code."""
     return _OUTCOMES.get(code, FetchOutcome.REFUSED)

@@ -18,18 +18,21 @@ _LAST_EPOCH = (1 << 31) - 1
 
 
 class FetchSession(Generic[K]):
-    """Of one broker; one request at a time: ``begin``, then ``answered`` or ``lost``."""
+    """Fetch session with one broker.
+
+    There is one request at a time: call ``begin``, then ``answered`` or ``lost``.
+    """
 
     def __init__(self) -> None:
         self._id, self._epoch = 0, _OPEN
         self._named = False
         self._known: Mapping[K, FetchPosition] = {}
-        """What the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
+        """Partitions that the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
 
     def begin(self, wanted: Mapping[K, FetchPosition]) -> tuple[list[FetchPosition], Session]:
-        """What the next request has to say so that the broker fetches ``wanted``.
+        """Return the changes that the next request must contain so that ``wanted`` is fetched.
 
-        A partition whose topic was created again has another id: it is forgotten, and added.
+        A partition whose topic was created again has another id: it is removed and added again.
         """
         known, self._known = self._known, wanted
         if self._epoch == _OPEN:
@@ -53,8 +56,10 @@ class FetchSession(Generic[K]):
         return changed, Session(self._id, self._epoch, forgotten, self._named)
 
     def answered(self, response: FetchResponse) -> bool:
-        """Whether its partitions count; after an error of the session the next request is a full
-        one."""
+        """Return whether the response's partitions count.
+
+        After an error of the session the next request is a full one.
+        """
         if response.error is not ErrorCode.none:
             if response.error is ErrorCode.fetch_session_id_not_found:
                 self._id = 0

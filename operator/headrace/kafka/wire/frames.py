@@ -27,20 +27,20 @@ class Buffers:
         self._sizes: dict[int, deque[int]] = {}
         """The same by their size, of which there are few."""
         self._unused: set[int] = set()
-        """Of those, what was kept at the last ``trim`` and not used since."""
+        """Buffers kept at the last ``trim`` and not used since."""
         self._out_bytes = 0
         self.kept_bytes = 0
-        """How much memory lies here for the next responses."""
+        """Size of the memory that is kept for the next responses."""
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least that size, and at most twice as large; its content is undefined."""
+        """Return a buffer of at least that size, at most twice as large, with undefined content."""
         if size > _SMALL_BYTES:
             fitting = [kept for kept in self._sizes if size <= kept <= 2 * size]
             if fitting:
                 newest = self._sizes[min(fitting)][-1]
                 self._out_bytes += min(fitting)
                 return self._forget(newest)
-            # So that responses of like sizes share buffers. A full response is a little larger than
+            # Responses of similar sizes thus share buffers. A full response is a little larger than
             # a power of 2.
             step = 1 << (size.bit_length() - 3)
             size = -(-size // step) * step
@@ -143,7 +143,7 @@ class FrameReader:
         return frame
 
     def discard(self) -> None:
-        """The connection has ended: give back what was begun."""
+        """Release what was begun, after the connection has ended."""
         if self._frame is not None:
             self._frame.release()
             self._frame = None

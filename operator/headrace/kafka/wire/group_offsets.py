@@ -1,8 +1,8 @@
-"""What groups have committed, read and set at their coordinators.
+"""Committed offsets of groups, read and set at their coordinators.
 
-librdkafka's admin client ends the process, by a segmentation fault or an assertion, when a
-coordinator that it asks has moved or is loading (librdkafka issue 3663); it gives up where one that
-it sets offsets at has moved; and it takes a request for each group.
+librdkafka's admin client ends the process, by a segmentation fault or an assertion, if a
+coordinator has moved or is loading (librdkafka issue 3663). It gives up setting offsets at a
+coordinator that has moved, and it needs a request for each group.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -38,7 +38,7 @@ _AT_ONCE = 200
 
 
 class Committed(NamedTuple):
-    """What a consumer group has committed for a partition."""
+    """Offset that a consumer group has committed for a partition."""
 
     offset: int
     metadata: str
@@ -50,8 +50,10 @@ Offsets = dict[TopicPartition, Committed]
 
 
 async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Found[Offsets]:
-    """Of each topic that the principal may describe; empty for a group that is absent. Raises
-    ``Unreachable``, ``AccessDenied``."""
+    """Return the offsets of each topic that the principal may describe.
+
+    They are empty for a group that is absent. Raise ``Unreachable``, ``AccessDenied``.
+    """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[Offsets]:
         left, found = list(those), dict[str, Offsets | HeadraceError]()
@@ -83,8 +85,10 @@ async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Fo
 async def set_committed_offsets(
     cluster: ClusterClient, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
 ) -> Found[None]:
-    """As a consumer that is no member sets them; a group that is absent is created. ``GroupActive``
-    of those that have members. Raises as ``committed_offsets``."""
+    """Commit offsets as a consumer that is not a member does; create absent groups.
+
+    The result is ``GroupActive`` for a group with members. Raise as ``committed_offsets``.
+    """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
         asked = {}

@@ -1,9 +1,9 @@
-"""Small record batches of a log made one, in C: see ``native.py``.
+"""Joining of small record batches into one, in C: see ``native.py``.
 
-Each batch costs Python and the target the same, whatever it holds, so that small batches cost
-several times as much a byte as those of 1 MiB. Joining them writes their records again, because
-each record counts its offset and its timestamp from those of its batch. That takes 4 us a record in
-Python, more than it saves, and some 20 ns in C.
+The costs of a batch for Python and the target do not depend on its size, so that small batches cost
+several times as much for each byte as batches of 1 MiB. Joining writes their records again, because
+each record's offset and timestamp are relative to its batch. That takes 4 us a record in Python,
+more than it saves, and some 20 ns in C.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from headrace.kafka.wire.native import Function, address_of, native
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SMALL_BYTES = 64 << 10
-"""Of a batch that is joined: a larger one costs more to copy than Python costs for it."""
+"""Maximum size of a batch to join: copying a larger one costs more than its overhead in Python."""
 
 Helper = Function
 
@@ -37,8 +37,11 @@ def join_helper() -> Helper | None:
 
 
 def joined_bytes(records: memoryview, most_bytes: int) -> int:
-    """Of the buffer for ``joined``. Offsets and timestamps that count from those of another batch
-    are a few bytes longer; of records for which that is more, fewer batches become one."""
+    """Return the size of the buffer for ``joined``.
+
+    Offsets and timestamps relative to another batch are a few bytes longer. If they are longer than
+    expected, fewer batches become one.
+    """
     size = min(len(records), most_bytes)
     return HEADER_BYTES + size + (size >> 4) + 1024
 
@@ -46,11 +49,11 @@ def joined_bytes(records: memoryview, most_bytes: int) -> int:
 def joined(
     helper: Helper, records: memoryview, start: int, most_bytes: int, into: bytearray
 ) -> Joined | None:
-    """The first batches of ``records``, as many as become one in ``into``; ``None``: not two do.
+    """Join the first batches of ``records`` into ``into``; None if fewer than two can be joined.
 
-    Of offset ``start`` and above; at most ``most_bytes`` of records. They are intact, small, and
-    follow each other in their offsets, without compression, without bits of any kind, with as many
-    records as offsets. Memory that can be written to, as ctypes wants it.
+    Batches begin at offset ``start`` or above, with at most ``most_bytes`` of records. They are
+    intact and small, and their offsets are consecutive. They have no compression, no attribute
+    bits, and as many records as offsets. Their memory must be writable, as ctypes requires.
     """
     if records.readonly or len(records) < HEADER_BYTES:
         return None

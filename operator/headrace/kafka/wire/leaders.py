@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[T]):
-    """Of each partition that was asked for: the answer, or why there is none."""
+    """Result, or error, of each requested partition."""
 
     found: Mapping[TopicPartition, T]
     failed: Mapping[TopicPartition, HeadraceError]
 
     def all(self) -> Mapping[TopicPartition, T]:
-        """The answers; raises the first failure, if there is one."""
+        """Return the results; raise the first failure, if there is one."""
         for error in self.failed.values():
             raise error
         return self.found
@@ -37,7 +37,7 @@ class Answers(Generic[T]):
 Group = list[tuple[TopicPartition, Leadership]]
 """Partitions of one leader."""
 Results = Iterable[tuple[TopicPartition, ErrorCode, T]]
-"""What a response says of each partition."""
+"""Results of each partition in a response."""
 
 
 @dataclass(slots=True)

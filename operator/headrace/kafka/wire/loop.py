@@ -29,13 +29,15 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """It will not be called."""
+        """Cancel the call."""
         self.call = None
 
 
 class EventLoop:
-    """``run_once`` does what is due. All but ``wake`` and ``call_from_thread`` belong to the thread
-    that runs it."""
+    """Event loop, whose ``run_once`` does what is due.
+
+    All methods except ``wake`` and ``call_from_thread`` belong to the thread that runs it.
+    """
 
     def __init__(self, clock: Clock = time) -> None:
         self.now_s: Callable[[], float] = clock.monotonic
@@ -61,14 +63,17 @@ class EventLoop:
             self._selector.register(sock, events, ready)
 
     def forget(self, sock: socket.socket) -> None:
-        """Watch it no more: before it is closed."""
+        """Stop watching a socket, before it is closed."""
         self._forgotten.add(sock)
         if self._watches(sock):
             self._selector.unregister(sock)
 
     def _watches(self, sock: Any) -> bool:
-        """A selector raises when it is asked about a socket that is closed, and has no map when it
-        is closed itself: coroutines that nobody ends are ended by Python later."""
+        """Return whether the selector watches a socket.
+
+        A selector raises for a closed socket, and has no map when it is closed itself: Python may
+        end abandoned coroutines later.
+        """
         return sock.fileno() >= 0 and sock in (self._selector.get_map() or ())
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
@@ -100,14 +105,16 @@ class EventLoop:
         return reply
 
     def in_thread(self, work: Callable[[], T], *, alone: bool = False) -> Reply[T]:
-        """Do what may block, a look-up of a name, in the one thread that the loop has for it;
-        ``alone``: in a thread of its own, as it may take seconds."""
+        """Do work that may block, such as a name look-up, in the loop's one thread for such work.
+
+        With ``alone`` it gets a thread of its own, because it may take seconds.
+        """
         reply: Reply[T] = Reply()
 
         def run() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001  # whoever waits gets it
+            except Exception as error:  # noqa: BLE001  # the waiting caller gets it
                 failed = error
                 self.call_from_thread(lambda: reply.fail(failed))
             else:
@@ -122,7 +129,7 @@ class EventLoop:
         return reply
 
     def run_once(self, timeout_s: float) -> int:
-        """Wait for events, at most so long, and handle them; how many there were."""
+        """Wait for events, at most ``timeout_s``, and handle them; return their number."""
         if self._calls:
             timeout_s = 0
         elif self._timers:

@@ -1,4 +1,4 @@
-"""What leaders know of their partitions' offsets and producers. All of it is read-only."""
+"""Offsets and producers of partitions according to their leaders. All requests are read-only."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +44,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where a leader epoch ends in the leader's log: the first offset of the next one, or the log's
-    end. Epoch -1: the leader knows none that is as old."""
+    """End of a leader epoch in the leader's log: the next epoch's first offset, or the log end.
+
+    Epoch -1 means that the leader has no epoch that is as old.
+    """
 
     leader_epoch: int
     end_offset: int
@@ -59,8 +61,10 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_s: float = TIMEOUT_S,
 ) -> Answers[Listed]:
-    """The first offset at or after a time, or ``EARLIEST``, or ``LATEST``: the high watermark, or
-    the last stable offset where committed records are read."""
+    """Return the first offset at or after a time, or at ``EARLIEST`` or ``LATEST``.
+
+    ``LATEST`` is the high watermark, or the last stable offset if committed records are read.
+    """
 
     def request(group: Group) -> Call[ListOffsetsResponse]:
         topics = tuple(
@@ -101,19 +105,21 @@ async def list_offsets(
 async def epoch_ends(
     cluster: ClusterClient, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[EpochEnd]:
-    """Where the log of a leader ends that epoch (KIP-320): an end below what was read of it is a
-    divergence."""
+    """Return where a leader's log ends an epoch (KIP-320).
+
+    An end below what was read of it is a divergence.
+    """
     return await _epoch_ends(cluster, epochs, epochs, timeout_s)
 
 
 async def log_ends(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[EpochEnd]:
-    """The end of each leader's log, records included that followers do not have yet.
+    """Return the end of each leader's log, including records that followers lack.
 
-    The high watermark, which ``list_offsets`` returns, may lie below: what is between becomes
-    visible later. Asked with the current epoch, so that neither a follower nor an old leader
-    answers.
+    The high watermark, which ``list_offsets`` returns, may be lower: records in between become
+    visible later. The request has the current epoch, so that neither a follower nor an old leader
+    responds.
     """
     return await _epoch_ends(cluster, partitions, {}, timeout_s)
 
@@ -157,8 +163,10 @@ async def _epoch_ends(
 async def describe_producers(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[tuple[ProducerState, ...]]:
-    """Producers with state in the leader's log: epoch, last sequence, open transaction. It takes
-    the right to read the topic."""
+    """Return the producers with state in the leader's log: epoch, sequence, open transaction.
+
+    The call needs permission to read the topic.
+    """
 
     def request(group: Group) -> Call[DescribeProducersResponse]:
         topics = tuple(
@@ -185,7 +193,7 @@ async def describe_producers(
 def by_topic(
     group: Sequence[tuple[TopicPartition, T]],
 ) -> Iterator[tuple[str, list[tuple[TopicPartition, T]]]]:
-    """The entries of each topic together."""
+    """Yield the entries of each topic together."""
     topics: dict[str, list[tuple[TopicPartition, T]]] = {}
     for at, one in group:
         topics.setdefault(at.topic, []).append((at, one))

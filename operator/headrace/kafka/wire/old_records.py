@@ -22,7 +22,10 @@ _Old = tuple[int, int, Content | None, Content | None]
 
 
 def old_records(batch: Batch, limit_bytes: int) -> Iterator[_Old]:
-    """Of one message, or of the set in it. Raises ``CorruptBatch``, ``UnreadableBatch``."""
+    """Yield the records of one message, or of the set in it.
+
+    Raise ``CorruptBatch``, ``UnreadableBatch``.
+    """
     try:
         yield from _messages(batch.data, batch.base_offset, limit_bytes)
     except struct.error as error:

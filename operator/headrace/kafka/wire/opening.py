@@ -28,7 +28,7 @@ _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Settings of a client: those of its connections, and those of its fetches."""
+    """Settings of a client's connections and fetches."""
 
     client_id: str = "headrace"
     connect_timeout_s: float = 10.0
@@ -92,12 +92,12 @@ class Opener:
     async def open(
         self, server: Server, closed: Callable[[Connection], None] = lambda _: None
     ) -> Connection:
-        """Raises ``Unreachable``, ``AccessDenied`` and ``UnsupportedBroker``."""
+        """Open a connection; raise ``Unreachable``, ``AccessDenied`` and ``UnsupportedBroker``."""
         try:
             return await self._open(server, closed)
         except (OSError, UnicodeError) as error:
-            # Of this machine: no more files may be open, the disk is full, a name is none. Whoever
-            # waits tries again; anything but an error of ours would end the loop, and the driver.
+            # This is an error of this machine: too many open files, a full disk, an invalid name.
+            # The caller tries again. Any error that is not ours would end the loop and the driver.
             raise Unreachable(f"{server} cannot be reached: {error}") from error
 
     async def _open(self, server: Server, closed: Callable[[Connection], None]) -> Connection:

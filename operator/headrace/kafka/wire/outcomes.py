@@ -1,4 +1,4 @@
-"""What a response to Produce means for each batch."""
+"""Meaning of a Produce response for each batch."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _THROTTLE = struct.Struct(">i")
 
 
 class ProduceResult(Enum):
-    """Of one batch of a Produce request."""
+    """Result for one batch of a Produce request."""
 
     APPENDED = auto()
     """By all in-sync replicas, now or before."""
@@ -35,7 +35,7 @@ class ProduceResult(Enum):
     INDEFINITE = auto()
     """The target does not take this producer, or cannot say."""
     FORBIDDEN = auto()
-    """Somebody has to change something first."""
+    """A user must change something first."""
 
 
 _NAMED = {
@@ -59,16 +59,16 @@ class Answer(NamedTuple):
 
     outcome: ProduceResult
     base_offset: int
-    """Of its first record, if it is appended; -1: the broker does not know it any more."""
+    """Target offset of its first record if appended; -1 if the broker no longer has it."""
     code: ErrorCode
     refused: tuple[int, ...] = ()
     """Indexes of records that the broker names (KIP-467)."""
     reason: str | None = None
-    """Of the broker."""
+    """Reason that the broker gives."""
 
     @property
     def name(self) -> str:
-        """Of the error, in the protocol: ``MESSAGE_TOO_LARGE``."""
+        """Name of the error in the protocol: ``MESSAGE_TOO_LARGE``."""
         return self.code.name.upper()
 
     def error(self, tried: str) -> HeadraceError:

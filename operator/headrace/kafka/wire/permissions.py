@@ -1,8 +1,7 @@
-"""What brokers allow on topics that do not exist, on a transactional id, and on the cluster: asked
-with requests that can have no effect.
+"""Permissions on missing topics, on a transactional id, and on the cluster.
 
-A broker checks the rights first. What it answers beyond them is that there is no such topic, or
-that no transaction has this producer id.
+They are tested with requests that cannot have an effect. A broker checks permissions first.
+Otherwise it responds that the topic does not exist, or that no transaction has this producer id.
 """
 
 from collections.abc import Collection, Iterable
@@ -43,8 +42,10 @@ async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str
 
 
 async def unwritable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
-    """Those of these topics, of which none exists, that the principal may not write. Of one that
-    was made meanwhile the broker refuses the batch, which is none."""
+    """Return the topics, none of which exists, that the principal may not write.
+
+    If a topic was created in the meantime, the broker rejects the invalid batch.
+    """
     connection = await cluster.any_connection()
     response = await connection.send(produce_call({one: {0: b""} for one in topics}))
     answers: Iterable[tuple[str, Answer]] = (
@@ -67,8 +68,10 @@ async def may_use_transactional_id(cluster: ClusterClient, transactional_id: str
 
 
 async def answer_to_acls(cluster: ClusterClient) -> ErrorCode:
-    """What a broker answers to who lists ACLs, which takes Describe on the cluster. The client does
-    not say: to it a list that is refused is an empty one (confluent-kafka 2.16.1)."""
+    """Return a broker's response to a request to list ACLs, which needs Describe on the cluster.
+
+    The client cannot report it: it treats a rejected list as an empty one (confluent-kafka 2.16.1).
+    """
     request = DescribeAclsRequest(
         resource_type_filter=_TOPIC,
         resource_name_filter="headrace",

@@ -34,13 +34,15 @@ def produce_call(
     transactional_id: str | None = None,
     topic_ids: Mapping[str, UUID | None] = {},  # it is not changed
 ) -> Call[Produced]:
-    """Append one batch to each partition (brokers refuse more), acknowledged by all in-sync
-    replicas. The batches are sent as they are, and must not change until the response. A batch may
-    come in two parts, its header and its records: see ``Stamped``.
+    """Return a request that appends one batch to each partition, acknowledged by all replicas.
 
-    ``timeout_ms`` is what the broker waits for its replicas. Without ``transactional_id`` no batch
-    may have the transactional bit. Topics are named by their ids where ``topic_ids`` has all of
-    them and the broker takes them: a topic that was created again then refuses the batch.
+    Brokers reject more than one batch for a partition. All in-sync replicas must acknowledge. The
+    batches are sent as they are and must not change until the response. A batch may have two parts,
+    its header and its records, as in ``Stamped``.
+
+    ``timeout_ms`` is the time that the broker waits for its replicas. Without ``transactional_id``
+    no batch may have the transactional bit. Topics are named by their ids if ``topic_ids`` has all
+    of them and the broker supports it: a topic that was created again then rejects the batch.
     """
     newest = _LAST_IN_TRANSACTIONS
     if transactional_id is None:

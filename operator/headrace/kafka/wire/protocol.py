@@ -134,7 +134,7 @@ class Released(Protocol):
         ...
 
     def release(self) -> None:
-        """The response is not needed any more."""
+        """Release the response, which is no longer needed."""
         ...
 
 

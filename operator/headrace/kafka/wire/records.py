@@ -1,7 +1,7 @@
-"""The records of a batch, and batches made of them.
+"""Records of a batch, and batches built from records.
 
-A record of magic 2 is passed on as it is but for its offset and timestamp, which count from those
-of its batch: key, value and headers are one piece of memory, ``content``.
+A record of magic 2 is passed unchanged except for its offset and timestamp, which are relative to
+its batch. Key, value and headers are one piece of memory, ``content``.
 """
 
 import struct
@@ -18,8 +18,9 @@ from headrace.kafka.wire.old_records import old_records
 from headrace.kafka.wire.varints import read_varint, varint
 
 LIMIT_BYTES = 128 << 20
-"""Of the decompressed records of a batch. Brokers take 1 MiB of compressed ones by default; a
-hundred times as much is text of one letter."""
+"""Maximum size of a batch's decompressed records. Brokers accept 1 MiB of compressed records by
+default. A hundred times as much is text of one repeated letter.
+"""
 _LEAST_BYTES = 7  # of a record: length, attributes, two deltas, key, value, headers
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -50,10 +51,10 @@ class Decoded(NamedTuple):
 
 
 def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[StoredRecord]:
-    """The records of a batch of any magic, in order; valid as long as its memory.
+    """Yield the records of a batch of any magic, in order; valid as long as its memory.
 
-    Takes at most ``limit_bytes`` of memory, and for messages of magic 0 and 1 twice as much. Raises
-    ``CorruptBatch`` and ``UnreadableBatch``, also after some records.
+    At most ``limit_bytes`` of memory are used, twice as much for messages of magic 0 and 1. Raise
+    ``CorruptBatch`` and ``UnreadableBatch``, possibly after some records.
     """
     if batch.magic < 2:
         for offset, timestamp_ms, key, value in old_records(batch, limit_bytes):
@@ -143,11 +144,11 @@ class BatchWriter:
         self._content = bytearray()
         self._base_timestamp = self._max_timestamp = -1
         self.offsets = array("q")
-        """Of the source, of each record."""
+        """Source offset of each record."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the batch, without compression."""
+        """Size of the batch without compression."""
         return HEADER_BYTES + len(self._content)
 
     def add(self, record: StoredRecord) -> None:
@@ -163,7 +164,7 @@ class BatchWriter:
         self.offsets.append(record.offset)
 
     def finish(self) -> Batch:
-        """The batch, in memory of its own; ``base_offset`` is 0."""
+        """Return the batch, in memory of its own; ``base_offset`` is 0."""
         content = compress(self._codec, self._content, self.level)
         count = len(self.offsets)
         data = bytearray(HEADER_BYTES) + content
@@ -178,7 +179,7 @@ class BatchWriter:
 
 
 def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> StoredRecord:
-    """A record without headers."""
+    """Return a record without headers."""
     return StoredRecord(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
 
 

@@ -30,7 +30,7 @@ class Reply(Generic[T]):
         return self._result is not _PENDING or self.error is not None
 
     def result(self) -> T:
-        """The result; raises the error, or ``GaveUp`` when nothing has arrived."""
+        """Return the result; raise the error, or ``GaveUp`` if nothing has arrived."""
         if self.error is not None:
             raise self.error
         if self._result is _PENDING:
@@ -38,7 +38,7 @@ class Reply(Generic[T]):
         return self._result  # type: ignore[return-value]
 
     def succeed(self, result: T) -> None:
-        """It arrived. Only the first outcome counts."""
+        """Set the result. Only the first outcome counts."""
         if self._result is _PENDING and self.error is None:
             self._result = result
             waiting, self._then = self._then, []
@@ -46,7 +46,7 @@ class Reply(Generic[T]):
                 callback(self)
 
     def fail(self, error: BaseException) -> None:
-        """It will never arrive. Only the first outcome counts."""
+        """Set the error. Only the first outcome counts."""
         if not self.done:
             self.error = error
             self._tell()
@@ -70,7 +70,7 @@ class Reply(Generic[T]):
 
 
 def start(coroutine: Coroutine["Reply[Any]", None, T]) -> Reply[T]:
-    """Run a coroutine of ours until it waits; it goes on when what it waits for arrives."""
+    """Run a coroutine of ours until it waits; it continues when the awaited reply arrives."""
     outcome: Reply[T] = Reply()
 
     def step(_: Reply[Any] | None = None) -> None:
@@ -81,7 +81,7 @@ def start(coroutine: Coroutine["Reply[Any]", None, T]) -> Reply[T]:
                     break
         except StopIteration as ended:
             outcome.succeed(ended.value)
-        except Exception as error:  # noqa: BLE001  # whoever waits gets it
+        except Exception as error:  # noqa: BLE001  # the waiting caller gets it
             outcome.fail(error)
         else:
             awaited.then(step)

@@ -18,7 +18,10 @@ _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def exchange(login: Login, nonce: str | None = None) -> Exchange:
-    """The messages of a mechanism; raises ``AuthenticationFailed``. ``nonce`` is for tests."""
+    """Return the exchange of a mechanism; raise ``AuthenticationFailed``.
+
+    ``nonce`` is for tests.
+    """
     if login.mechanism in _HASHES:
         return _scram(login, nonce or secrets.token_urlsafe(24))
     if login.mechanism == "PLAIN":

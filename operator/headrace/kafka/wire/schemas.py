@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def error_code(code: int) -> ErrorCode:
-    """A code that is newer than kio is ``unknown_server_error``."""
+    """Return the error of a code; ``unknown_server_error`` for a code that is newer than kio."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -67,7 +67,7 @@ _MEANING: dict[str, Callable[[Any], Any]] = {
 
 
 def read_message(schema: type, view: memoryview, place: int) -> tuple[Any, int]:
-    """A message of one of kio's classes; ``ValueError`` for bytes that are none."""
+    """Read a message of one of kio's classes; raise ``ValueError`` for invalid bytes."""
     try:
         return _entity(schema)(view, place)
     except (struct.error, IndexError, OverflowError) as error:

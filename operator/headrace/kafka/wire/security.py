@@ -19,15 +19,15 @@ from headrace.kafka.wire.loop import EventLoop
 
 @dataclass(frozen=True, repr=False)
 class Login:
-    """What SASL needs. Never to be logged or stored."""
+    """Credentials for SASL. Never log or store them."""
 
     mechanism: str
     """Kafka's name of it."""
     username: str = ""
     password: str = ""
-    """Or the token of OAUTHBEARER."""
+    """Password, or token of OAUTHBEARER."""
     extensions: Mapping[str, str] = field(default_factory=dict)
-    """Of OAUTHBEARER: what the broker is sent with the token."""
+    """Extensions of OAUTHBEARER, which are sent to the broker with the token."""
 
 
 class ClientSecurity:
@@ -51,8 +51,10 @@ class ClientSecurity:
         return self._known[1]
 
     async def login(self, loop: EventLoop) -> Login | None:
-        """For the next login; ``None``: there is none. Raises ``SecretMissing``,
-        ``TokenUnavailable``."""
+        """Return the credentials for the next login; None if there is none.
+
+        Raise ``SecretMissing``, ``TokenUnavailable``.
+        """
         if (wanted := self._cluster.spec.authentication) is None:
             return None
         if (tokens := self._tokens) is not None and (oauth := wanted.oauth) is not None:
@@ -64,7 +66,7 @@ class ClientSecurity:
         return Login(MECHANISMS[wanted.type], found.username, found.password)
 
     def refused(self, login: Login) -> None:
-        """The broker takes it no more: another token may do better."""
+        """Discard a token that the broker has rejected; another one may be accepted."""
         if self._tokens is not None:
             self._tokens.discard(login.password)
 
@@ -76,7 +78,7 @@ def _context(cluster: ClusterAccess, credentials: Credentials) -> ssl.SSLContext
         raise unusable_files(cluster, f"ssl.ca.pem: {error}") from None
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
     if credentials.certificate:
-        # The module reads them from files only; these are gone before anything else runs.
+        # The module reads them only from files, which are deleted before anything else runs.
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
             for file, content in (

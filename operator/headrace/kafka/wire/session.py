@@ -1,4 +1,4 @@
-"""What a new connection begins with: the broker's versions, a login, and the login's renewal."""
+"""Beginning of a connection: the broker's versions, a login, and the login's renewal."""
 
 import random
 
@@ -32,7 +32,7 @@ _SHORTEST_SESSION_S = 0.02
 async def begin_session(
     loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
 ) -> None:
-    """Raises ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
+    """Begin a session; raise ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
     connection.hold()
     await _check_versions(connection, timeout_s)
     if (login := await security.login(loop)) is not None:
@@ -92,7 +92,7 @@ async def _log_in_for_good(
     login: Login,
     timeout_s: float,
 ) -> None:
-    """And see to it that it is renewed."""
+    """Log in, and schedule the renewal."""
     try:
         lifetime_s = await _log_in(connection, login, timeout_s)
     except AuthenticationFailed:
@@ -144,8 +144,11 @@ def _renew_later(
     lifetime_s: float,
     timeout_s: float,
 ) -> None:
-    """Log in again before the broker ends the session (KIP-368), at 85 to 95 % of it, as Kafka's
-    client does: not all at once."""
+    """Log in again before the broker ends the session (KIP-368).
+
+    This happens after 85 to 95 % of its duration, as in Kafka's client, so that not all connections
+    do it at once.
+    """
     if lifetime_s > 0:
         # A token that could not be replaced is sent again until it expires: not ever more often.
         delay_s = max(lifetime_s * random.uniform(0.85, 0.95), _SHORTEST_SESSION_S)

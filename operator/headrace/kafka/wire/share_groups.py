@@ -45,9 +45,11 @@ _DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
 async def share_starts(
     cluster: ClusterClient, groups: Iterable[str]
 ) -> Found[dict[TopicPartition, int]]:
-    """The start offset of each partition that has one and whose topic the principal may describe.
-    Empty for a group that is absent, or no share group. Raises ``Unreachable``, ``AccessDenied``,
-    ``NoShareGroups``."""
+    """Return the start offset of each partition that has one.
+
+    Only topics that the principal may describe are included. The result is empty for a group that
+    is absent or is no share group. Raise ``Unreachable``, ``AccessDenied``, ``NoShareGroups``.
+    """
 
     async def ask(
         connection: Connection, those: Collection[str]
@@ -67,8 +69,10 @@ async def share_starts(
 async def set_share_starts(
     cluster: ClusterClient, starts: Mapping[str, Mapping[TopicPartition, int]]
 ) -> Found[None]:
-    """Set them; a group that is absent is created (since Kafka 4.2). ``GroupActive`` of those that
-    have members. Raises as ``share_starts``."""
+    """Set start offsets; create absent groups (since Kafka 4.2).
+
+    The result is ``GroupActive`` for a group with members. Raise as ``share_starts``.
+    """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
         found: Found[None] = {}

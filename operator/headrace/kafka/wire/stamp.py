@@ -1,7 +1,8 @@
-"""The header of a stored batch, as that of a producer's: its records are not touched.
+"""Header of a stored batch, changed into a producer's; its records are not touched.
 
-What brokers ask of a producer's batch, and no broker leaves so: base offset 0 (else compressed ones
-are compressed again), no leader epoch, no bits of cleaning and of another transaction, a sequence.
+Brokers require values from a producer that stored batches lack: base offset 0 (otherwise compressed
+batches are compressed again), no leader epoch, no bits of cleaning or of another transaction, and a
+sequence.
 """
 
 import struct
@@ -30,7 +31,10 @@ class Stamped(NamedTuple):
 
 
 def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
-    """A batch of magic 2, for its target. Its checksum fits only if that of ``batch`` did."""
+    """Return a batch of magic 2 for the target.
+
+    Its checksum is valid only if the original's was.
+    """
     (_, length, _, magic, checksum, attributes, delta, base, newest, _, _, _, count, data) = batch
     attributes = attributes & _KEPT | _TRANSACTIONAL * producer.transactional
     header = bytearray(
@@ -76,5 +80,5 @@ def stamp(
 
 
 def sequence_after(sequence: int, records: int) -> int:
-    """The one of the next batch; after the largest comes 0."""
+    """Return the sequence of the next batch; the largest is followed by 0."""
     return (sequence + records) & MAX_SEQUENCE

@@ -56,7 +56,7 @@ _NOTHING_DONE = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What a batch carries, and what a broker compares."""
+    """Producer identity in a batch, which brokers compare."""
 
     producer_id: int
     epoch: int
@@ -75,8 +75,11 @@ class Transactions:
     def __init__(
         self, cluster: ClusterClient, transactional_id: str, *, again_s: float = 0.02
     ) -> None:
-        """``again_s``: so long it waits before what a coordinator could not do yet is sent again;
-        longer each time."""
+        """Create a client for one transactional id.
+
+        ``again_s`` is the first delay before a request is repeated that a coordinator could not
+        process yet; it increases each time.
+        """
         self._cluster, self._again_s = cluster, again_s
         self.id = transactional_id
         self._id = TransactionalId(transactional_id)
@@ -103,11 +106,11 @@ class Transactions:
         current: ProducerIdentity | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ProducerIdentity:
-        """A higher epoch; an open transaction of the id is aborted. Fences calls to the
-        coordinator, and no data: a marker does.
+        """Return an identity with a higher epoch; abort an open transaction of the id.
 
-        With ``current`` only its owner gets one (KIP-360); an id that has expired silently comes
-        back with another ``producer_id``: compare. ``timeout_ms`` is that of transactions.
+        This fences calls to the coordinator but no data, which a marker does. With ``current`` only
+        its owner gets one (KIP-360). An id that has expired silently returns with another
+        ``producer_id``: compare it. ``timeout_ms`` is the maximum duration of transactions.
         """
         request = InitProducerIdRequest(
             transactional_id=self._id,
@@ -139,8 +142,10 @@ class Transactions:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """The transaction's end will write a marker into these, be there data or not. If one is
-        refused, none is added."""
+        """Add partitions, into which the transaction's end will write a marker even without data.
+
+        If one is rejected, none is added.
+        """
         topics = tuple(
             AddPartitionsToTxnTopic(
                 name=TopicName(topic), partitions=tuple(i32(at.partition) for at, _ in those)
@@ -163,8 +168,10 @@ class Transactions:
     async def end(
         self, identity: ProducerIdentity, *, commit: bool, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Commit or abort. The markers are written after the answer, to partitions that have a
-        leader then."""
+        """Commit or abort.
+
+        The markers are written after the response, to partitions that have a leader then.
+        """
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=ProducerId(identity.producer_id),
@@ -236,10 +243,10 @@ class Transactions:
 async def idempotent_producer(
     cluster: ClusterClient, *, timeout_s: float = TIMEOUT_S
 ) -> ProducerIdentity:
-    """A new producer id, without a transactional id: nobody fences it. Any broker gives one.
+    """Return a new producer id without a transactional id, which cannot be fenced.
 
-    Raises ``Retriable`` when none did in time, ``RequestRefused`` for want of rights, and
-    ``AccessDenied``.
+    Any broker provides one. Raise ``Retriable`` if none did in time, ``RequestRefused`` without
+    permission, and ``AccessDenied``.
     """
     request = InitProducerIdRequest(
         transactional_id=None,
@@ -264,7 +271,7 @@ async def idempotent_producer(
 
 
 def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:
-    """Those that say why, before those of partitions that were not attempted for it."""
+    """Return the error codes; codes of partitions that were not attempted come last."""
     codes = [
         one.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -9,14 +9,16 @@ from headrace.kafka.wire.loop import READ, WRITE
 from headrace.kafka.wire.protocol import Buffer
 
 MOST_BUFFERS = 512
-"""Of one ``send``; the kernel takes 1,024."""
+"""Maximum number of buffers of one ``send``; the kernel accepts 1,024."""
 
 _TLS_RECORD_BYTES = 16_384
 
 
 class Transport(Protocol):
-    """``receive`` and ``send`` return ``None`` when the socket is not ready, and then ``wants``
-    says for what."""
+    """Socket with or without TLS.
+
+    ``receive`` and ``send`` return None if the socket is not ready; ``wants`` then says for what.
+    """
 
     @property
     def sock(self) -> socket.socket:
@@ -51,14 +53,13 @@ class Plain:
         return True
 
     def receive(self, into: memoryview) -> int | None:
-        """As ``Transport`` says."""
         try:
             return self.sock.recv_into(into)
         except BlockingIOError:
             return None
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """As ``Transport`` says: several buffers in one call."""
+        """Send several buffers in one call."""
         try:
             return self.sock.sendmsg(buffers)
         except BlockingIOError:
@@ -88,8 +89,10 @@ class Encrypted:
         return True
 
     def receive(self, into: memoryview) -> int | None:
-        """As ``Transport`` says. TLS may hold decrypted bytes that the selector does not know: read
-        until ``None``."""
+        """Receive bytes.
+
+        TLS may hold decrypted bytes that the selector cannot see: read until None.
+        """
         try:
             count = self.sock.recv_into(into)
         except ssl.SSLWantReadError:
@@ -104,7 +107,7 @@ class Encrypted:
         return count
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """As ``Transport`` says: what fills one record of TLS, which copies anyway."""
+        """Send what fills one record of TLS, which copies the data in any case."""
         record: Buffer = buffers[0]
         if len(record) < _TLS_RECORD_BYTES:
             joined = bytearray()

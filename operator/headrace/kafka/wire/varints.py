@@ -1,12 +1,15 @@
-"""Integers of variable length: unsigned, as in the flexible versions of the protocol (KIP-482), and
-signed ones (zigzag), as in records."""
+"""Integers of variable length.
+
+Unsigned ones are used in the flexible versions of the protocol (KIP-482), signed ones (zigzag) in
+records.
+"""
 
 from functools import lru_cache
 
 
 @lru_cache(4096)  # the hot path writes the same lengths again
 def uvarint(number: int) -> bytes:
-    """``number`` in 7 bits a byte, the lowest first."""
+    """Encode ``number`` in 7 bits for each byte, the lowest first."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -18,8 +21,10 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(view: memoryview, place: int) -> tuple[int, int]:
-    """The number, and where the next one begins; ``IndexError`` at the end, ``ValueError`` for more
-    than 32 bits."""
+    """Return the number, and where the next one begins.
+
+    Raise ``IndexError`` at the end, and ``ValueError`` for more than 32 bits.
+    """
     byte = view[place]
     place += 1
     if byte < 0x80:
@@ -36,14 +41,16 @@ def read_uvarint(view: memoryview, place: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """A signed one, of at most 64 bits."""
+    """Encode a signed number of at most 64 bits."""
     zigzag = number << 1 if number >= 0 else (-number << 1) - 1
     return bytes((zigzag,)) if zigzag < 0x80 else uvarint(zigzag)
 
 
 def read_varint(view: memoryview, place: int) -> tuple[int, int]:
-    """A signed number, and where the next one begins; ``IndexError`` at the end, ``ValueError`` for
-    more than 64 bits."""
+    """Return a signed number, and where the next one begins.
+
+    Raise ``IndexError`` at the end, and ``ValueError`` for more than 64 bits.
+    """
     number = view[place]
     place += 1
     if number >= 0x80:

@@ -1,4 +1,4 @@
-"""What the brokers say of the cluster: brokers, topics by name and id, leaders and their epochs."""
+"""State of a cluster according to its brokers: brokers, topics, leaders and their epochs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Of one partition."""
+    """Leadership of one partition."""
 
     leader: int
     """Node; -1: none."""
@@ -65,11 +65,11 @@ class ClusterMetadata:
 def updated(
     view: ClusterMetadata, response: MetadataResponse, asked: Iterable[str] | None
 ) -> ClusterMetadata:
-    """Return the view with what a response says. ``asked`` is None if it names all topics.
+    """Return the view updated by a response. ``asked`` is None if it names all topics.
 
-    A leadership with a lower epoch than the known one comes from a broker that lags behind: it is
-    passed over, unless the topic is another one (KIP-320). Without topic ids (before Kafka 2.8)
-    that cannot be told, and what the broker says counts.
+    A leadership with a lower epoch than the known one comes from a broker that lags behind. It is
+    ignored unless the topic is another one (KIP-320). Without topic ids (before Kafka 2.8) that
+    cannot be determined, and the response counts.
     """
     brokers: dict[int, Broker] = {
         broker.node_id: Broker(Server(broker.host, broker.port), broker.rack)
