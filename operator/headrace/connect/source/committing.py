@@ -1,5 +1,4 @@
-"""When a source task's progress is stored, and what waits for that: partitions that leave it, and
-its end."""
+"""Storing of a source task's progress, which precedes the release of partitions and its end."""
 
 from headrace.api import TaskPhase, partitions_text
 from headrace.connect.source.copying import Copying
@@ -15,8 +14,10 @@ class Committing:
         self._progress, self._contested, self._syncing = task.progress, task.contested, task.syncing
 
     def commit(self, *, at_once: bool = False) -> bool:
-        """Store what is acknowledged; whether there was anything to store. ``at_once``: also a
-        transaction that is not due."""
+        """Store what is acknowledged; return whether there was anything to store.
+
+        With ``at_once``, also commit a transaction that is not due.
+        """
         if self._copying.lane is None:
             return False
         self._progress.check_owner(self._copying.owned)
@@ -45,7 +46,7 @@ class Committing:
             return False
 
     def close_leaving(self) -> bool:
-        """Close partitions that are not to go on, once their progress is stored; whether it did."""
+        """Close leaving partitions once their progress is stored; return whether it did."""
         if (lane := self._copying.lane) is None:
             return False
         kept = self._copying.kept
@@ -69,8 +70,10 @@ class Committing:
         return True
 
     def finish(self, *, late: bool) -> bool:
-        """Store all before the release; whether that is so, or is not waited for as it is
-        ``late``."""
+        """Store everything before the release; return whether the release may proceed.
+
+        That is the case if everything is stored, or if storing is given up because it is ``late``.
+        """
         settled = self._settled(late=late)
         if not settled and not late:
             return False
@@ -86,8 +89,10 @@ class Committing:
         return True
 
     def _settled(self, *, late: bool) -> bool:
-        """Whether nothing is in flight or unstored any more; ``late``: what the target does not
-        answer is not waited for."""
+        """Return whether nothing is in flight or unstored.
+
+        With ``late``, do not wait for records that the target does not acknowledge.
+        """
         copying, preparing = self._copying, self._copying.preparing
         if preparing.running:
             return False

@@ -1,5 +1,7 @@
-"""The lane of a source task: partitions are opened on it once they are restored, and it is renewed
-after an error, a stall or a change of secrets."""
+"""The lane of a source task.
+
+Restored partitions are opened on it. It is renewed after an error, a stall or a change of secrets.
+"""
 
 from collections.abc import Mapping, Set
 from concurrent.futures import Executor
@@ -23,7 +25,7 @@ class Copying:
         self, task: TaskContext, partitions: frozenset[TopicPartition], pool: Executor
     ) -> None:
         self.partitions = partitions
-        """What is to be copied."""
+        """Partitions to copy."""
         self.lane: Lane | None = None
         self.retries = Retries(task.flow.clock)
         self._task, self._context, self._life, self._log = task, task.flow, task.life, task.log
@@ -35,7 +37,7 @@ class Copying:
         self._flow = task.flow.flow
         self._stalls_seen = 0
 
-    # What is to be open, and what is.
+    # Wanted and open partitions.
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Copy these from now on."""
@@ -45,7 +47,7 @@ class Copying:
             self._life.recovered()
 
     def follow_flow(self) -> None:
-        """Try what is stopped at once when the flow has changed: a person did something."""
+        """Retry stopped partitions at once when the flow has changed: a user has acted."""
         if self.superseded:
             self._flow = self._context.flow
             self.retries.at_once()
@@ -62,12 +64,12 @@ class Copying:
 
     @property
     def kept(self) -> Set[TopicPartition]:
-        """What goes on as it is: a partition that is reset is closed, then restored."""
+        """Partitions that continue; a partition that is reset is closed, then restored."""
         return self.partitions - self._progress.resetting
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """Also those that leave: another task may have taken them already."""
+        """Partitions that are owned, including leaving ones, which another task may have taken."""
         return self.partitions.union(self._progress.starts) - self._contested.given_way
 
     @property
@@ -87,8 +89,11 @@ class Copying:
             self.preparing.restore(missing, self.owned, lane=self.lane)
 
     def open_restored(self, *, claimed: bool) -> bool:
-        """Open what is restored; whether there was something. ``claimed``: for the first time since
-        the unit was claimed. Raises the error of a task whose partitions are all stopped."""
+        """Open restored partitions; return whether there were any.
+
+        ``claimed`` states that this is the first time since the unit was claimed. Raise the error
+        of a task whose partitions are all stopped.
+        """
         if not self.preparing.done:
             return False
         try:
@@ -134,7 +139,7 @@ class Copying:
             if start.loss is not None and start.waits:
                 loss = DataLoss(sentence(self._context, at, start.loss))
                 self._failed(at, start.source_offset, loss)
-        # Those that wait are stored: they are restored when their time comes.
+        # Waiting partitions are stored. They are restored when they are due.
         waiting = self.retries.waiting
         self._progress.forget(waiting)
         if self.partitions and self.partitions <= (stopped := self.retries.stopped).keys():
@@ -169,8 +174,11 @@ class Copying:
             self.lane.rest()
 
     def run_once(self) -> int:
-        """Move what is there, and renew the lane where that is due; how many records this call
-        has moved, not those of a mover's own thread."""
+        """Move available records, and renew the lane if that is due.
+
+        Return the number of records that this call has moved, without records moved by a mover's
+        own thread.
+        """
         lane = self.lane
         if lane is None:
             return 0
@@ -233,7 +241,7 @@ class Copying:
         self.retries.failed(at, acknowledged, error)
 
     def _renew(self) -> None:
-        """Settle the lane in the background; the next one goes on from there."""
+        """Settle the lane in the background; the next lane continues from its result."""
         lane, self.lane = self.lane, None
         assert lane is not None
         # Here: the pool may be busy, and another owner may have these partitions after a stall.
@@ -243,7 +251,7 @@ class Copying:
     # End.
 
     def give_up(self) -> Lane | None:
-        """The lane that is to be freed, of a task that failed."""
+        """Return the lane to close after the task has failed."""
         self._lanes.end()
         lane, self.lane = self.lane, None
         if lane is not None:
@@ -251,7 +259,7 @@ class Copying:
         return lane
 
     def end(self) -> tuple[Lane | None, Lane | None]:
-        """The lane to be closed, and the one that the pool is about to close; it has none then."""
+        """Return the lane to close, and the one that the pool is about to close; keep none."""
         settling = self.preparing.settling
         if settling and not settling.closed.is_set() and self.preparing.cancel():
             self.lane = settling  # no thread was free to settle it

@@ -1,5 +1,8 @@
-"""The lanes of a source task. One is made in the pool that prepares its partitions: clients with
-tokens of OAUTHBEARER take a second each, and the loop that moves data must not wait."""
+"""Lanes of a source task.
+
+A lane is created in the pool that prepares its partitions: clients with OAUTHBEARER tokens take a
+second each, and the loop that moves data must not wait.
+"""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +34,7 @@ class Lanes:
         lane.close()  # the task has ended meanwhile
 
     def take(self) -> Lane:
-        """The lane that was prepared."""
+        """Return the prepared lane, or create one."""
         return self._taken() or self._make()
 
     def end(self) -> None:

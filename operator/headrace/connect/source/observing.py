@@ -1,4 +1,4 @@
-"""What a source task observes of its partitions while it copies them: reported, or acted on."""
+"""Observations of a source task about its partitions while it copies: reported, or acted on."""
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -21,7 +21,10 @@ _INTERVAL_S = 0.25
 
 
 class Observing:
-    """What the lane does not show is requested in a pool. One thread calls it."""
+    """Observations of a lane.
+
+    Information that the lane does not have is requested in a pool. One thread calls this object.
+    """
 
     def __init__(self, task: TaskContext, copying: Copying, pool: Executor) -> None:
         context = task.flow
@@ -65,7 +68,7 @@ class Observing:
         return True
 
     def _read(self, lane: Lane) -> Mapping[TopicPartition, Reached]:
-        """The state of what is not paused."""
+        """Return the state of partitions that are not paused."""
         if self._life.phase is not TaskPhase.RUNNING:
             return {}
         paused = self._pausing.partitions
@@ -113,9 +116,9 @@ class Observing:
         self._acknowledge_assignment(lane)
 
     def _observe_syncs(self) -> None:
-        """Of a task without another error."""
+        """Report problems of offset syncs if the task has no other error."""
         if why := self._syncing.problem:
-            self._life.note(Retriable(why))  # records are copied all the same
+            self._life.note(Retriable(why))  # records are copied nevertheless
         elif self._unsynced:
             self._life.recovered()
         else:

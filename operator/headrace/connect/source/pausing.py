@@ -13,7 +13,7 @@ class Pausing:
     def __init__(self, context: FlowContext) -> None:
         self._context = context
         self.partitions: frozenset[TopicPartition] = frozenset()
-        """Those of the task that ``spec.pausedPartitions`` names."""
+        """Partitions of the task that ``spec.pausedPartitions`` names."""
 
     def apply(self, lane: Lane, wanted: Set[TopicPartition]) -> None:
         """Have the lane read what is not paused; ``wanted``: what the task is to hold."""

@@ -1,5 +1,7 @@
-"""Where the partitions of a source task go on: a pool restores them, or settles the lane that they
-had. Both wait for brokers."""
+"""Preparation of a source task's partitions: a pool restores them, or settles their lane.
+
+Both wait for brokers.
+"""
 
 from collections.abc import Callable, Set
 from concurrent.futures import Executor
@@ -75,7 +77,7 @@ class Preparing(BackgroundStep[Restored]):
     def settle(
         self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]
     ) -> None:
-        """Settle a lane that is given up; all but what ``failed`` goes on from there."""
+        """Settle a lane that is given up; all partitions except ``failed`` ones resume after it."""
         self.settling = lane
         settling = partial(settle, self._context, self._progress, self._record_errors)
         step = partial(settling, lane, owned, failed=failed)

@@ -1,4 +1,4 @@
-"""What becomes of records that the target will never take: ``spec.onRecordError``."""
+"""Treatment of records that the target rejects permanently: ``spec.onRecordError``."""
 
 from collections.abc import Iterable
 
@@ -15,10 +15,11 @@ from headrace.movers import CopyFrom, Lane, Problem, RecordRefused, SourceRecord
 
 
 class RecordErrors:
-    """Of one source task. A refused batch is copied again with its records one at a time; the one
-    that is refused alone is answered by the policy, and stored as done.
+    """Rejected records of one source task.
 
-    ``keep`` and ``answer`` run in the background, while the task has no lane; the rest on its loop.
+    The records of a rejected batch are copied again one at a time. The policy decides about a
+    record that is rejected alone, which is then stored as done. ``keep`` and ``answer`` run in the
+    background while the task has no lane; the other methods run on its loop.
     """
 
     def __init__(
@@ -27,12 +28,12 @@ class RecordErrors:
         self._context, self._reported, self._log = context, reported, log
         self._task = task
         self._refused: dict[TopicPartition, RecordRefused] = {}
-        """Of the lane that was closed last."""
+        """Rejected records of the lane that was closed last."""
         self._suspects: dict[TopicPartition, range] = {}
         self._not_answered: dict[TopicPartition, HeadraceError] = {}
 
     def others(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Those that are no refused records, which ``answer`` decides on when all is settled."""
+        """Return the other problems; ``answer`` decides about rejected records after settling."""
         return [problem for problem in problems if not isinstance(problem.error, RecordRefused)]
 
     def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
@@ -49,8 +50,9 @@ class RecordErrors:
         }
 
     def answer(self, progress: TaskProgress) -> None:
-        """Skip the records that were refused alone, or write them to the dead-letter topic; then
-        store that. Where that topic does not take one the partition is copied no further for now.
+        """Skip records that were rejected alone, or write them to the dead-letter topic.
+
+        Then store that. If that topic rejects one, its partition is not copied any further for now.
         """
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):
@@ -67,7 +69,7 @@ class RecordErrors:
                 self._not_answered[at] = why
 
     def take_not_answered(self) -> dict[TopicPartition, HeadraceError]:
-        """Partitions that are not to go on behind their record, each with the error; once."""
+        """Return once the partitions that must not continue after their record, with errors."""
         taken, self._not_answered = self._not_answered, {}
         return taken
 

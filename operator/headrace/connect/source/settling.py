@@ -1,4 +1,4 @@
-"""How a task gives up a lane and goes on: after a stall, with new secrets, after an error."""
+"""Settling of a lane that a task gives up, after a stall, with new secrets, or after an error."""
 
 from collections.abc import Set
 
@@ -21,14 +21,13 @@ def settle(
     *,
     failed: Set[TopicPartition],
 ) -> Restored:
-    """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
+    """Drop queued records, wait for the outcome of sent ones, and store it; return where to resume.
 
-    Those that ``failed`` or lost records are stored with what the lane found out, and left to a
-    restore.
-    Another driver may own the partitions by now: progress then names it, and ``OwnershipLost`` is
-    raised. ``Retriable`` while brokers do not answer: a restore then goes on from what is
-    ``progress.settled``. Records that were refused are answered when all before them is stored. The
-    lane is closed.
+    Partitions that ``failed`` or lost records are stored with what the lane found out, and left to
+    a restore. If another driver owns the partitions by now, progress names it, and
+    ``OwnershipLost`` is raised. ``Retriable`` is raised while brokers do not respond: a restore
+    then continues from ``progress.settled``. Rejected records are handled when everything before
+    them is stored. The lane is closed.
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
@@ -53,8 +52,10 @@ def settle(
 def store_settled(
     context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
 ) -> Restored:
-    """The part of ``settle`` that may be repeated. Nothing is to be opened after it: the epoch of
-    what is settled has served its lane."""
+    """Repeat the repeatable part of ``settle``.
+
+    Nothing may be opened after it, because the epoch of what is settled was used by its lane.
+    """
     context.progress.read_to_end()
     progress.check_owner(partitions)
     progress.write(progress.to_store)

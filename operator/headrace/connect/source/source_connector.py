@@ -28,7 +28,8 @@ from headrace.kafka import AccessDenied
 from headrace.replication.splitting import Growth, observe
 
 _HEARTBEATS_LEFT_S = 60.0
-"""So long another flow's copy of the heartbeats is left alone: that flow may be deleted by then."""
+"""Time for which another flow's copy of the heartbeats is left alone, as that flow may be deleted.
+"""
 _ASK_AGAIN_S = 0.2
 """While a task has a change to acknowledge: only the herder is polled, no broker."""
 
@@ -170,7 +171,11 @@ class SourceConnector(ThreadedUnit):
         return {at: growth[at].records_per_s if at in growth else None for at in partitions}
 
     def _find_deleted(self, found: DiscoveryResult) -> None:
-        """What was leaving the tasks of an earlier connector is not known until it has left."""
+        """Find partitions whose topics were deleted.
+
+        Partitions that were leaving the tasks of an earlier connector are unknown until they have
+        left.
+        """
         state = self._split.state
         if not found.is_new or state is None or state.resumed_ms is not None:
             return

@@ -1,5 +1,8 @@
-"""Ends of partitions that a lane holds and does not read: paused ones, and those of which the
-target takes nothing. Nothing fetches them, so the source is asked: their lag goes on growing."""
+"""Ends of partitions that a lane holds and does not read.
+
+They are paused, or the target accepts nothing of them. Nothing fetches them, so their ends are
+requested from the source, and their lag continues to grow.
+"""
 
 from collections.abc import Mapping, Set
 from concurrent.futures import Executor
@@ -33,12 +36,12 @@ class SourceEnds:
         self._asking = BackgroundStep[dict[TopicPartition, int]](pool, context.clock)
         self._ends: Mapping[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, _Position] = {}
-        """Of those with something in flight."""
+        """Positions of partitions with records in flight."""
         self._behind_since_ms: dict[TopicPartition, int] = {}
         """Unix time at which there was nothing to wait for, as far as that is known."""
 
     def observe(self, state: State, paused: Set[TopicPartition]) -> State:
-        """The state, with the lag of what is not read; ask when that is due."""
+        """Return the state with the lag of unread partitions; request ends when due."""
         held_up = self._held_up(state)
         unread = {at: state[at] for at in state if at in paused or at in held_up}
         self._behind_since_ms = {at: ms for at, ms in self._behind_since_ms.items() if at in unread}
@@ -49,12 +52,12 @@ class SourceEnds:
             self._asking.start(partial(self._context.source.known_ends, set(unread)))
         if self._asking.done:
             self._asking.put_off(_INTERVAL_S)
-            with suppress(HeadraceError):  # brokers that are away are reported where needed
+            with suppress(HeadraceError):  # brokers that are unreachable are reported where needed
                 self._ends = self._asking.take()
         return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
 
     def _held_up(self, state: State) -> Set[TopicPartition]:
-        """Those of which something is in flight for a while, and nothing is acknowledged."""
+        """Return partitions with records in flight but without acknowledgements for a while."""
         now_s = self._context.clock.monotonic()
         self._positions = {
             at: known
@@ -66,7 +69,7 @@ class SourceEnds:
         return {at for at, one in self._positions.items() if now_s - one.since_s > _HELD_UP_S}
 
     def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
-        """A next record that is not known waits since the partition was behind first."""
+        """Return the state of a partition whose next record has waited since it lagged behind."""
         now_ms = self._context.now_ms
         ends = [end for end in (reached.end, self._ends.get(at)) if end is not None]
         reached = reached._replace(end=max(ends, default=None))

@@ -1,4 +1,4 @@
-"""What a source task reports of its lane: lag, rate, conditions."""
+"""Status of a source task's lane: lag, rate, conditions."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
@@ -32,20 +32,20 @@ T = TypeVar("T")
 
 
 class Partitions(NamedTuple):
-    """What a task knows of its partitions."""
+    """Known state of a task's partitions."""
 
     wanted: Set[TopicPartition]
-    """Those that it is to copy."""
+    """Partitions that it is to copy."""
     reached: Mapping[TopicPartition, Reached]
     """How far those are that it copies."""
     starts: Mapping[TopicPartition, Start]
-    """Where these would go on."""
+    """Offsets at which partitions would resume."""
     losses: Mapping[TopicPartition, Loss]
     """The last loss of those that had one."""
     stopped: Mapping[TopicPartition, HeadraceError]
     """Why it does not copy these."""
     paused: Set[TopicPartition] = frozenset()
-    """Those that it does not copy, as the user asks."""
+    """Partitions that it does not copy because a user paused them."""
 
 
 class SourceStatus:
@@ -64,8 +64,11 @@ class SourceStatus:
         self._left_out: tuple[Condition, ...] = ()
 
     def take_over(self, before: ReplicationTaskStatus) -> None:
-        """Lost data and a lag are reported until records are copied again, by any instance; records
-        that were left out for as long as the task exists."""
+        """Continue to report the status of an earlier instance.
+
+        Lost data and a lag are reported until any instance copies records again; records that were
+        left out are reported as long as the task exists.
+        """
         self._left_out_before = (before.skipped_records or 0, before.dead_lettered_records or 0)
         left_out = condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
         self._left_out = (left_out,) if left_out else ()
@@ -139,8 +142,10 @@ class SourceStatus:
         )
 
     def also(self, more: Sequence[Condition]) -> bool:
-        """Report these beside what was observed last, of a task that copies nothing just now;
-        whether one of them is new."""
+        """Add conditions to the last observed ones; return whether one of them is new.
+
+        This is for a task that copies nothing at the moment.
+        """
         known = self._life.status.conditions
         new = tuple(one for one in more if condition(known, one.type) is None)
         if new:
@@ -153,7 +158,7 @@ class SourceStatus:
         return shown.conditions
 
     def forget_error(self) -> None:
-        """Records are acknowledged again: the task has recovered from its error."""
+        """Clear the error once records are acknowledged again."""
         if self.copied.records > self._acknowledged_before:
             self._life.recovered()
         self._acknowledged_before = self.copied.records

@@ -26,7 +26,7 @@ _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
 class SourceTask:
-    """See ``Task``. Positions come from progress, else from ``startFrom``."""
+    """Task that copies partitions. Positions come from progress, or else from ``startFrom``."""
 
     def __init__(
         self,
@@ -42,8 +42,11 @@ class SourceTask:
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """A hanging ``restore_pool`` must not hold up the ``release_pool``, and checks hold up
-        neither: three of them. ``changed`` is called when there is something new to report."""
+        """Create a task.
+
+        A hanging ``restore_pool`` must not delay the ``release_pool``, and checks delay neither:
+        there are three pools. ``changed`` is called when there is something new to report.
+        """
         self.id, self.role, self.ownership = id, role, ownership
         self._task = TaskContext.make(
             id, context, ownership, changed=changed, restarts=restarts, check_pool=check_pool
@@ -58,11 +61,11 @@ class SourceTask:
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
 
-    # What is reported.
+    # Reported state.
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What it is to copy."""
+        """Partitions to copy."""
         return self._copying.partitions
 
     @property
@@ -77,12 +80,12 @@ class SourceTask:
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """What there is to report."""
+        """Status to report."""
         return self._life.status
 
     @property
     def copied(self) -> CopiedCounts:
-        """What it has copied."""
+        """Counts of copied records."""
         return self._task.reported.copied
 
     @property
@@ -96,8 +99,10 @@ class SourceTask:
         return self._releasing.begun
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Of a task that failed: whether a person has changed its flow or its partitions since.
-        From any thread."""
+        """Return whether a user has changed the flow or partitions of a failed task since.
+
+        Any thread may call it.
+        """
         return self._copying.superseded or self.partitions != partitions
 
     # Restore.
@@ -112,7 +117,7 @@ class SourceTask:
         self._copying.restore_missing()
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
-        """Those that stay are not touched; those that go are stored first."""
+        """Change the partitions; remaining ones are not touched, leaving ones are stored first."""
         self._copying.change(partitions)
 
     def advance(self) -> bool:
@@ -142,7 +147,7 @@ class SourceTask:
 
     @property
     def commit_requested(self) -> bool:
-        """See ``TaskProgress.commit_requested``."""
+        """Whether progress should be stored now."""
         return self._task.progress.commit_requested
 
     def commit(self) -> bool:
@@ -150,7 +155,7 @@ class SourceTask:
         return self._committing.commit()
 
     def punctuate(self, now_s: float) -> bool:
-        """See ``Observing.punctuate``."""
+        """Make the observations that are due."""
         return self._observing.punctuate(now_s)
 
     # Pause.
@@ -170,7 +175,7 @@ class SourceTask:
         self._enter(TaskPhase.SUSPENDED)
 
     def resume(self) -> None:
-        """It is assigned again: nothing to restore."""
+        """Resume after the task is assigned again, without restoring."""
         if not self._copying.opened:
             self._enter(TaskPhase.RESTORING)
         else:

@@ -1,4 +1,4 @@
-"""What a standby does: the requests of a take-over are sent before they are needed."""
+"""Standby of a source task: it sends a takeover's requests before they are needed."""
 
 import random
 from concurrent.futures import Executor

@@ -8,7 +8,7 @@ from headrace.timing import Clock
 
 
 class StoringOutcomes:
-    """Of all that was sent, one write at a time."""
+    """Outcomes of storing progress, one write at a time."""
 
     def __init__(self, clock: Clock, target: str) -> None:
         self._clock, self._target = clock, target
@@ -22,7 +22,7 @@ class StoringOutcomes:
             self._unstored_since = self._clock.monotonic(), self._clock.time()
 
     def succeeded(self) -> None:
-        """The target has stored what was sent."""
+        """Record that the target has stored what was sent."""
         self.forget()
         self.commits.succeed(self._clock.time())
 

@@ -14,9 +14,10 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.movers import Reached
 
-# A coordinator aborts what is open for longer than the producer's transaction.timeout.ms, 60 s by
-# default, and checks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms). What
-# is open for longer has a producer that wants that, or hangs (KIP-664).
+# A coordinator aborts a transaction that is open for longer than the producer's
+# transaction.timeout.ms, 60 s by default. It checks every 10 s
+# (transaction.abort.timed.out.transaction.cleanup.interval.ms). A transaction that is open for
+# longer has a producer with a longer time-out, or it hangs (KIP-664).
 _LONGEST_S = 70.0
 _INTERVAL_S = 30.0
 
@@ -35,12 +36,13 @@ class _Wait(NamedTuple):
 
 
 class StuckPositions:
-    """Asks the source for its last stable offsets, but only where a position has not moved for
-    ``_LONGEST_S`` though there is more behind it. One thread calls it.
+    """Detection of positions that do not move.
 
-    A position is never above the last stable offset, which never falls: if that is still at the
-    position then it was there all the time, and the same transaction is open since. If it is above,
-    then the client had something to read, and did not read it.
+    The source's last stable offsets are requested only if a position has not moved for
+    ``_LONGEST_S`` although there are later records. One thread calls this object. A position is
+    never above the last stable offset, which never decreases. If that offset is still at the
+    position, the same transaction has been open since. If it is above, the client had records to
+    read and did not read them.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
@@ -50,13 +52,16 @@ class StuckPositions:
         self._asking = BackgroundStep[Offsets](pool, context.clock)
         self._waits: dict[TopicPartition, _Wait] = {}
         self._stable_ends: Offsets = {}
-        """Of those that were waiting for long when the source was asked."""
+        """Last stable offsets of positions that had waited for long at the last request."""
         self._unread: dict[TopicPartition, int] = {}
         """Positions from which nothing could be read."""
 
     def observe(self, state: State) -> Mapping[TopicPartition, HeadraceError]:
-        """Update the conditions, by what the lane fetched; ask when that is due. ``state``: of
-        those that are to be copied. What cannot be read is returned: it has to be opened again."""
+        """Update the conditions by the lane's state; request offsets when that is due.
+
+        ``state`` has the partitions to copy. Partitions that cannot be read are returned: they must
+        be opened again.
+        """
         clock = self._context.clock
         now_s = clock.monotonic()
         starts = _Wait(0, now_s, datetime.fromtimestamp(int(clock.time()), UTC))
@@ -75,14 +80,14 @@ class StuckPositions:
             self._asking.put_off(_INTERVAL_S)
             try:
                 self._stable_ends = self._asking.take()
-            except HeadraceError:  # brokers that are away are reported where needed
+            except HeadraceError:  # brokers that are unreachable are reported where needed
                 return {}
         stable = {at: self._stable_ends[at] for at in sorted(long & self._stable_ends.keys())}
         self.conditions = self._hanging(
             {at: state[at] for at, end in stable.items() if end == behind[at]}
         )
-        # What the target has not answered yet may be why nothing more is read, of any partition;
-        # with spec.bandwidth, that others were read.
+        # Records of any partition that the target has not acknowledged yet may be the reason why
+        # nothing more is read; with spec.bandwidth, reads of other partitions may be.
         in_flight = any(one.in_flight for one in state.values())
         if not answered or in_flight or self._context.bandwidth.waited_within(_LONGEST_S):
             return {}

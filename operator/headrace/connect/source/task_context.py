@@ -1,4 +1,4 @@
-"""What the parts of one source task share, as ``FlowContext`` is what the units of a flow share."""
+"""Objects shared by the parts of one source task, as ``FlowContext`` is by the units of a flow."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -22,7 +22,7 @@ from headrace.logs import get_logger
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Of one instance of the task."""
+    """Context of one instance of the task."""
 
     id: TaskId
     flow: FlowContext
@@ -44,7 +44,7 @@ class TaskContext:
         restarts: int,
         check_pool: Executor,
     ) -> Self:
-        """See ``SourceTask``."""
+        """Create the context; the arguments are ``SourceTask``'s."""
         log = get_logger(__name__).bind(flow=flow.name, task=id.name)
         life = LifeCycle(ownership, log, flow.clock, changed, restarts)
         syncing = OffsetSyncing(flow, check_pool)

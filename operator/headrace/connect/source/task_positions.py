@@ -1,4 +1,4 @@
-"""Where the partitions of one source task would go on: stored, acknowledged, settled."""
+"""Offsets at which one source task's partitions would resume: stored, acknowledged, settled."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ class TaskPositions:
         self._context, self.ownership, self._syncing = context, ownership, syncing
         self._starts: Starts = {}
         self.settled: Starts = {}
-        """What lanes that are closed have acknowledged and found out, until it is stored."""
+        """Results of closed lanes, until they are stored."""
         self.losses: dict[TopicPartition, Loss] = {}
         """The last of each partition that had one, as stored."""
         self._noticed: dict[TopicPartition, Loss] = {}
@@ -27,15 +27,15 @@ class TaskPositions:
         self._resetting: frozenset[TopicPartition] = frozenset()
         self._resetting_by: Resets | None = None
         self._confirmed: set[TopicPartition] = set()
-        """Those of which more was confirmed than is stored."""
+        """Partitions of which more was confirmed than is stored."""
 
     @property
     def starts(self) -> Mapping[TopicPartition, Start]:
-        """Where each partition would go on, as stored last."""
+        """Offsets at which each partition would resume, as stored last."""
         return self._starts
 
     def restored(self, starts: Starts) -> None:
-        """These are stored by the restore; of those with an unresolved loss none is opened."""
+        """Record what a restore has stored; partitions with an unresolved loss are not opened."""
         for at, start in starts.items():
             self.losses.pop(at, None)
             if start.loss is not None:
@@ -46,7 +46,7 @@ class TaskPositions:
         self._resetting_by = None
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are not the task's any more."""
+        """Forget partitions that the task no longer has."""
         for at in partitions:
             self._starts.pop(at, None)
             self._confirmed.discard(at)
@@ -54,7 +54,7 @@ class TaskPositions:
 
     @property
     def resetting(self) -> frozenset[TopicPartition]:
-        """Those that go on from where they were, and are to be reset: restored again."""
+        """Partitions that resumed at their old offset and are to be reset, by another restore."""
         resets = self._context.resets
         if self._resetting_by is not resets:
             self._resetting = frozenset(
@@ -64,7 +64,7 @@ class TaskPositions:
         return self._resetting
 
     def confirm(self, starts: Starts) -> None:
-        """The topics of these still had their ids after this was acknowledged."""
+        """Record that topics still had their ids after these offsets were acknowledged."""
         for at, start in starts.items():
             known = self._starts.get(at)
             # One that was restored meanwhile has other positions, or another topic.
@@ -85,8 +85,11 @@ class TaskPositions:
 
     @property
     def to_store(self) -> Starts:
-        """What is settled; with transactions the last one has stored it, but for losses: behind
-        them an older position would count again."""
+        """Settled offsets to store.
+
+        With transactions the last one has stored them, except for losses: otherwise an older offset
+        would count again after a loss.
+        """
         if not self._context.exactly_once:
             return self.settled
         return {
@@ -101,11 +104,11 @@ class TaskPositions:
         return any(start.waits for start in self.settled.values())
 
     def noticed(self, losses: Mapping[TopicPartition, Loss]) -> None:
-        """These are stored when the lane is settled."""
+        """Record losses, which are stored when the lane is settled."""
         self._noticed |= losses
 
     def keep(self, lane: Lane) -> None:
-        """What a lane that is settled, as far as it could be, has acknowledged and found out."""
+        """Keep what a lane has acknowledged and found out; it is settled as far as possible."""
         settled = self.acknowledged(lane)
         self._syncing.take(lane, final=True)
         for at, error in lane.problems():
@@ -131,8 +134,10 @@ class TaskPositions:
         return None
 
     def unstored(self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None) -> Starts:
-        """What is acknowledged or confirmed, and not stored; ``state``: by a later one than what is
-        committed."""
+        """Return what is acknowledged or confirmed, and not stored.
+
+        ``state`` is given if it is later than the committed one.
+        """
         return {
             at: start
             for at, start in self.acknowledged(lane, state).items()
@@ -148,7 +153,7 @@ class TaskPositions:
     def acknowledged(
         self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None
     ) -> Starts:
-        """Where each partition of a lane would go on now."""
+        """Return where each partition of a lane would resume now."""
         return {
             at: self._starts[at]._replace(
                 source_offset=reached.acknowledged,

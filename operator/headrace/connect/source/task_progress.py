@@ -23,10 +23,13 @@ _NONE: Mapping[TopicPartition, Sequence[ContiguousRange]] = MappingProxyType({})
 _SILENCE_S = 0.2
 _POLL_S = 0.005
 _MOST_BYTES = 64 << 20
-"""So much is copied at most before progress is due: whoever takes over reads it again, to compare
-or to copy it. (After a second it is due in any case: see ``TaskLoop``.)"""
+"""Maximum size that is copied before progress is due: a new owner reads it again, to compare or to
+copy it. (Progress is also due after a second: see ``TaskLoop``.)
+"""
 _UNANSWERED_S = 2.0
-"""So long a task copies on without an answer to what it stores, for the same reason."""
+"""Time for which a task continues to copy without a response to stored progress, for the same
+reason.
+"""
 
 
 class TaskProgress(TaskPositions):
@@ -39,38 +42,38 @@ class TaskProgress(TaskPositions):
         syncing: OffsetSyncing,
         copied: CopiedCounts,
     ) -> None:
-        """``copied``: by all lanes that the task has."""
+        """Create the object; ``copied`` counts the records of all lanes of the task."""
         super().__init__(context, ownership, syncing)
         self._copied, self._sent_at_bytes = copied, 0
         """How much was copied when progress was sent last."""
         self._storing: Storing | None = None
-        """What the target has not answered yet."""
+        """Write that the target has not acknowledged yet."""
         self.outcomes = StoringOutcomes(context.clock, context.target.name)
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
         self.transactions = TaskTransactions(context)
 
     def restored(self, starts: Starts) -> None:
-        """See ``TaskPositions.restored``."""
         super().restored(starts)
         if starts:
             self.outcomes.forget()
 
     def keep(self, lane: Lane) -> None:
-        """See ``TaskPositions.keep``."""
         if lane.transactions is not None:
             self._storing, self.transactions.cutting = None, False
         super().keep(lane)
 
     def moved(self) -> None:
-        """Records were moved just now."""
+        """Record that records were moved just now."""
         self._moved_at = self._context.clock.monotonic()
 
     @property
     def commit_requested(self) -> bool:
-        """When the source has fallen silent, so that a kill now repeats nothing; and when much was
-        copied since progress was sent last, which is stored. Of a transaction also when it is
-        due."""
+        """Whether progress should be stored.
+
+        It should when the source is idle, so that a kill repeats nothing, and when much was copied
+        since the last stored progress was sent. It also should when a transaction is due.
+        """
         if self.transactions.cutting:
             return True
         since = self._moved_at
@@ -123,7 +126,10 @@ class TaskProgress(TaskPositions):
     def _entries(
         self, unstored: Starts, runs: Mapping[TopicPartition, Sequence[ContiguousRange]] = _NONE
     ) -> dict[ProgressKey, Progress]:
-        """``runs``: with these, which syncing does not know before they are committed."""
+        """Return the progress to store, and mark it as sent.
+
+        ``runs`` are added to the pairs: syncing does not have them before they are committed.
+        """
         unstored = {
             at: start._replace(
                 pairs=with_runs(self._syncing.unsafe(at), runs.get(at, ()), new_stretch)
@@ -145,7 +151,7 @@ class TaskProgress(TaskPositions):
         *,
         at_once: bool,
     ) -> bool:
-        """The same, step by step: it is true, too, while the target acknowledges what was sent."""
+        """Commit step by step; return True also while the target acknowledges sent records."""
         if not self.transactions.cutting:
             if not (transactions.uncommitted or refresh or self.unstored(lane)):
                 self._moved_at = None
@@ -167,9 +173,11 @@ class TaskProgress(TaskPositions):
         return self._storing is not None or self.transactions.cutting
 
     def commit_settled(self, lane: Lane, within_s: float) -> None:
-        """The last transaction of a lane, of which nothing is on its way: waits for it. Where that
-        fails, what is uncommitted is aborted by the next owner, which may be this one. A commit
-        whose outcome is not known is for that one to find out, too."""
+        """Wait for the last transaction of a lane that has nothing in flight.
+
+        If it fails, the next owner, which may be this one, aborts uncommitted data. That owner also
+        determines the outcome of a commit if it is unknown.
+        """
         deadline_s = time.monotonic() + within_s
         try:
             self._wait_stored(deadline_s)
@@ -216,7 +224,7 @@ class TaskProgress(TaskPositions):
         self.outcomes.succeeded()
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
-        """Store that what is settled goes on behind this record, and wait: it is not copied."""
+        """Store that a partition resumes after this record, which is not copied; wait for it."""
         after = self.settled[at]._replace(source_offset=offset + 1)
         self.write({at: after})
         self.settled = {**self.settled, at: after}

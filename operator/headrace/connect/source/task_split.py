@@ -18,7 +18,7 @@ class HeartbeatsTaken(Exception):
 
 
 class TaskSplit:
-    """Of one connector. Its thread calls it."""
+    """Split of one connector into tasks, called in its thread."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class TaskSplit:
         self._context, self._ownership, self._herder = context, ownership, herder
         self._log = log
         self.state: SplitState | None = None
-        """As published; None when that is not known."""
+        """Published split; None if it is not known."""
 
     def step(self, weights: Mapping[TopicPartition, float | None]) -> bool:
         """Move the tasks one step towards the split; whether none has a change to acknowledge.

@@ -11,8 +11,9 @@ from headrace.movers import Reached, Storing, Transactional
 from headrace.replication import Progress, ProgressKey
 
 LONGEST_S = 60.0
-"""So long a task waits until what it stores is acknowledged, or committed. A new lane repeats what
-was on its way, so that no election and no restart of a broker may make one."""
+"""Time for which a task waits until stored progress is acknowledged or committed. A new lane
+repeats records in flight, so no election and no restart of a broker should cause one.
+"""
 
 Entries = Callable[[Mapping[TopicPartition, Reached]], Mapping[ProgressKey, Progress]]
 
@@ -35,8 +36,11 @@ class TaskTransactions:
         return self._context.clock.monotonic() - self._cut_at >= interval_s
 
     def commit(self, lane: Transactional, entries: Entries) -> Storing | None:
-        """What is on its way; ``None`` while the lane is ``cutting``, and where there are no
-        ``entries`` to store with what was reached: the lane goes on then."""
+        """Return the write in progress, or None.
+
+        It is None while the lane is ``cutting``, and if there are no ``entries`` to store with what
+        was reached; the lane then continues.
+        """
         if not self.cutting:
             self._cut_at = self._context.clock.monotonic()
         reached = lane.cut()

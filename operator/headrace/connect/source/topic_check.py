@@ -16,15 +16,15 @@ from headrace.kafka import replaced
 from headrace.replication import Loss
 
 _SHORTEST_S = 1.0
-"""As often as progress is stored."""
+"""Minimum interval, equal to the interval of storing progress."""
 _SHARE = 0.05
-"""At most so much of the time is spent on requests: a task may have a thousand topics."""
+"""Maximum share of time spent on requests: a task may have a thousand topics."""
 
 Ids = Mapping[str, tuple[str, str]]
 
 
 class Checked(NamedTuple):
-    """What was found out since the last call."""
+    """Results since the last call."""
 
     losses: dict[TopicPartition, Loss]
     confirmed: Starts
@@ -36,21 +36,22 @@ _NOTHING = Checked({}, {})
 
 
 class TopicCheck:
-    """Compares the topics' ids on both sides every ``discovery.topicsSeconds``, and those of the
-    source whenever records of a topic were acknowledged. One thread calls it.
+    """Check of topic ids on both sides every ``discovery.topicsSeconds``.
 
-    Nothing else shows it: the client goes on at the same offset of the new topic.
+    The source's ids are also compared whenever records of a topic were acknowledged. One thread
+    calls this object. Nothing else reveals a new topic: the client continues at the same offset in
+    it.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context, self._clock = context, context.clock
         self._describing = BackgroundStep[tuple[Ids, float]](pool, context.clock)
-        # A restore has compared them, too.
+        # A restore has also compared them.
         self._next_of_all_s = self._clock.monotonic() + context.spec.discovery.topics_seconds
         self._asked: Starts = {}
 
     def check(self, starts: Starts) -> Checked:
-        """``starts``: what is acknowledged now."""
+        """Compare the topics of ``starts``, which has what is acknowledged now."""
         if self._describing.due:
             self._describe(starts)
         if not self._describing.done:
@@ -58,7 +59,7 @@ class TopicCheck:
         interval_s = self._context.spec.discovery.topics_seconds
         try:
             ids, took_s = self._describing.take()
-        except HeadraceError:  # brokers that are away are reported by whoever needs them
+        except HeadraceError:  # brokers that are unreachable are reported where needed
             self._describing.put_off(interval_s)
             return _NOTHING
         self._describing.put_off(max(_SHORTEST_S, took_s / _SHARE))
@@ -102,7 +103,7 @@ class TopicCheck:
         return ids, self._clock.monotonic() - began_s
 
     def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
-        """An absent topic is none that was created again: discovery deals with it."""
+        """Return the loss by a topic that was created again; discovery handles an absent topic."""
         source_id, target_id = ids
         now_ms = self._context.now_ms
         if source_id and replaced(start.source_topic_id, source_id):

@@ -1,4 +1,7 @@
-"""The lag of partitions that no lane reads, as they or their task failed: the source is asked."""
+"""Lag of partitions that no lane reads because they or their task failed.
+
+It is requested from the source.
+"""
 
 from collections.abc import Set
 from concurrent.futures import Executor
@@ -14,7 +17,7 @@ _INTERVAL_S = 5.0
 
 
 class UnreadLag:
-    """How many records wait, and for how long: both go on growing. One thread calls it."""
+    """Number of records that wait, and for how long; both continue to grow. One thread calls it."""
 
     def __init__(self, context: FlowContext, life: LifeCycle, pool: Executor) -> None:
         self.records = 0
@@ -37,7 +40,7 @@ class UnreadLag:
         self._asking.put_off(_INTERVAL_S)
         try:
             self.records = self._asking.take()
-        except HeadraceError:  # the partition's own error is what a person needs to see
+        except HeadraceError:  # the partition's own error is more important to a user
             return False
         now_s = self._context.clock.time()
         if not self.records:
@@ -49,7 +52,7 @@ class UnreadLag:
 
 
 def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
-    """Records on the source after the positions that are stored."""
+    """Return the number of records on the source after the stored offsets."""
     context.progress.read_to_end()
     ends = context.source.known_ends(partitions)
     stored = {at: context.stored(at) for at in ends}
