@@ -1,1 +1,1 @@
-"""What units of a Worker share: the port of the herder, ownership, life cycle, context."""
+"""Parts that units of a Worker share: the port of the herder, ownership, life cycle, context."""

@@ -52,13 +52,13 @@ class BackgroundStep(Generic[T]):
         return True
 
     def take(self) -> T:
-        """The outcome of the step that is done; raises what the step raised."""
+        """Return the outcome of the step that is done; raise its error."""
         step, self._step = self._step, None
         assert step is not None, "no step was started"
         return step.result()
 
     def succeeded(self) -> None:
-        """The next step is due now, and the next back-off is the first one again."""
+        """Make the next step due now, and reset the back-off."""
         self._backoff.reset()
         self._not_before = 0.0
 
@@ -67,5 +67,5 @@ class BackgroundStep(Generic[T]):
         self.put_off(self._backoff.next_s())
 
     def put_off(self, seconds: float) -> None:
-        """The next step is due after ``seconds``."""
+        """Make the next step due after ``seconds``."""
         self._not_before = self._clock.monotonic() + seconds

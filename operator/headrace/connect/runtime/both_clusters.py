@@ -1,7 +1,7 @@
-"""What both clusters hold of the partitions of a flow: ids of their topics, offsets of their logs.
+"""State of a flow's partitions on both clusters: ids of their topics, offsets of their logs.
 
-Everything here waits for brokers. A partition without a leader on one side is reported by itself,
-and holds up no other.
+All functions wait for brokers. A partition without a leader on one side is reported by itself and
+does not delay others.
 """
 
 from collections.abc import Callable, Collection, Mapping, Set
@@ -27,8 +27,10 @@ TopicIds = dict[str, tuple[str, str]]
 def describe_topics(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> tuple[TopicIds, Failures]:
-    """Topic ids, and those of the partitions that have no leader. ``Retriable`` when a topic is
-    absent on one side."""
+    """Return topic ids, and the partitions without a leader.
+
+    Raise ``Retriable`` if a topic is absent on one side.
+    """
     topics = sorted({at.topic for at in partitions})
     source, target = _described(context, topics)
     ids = {}
@@ -57,25 +59,25 @@ def known_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
 
 
 def source_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
-    """The same, of the source alone; "" for the target."""
+    """Return the topic ids of the source alone, with "" for the target."""
     source = context.source.describe(topics)
     return {topic: (_id(source.get(topic)), "") for topic in topics}
 
 
 class KnownOffsets(NamedTuple):
-    """Of the partitions that answered on both sides; by the partition of the source."""
+    """Offsets of partitions that responded on both sides, by the partition of the source."""
 
     starts: Offsets
     ends: Offsets
     stable_ends: Offsets
     target_ends: Offsets
     target_epoch_ends: Offsets
-    """Of those that were asked for, and whose leader knows it."""
+    """Ends of epochs that were requested and that the leader has."""
     failed: Failures
 
 
 def target_epochs(stored: Mapping[TopicPartition, Progress]) -> dict[TopicPartition, int]:
-    """The leader epochs under which the target was seen last."""
+    """Return the leader epochs under which the target was seen last."""
     return {
         at: progress.target_seen.leader_epoch
         for at, progress in stored.items()
@@ -88,7 +90,7 @@ def find_offsets(
     partitions: Set[TopicPartition],
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> KnownOffsets:
-    """Requested at the same time. ``epochs``: leader epochs of the target."""
+    """Request all offsets at the same time; ``epochs`` are leader epochs of the target."""
     targets = {target_partition(context, at): at for at in partitions}
     source, target = context.source, context.target
     starts, ends, stable_ends, (target_ends, target_failed), epoch_ends = _together(

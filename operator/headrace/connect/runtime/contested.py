@@ -1,7 +1,8 @@
-"""Partitions that somebody else copies too: another flow, or another run of the same one.
+"""Partitions that another flow, or another run of the same flow, also copies.
 
-Both claim by the epochs in the progress topic, and no herder decides between them. Whoever loses a
-partition again gives way: it takes the partition back when the other stores nothing any more.
+Both claim by the epochs in the progress topic, and no herder decides between them. The one that
+loses a partition again gives way: it takes the partition back when the other no longer stores
+progress.
 """
 
 import threading
@@ -31,20 +32,20 @@ _WITHIN_S = 1200.0
 _FIRST_S, _LAST_S = 10.0, 300.0
 """A silence that is no pause between two commits (1 s apart), nor an election on the target."""
 _REFRESH_S = 2.0
-"""Less than half of the shortest silence: an owner without new records stores progress, too."""
+"""Less than half of the shortest silence: an owner without new records also stores progress."""
 
 
 @dataclass
 class _Contest:
     owner: str = ""
-    """Who took it last, as progress names it."""
+    """Owner that took it last, as progress names it."""
     taken_at: list[float] = field(default_factory=list)
     """Monotonic seconds."""
     given_way: bool = False
 
 
 class Contested:
-    """What was taken from one unit while its herder has it assigned here.
+    """Partitions that were taken from one unit while its herder has it assigned here.
 
     The unit's instances on this driver share it: each of them ends when it loses a partition.
     Thread-safe: ``review`` runs in a pool.
@@ -68,10 +69,10 @@ class Contested:
         """How often another owner took a partition. Heartbeats are not counted: see
         ``conditions``."""
 
-    # What the unit does.
+    # Actions of the unit.
 
     def hold(self, partitions: Set[TopicPartition]) -> None:
-        """These are copied by this unit from now on."""
+        """Record that this unit copies these partitions from now on."""
         with self._lock:
             self._held |= partitions
             for at in partitions & self._contests.keys():
@@ -84,9 +85,10 @@ class Contested:
             self._contests = {at: one for at, one in self._contests.items() if at in partitions}
 
     def review(self, partitions: Set[TopicPartition], owner: str) -> Set[TopicPartition]:
-        """Those that may be restored now, by what progress says; ``owner`` is this unit there.
+        """Return the partitions that may be restored now, according to progress.
 
-        Reads progress to its end, unless this unit never held any of them. Raises what that raises.
+        ``owner`` is this unit's name there. Progress is read to its end, unless this unit never
+        held any of them. Raise the errors of reading.
         """
         with self._lock:
             known = partitions & (self._held | self._contests.keys())
@@ -133,22 +135,22 @@ class Contested:
     def _recent(self, contest: _Contest, now: float) -> list[float]:
         return [at for at in contest.taken_at if now - at < _WITHIN_S]
 
-    # What follows from it.
+    # Consequences.
 
     @property
     def given_way(self) -> frozenset[TopicPartition]:
-        """Those that another owner has, and keeps."""
+        """Partitions that another owner has and keeps."""
         with self._lock:
             return frozenset(at for at, one in self._contests.items() if one.given_way)
 
     @property
     def heartbeats_left(self) -> frozenset[TopicPartition]:
-        """Those of heartbeats: no flow lags for want of what another one copies."""
+        """Partitions of heartbeats; a flow does not lag because another one copies them."""
         return frozenset(at for at in self.given_way if at.topic == HEARTBEATS)
 
     @property
     def waiting(self) -> frozenset[TopicPartition]:
-        """Those of them whose owner still stores progress."""
+        """Partitions whose owner still stores progress."""
         now = self._clock.monotonic()
         with self._lock:
             return frozenset(
@@ -158,8 +160,11 @@ class Contested:
             )
 
     def to_refresh(self) -> frozenset[TopicPartition]:
-        """Those whose progress is to be stored though nothing moved: the other shall not take an
-        idle partition for one without an owner. Empty until the next ones are due."""
+        """Return partitions whose progress is to be stored although nothing moved.
+
+        The other owner must not take an idle partition for one without an owner. The result is
+        empty until the next ones are due.
+        """
         now = self._clock.monotonic()
         with self._lock:
             held = frozenset(self._held & self._contests.keys())

@@ -1,4 +1,4 @@
-"""What every unit of one flow shares on one driver."""
+"""Objects that the units of one flow share on one driver."""
 
 import threading
 import time
@@ -83,7 +83,7 @@ class FlowContext:
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
         self.bandwidth = TokenBucket(clock)
-        """Of all source tasks on this driver; see ``Worker``."""
+        """Bandwidth of all source tasks on this driver, set by ``Worker``."""
         self._mover: Mover | None = None
         self._making_mover = threading.Lock()
         self.stall_detector = StallDetector(clock)
@@ -108,10 +108,10 @@ class FlowContext:
         )
 
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, except for the fields of ``read_at_start``, which need other
-        clients. The annotation that resets partitions counts, too.
+        """Apply a changed spec, except for the fields of ``read_at_start``.
 
-        ``flow`` is replaced only then.
+        Those fields need other clients. The annotation that resets partitions also counts. ``flow``
+        is replaced only if something changed.
         """
         if _followed(flow) != _followed(self.flow):
             self._follow(flow)
@@ -187,7 +187,7 @@ class FlowContext:
 
     @property
     def offset_syncs_admin(self) -> Admin:
-        """Of the cluster where ``offsetSyncs.location`` has them now."""
+        """Admin client of the cluster that ``offsetSyncs.location`` names now."""
         on_source = self.spec.offset_syncs.location is Location.SOURCE
         return self.source if on_source else self.target
 
@@ -198,11 +198,14 @@ class FlowContext:
         )
 
     def stored(self, at: TopicPartition) -> Progress | None:
-        """The progress of a partition; ``Fatal`` when it cannot be read and was not reset since."""
+        """Return the progress of a partition.
+
+        Raise ``Fatal`` if it cannot be read and was not reset since.
+        """
         return self.progress.get(self.progress_key(at), self.resets.time_ms(at))
 
     def contested(self, unit: str) -> Contested:
-        """What all instances of a unit on this driver know of those who took its partitions."""
+        """Return the contested partitions that all instances of a unit on this driver share."""
         if unit not in self._contested:
             made = Contested(self.progress, self.stored, self.clock)
             self._contested.setdefault(unit, made)
@@ -227,7 +230,7 @@ def _followed(flow: ReplicationFlow) -> tuple[ReplicationFlowSpec, str]:
 
 
 def _resets(flow: ReplicationFlow) -> Resets:
-    """An annotation that cannot be read resets nothing, and stops nothing."""
+    """Return the requested resets; an annotation that cannot be read resets and stops nothing."""
     try:
         return Resets.asked(flow.metadata)
     except InvalidSpec as error:

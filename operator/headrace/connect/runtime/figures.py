@@ -1,4 +1,4 @@
-"""What a driver can say of the units that it runs: what is reported, and what only grows."""
+"""Figures of a driver's units: reported values, and values that only grow."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from headrace.movers import CopiedCounts
 
 @dataclass
 class CommitCounts:
-    """What came of storing progress, a claim's left out; it only grows. Any thread may read."""
+    """Outcomes of storing progress, without claims; they only grow. Any thread may read them."""
 
     succeeded: int = 0
     failed: int = 0
@@ -41,20 +41,20 @@ class UnitFigures:
 
     id: TaskId
     status: ReplicationTaskStatus
-    """What its next report would say."""
+    """Status of its next report."""
     copied: CopiedCounts | None = None
-    """Of a source task."""
+    """Copied records of a source task."""
     commits: CommitCounts | None = None
-    """Of a source task."""
+    """Outcomes of a source task's stored progress."""
     bandwidth_waited_s: float | None = None
-    """Of a source task, with ``spec.bandwidth``: see ``Bandwidth.waited_s``."""
+    """Time that a source task has waited for ``spec.bandwidth``."""
     taken: int = 0
-    """See ``Contested.taken``."""
+    """Number of times that another owner took a partition (``Contested.taken``)."""
     restarts: int = 0
-    """See ``Restarts.total``; that of the status begins again when the unit is stable."""
+    """Total restarts (``Restarts.total``); the status's count restarts when the unit is stable."""
     groups: Mapping[str, int] = field(default_factory=dict)
-    """Of a checkpoint task: see ``GroupCheckpoints.unread``."""
+    """Unread records of a checkpoint task's groups (``GroupCheckpoints.unread``)."""
     translations: Mapping[str, int] = field(default_factory=dict)
-    """Of a checkpoint task: see ``GroupCheckpoints.translations``."""
+    """Translations of a checkpoint task (``GroupCheckpoints.translations``)."""
     beats: Mapping[str, float] = field(default_factory=dict)
-    """Of a heartbeat task: see ``HeartbeatTask.beats``."""
+    """Times of a heartbeat task's last heartbeats (``HeartbeatTask.beats``)."""

@@ -73,9 +73,10 @@ class Herder(Protocol):
         ...
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """The tasks of this connector's kind, with the statuses that their owners reported.
+        """Return the tasks of this connector's kind, with the statuses that their owners reported.
 
-        Called several times a second while a task has a change of its partitions to acknowledge.
+        It is called several times a second while a task has a change of its partitions to
+        acknowledge.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What every unit's life has in common: its phase, its error, and the release of its ownership."""
+"""State that all units have: phase, error, and the release of their ownership."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ class LifeCycle:
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """``changed`` is called when there is something new to report."""
+        """Create the state; ``changed`` is called when there is something new to report."""
         self.ownership = ownership
         self.phase = TaskPhase.CREATED
         self.error: TaskError | None = None
@@ -39,7 +39,7 @@ class LifeCycle:
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """What the next report says."""
+        """Status of the next report."""
         return self._observed.model_copy(
             update={"phase": self.phase, "restarts": self.restarts, "last_error": self.error}
         )

@@ -7,7 +7,7 @@ from headrace.movers import CopiedCounts, TokenBucket
 from headrace.movers.batch import BatchComparison
 
 _LONGEST_MESSAGE = 1024
-"""Of each task: a flow shows those of all."""
+"""Maximum length for one task: a flow shows the messages of all tasks."""
 
 
 def observation(
@@ -16,7 +16,7 @@ def observation(
     message: str,
     status: ConditionStatus = ConditionStatus.TRUE,
 ) -> Condition:
-    """A condition with its message, cut where it would be too long beside those of other tasks."""
+    """Return a condition with its message, shortened to fit next to other tasks' messages."""
     return Condition(type=type, status=status, reason=reason, message=message[:_LONGEST_MESSAGE])
 
 
@@ -31,7 +31,7 @@ def not_stored(target: str, since_s: float) -> Condition:
 
 
 def verification_failed(copied: CopiedCounts) -> tuple[Condition, ...]:
-    """Of a task whose batches the helper in C joined wrongly."""
+    """Return the condition of a task whose batches the helper in C joined wrongly."""
     if not copied.verified.get(BatchComparison.MISJOINED):
         return ()
     message = (
@@ -44,7 +44,7 @@ def verification_failed(copied: CopiedCounts) -> tuple[Condition, ...]:
 
 
 def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: TokenBucket) -> tuple[Condition, ...]:
-    """Of a flow that would read faster than ``spec.bandwidth`` allows."""
+    """Return the condition of a flow whose reads are limited by ``spec.bandwidth``."""
     if (limit := flow.bandwidth) is None or not bandwidth.used_up:
         return ()
     message = (

@@ -20,8 +20,10 @@ _FLUSH_S = 0.5
 
 
 class OffsetSyncWriter:
-    """Thread-safe. It never waits, but for ``prepare``, and never raises but there: records are
-    copied without offset syncs, too."""
+    """Writer of offset syncs. Thread-safe.
+
+    Only ``prepare`` waits or raises, because records are copied even without offset syncs.
+    """
 
     def __init__(self, topic: str, cluster: ClusterAccess, clients: Clients) -> None:
         """``cluster``: where the topic is."""
@@ -39,7 +41,7 @@ class OffsetSyncWriter:
         self.sent = self.answered = 0
         """How many were handed over, and of how many, in that order, it is known what became."""
         self.refused = 0
-        """How many the brokers refused: whoever sent some has to send them again."""
+        """Number of syncs that the brokers rejected; their senders must send them again."""
 
     def prepare(self) -> None:
         """Make the topic if it is absent."""

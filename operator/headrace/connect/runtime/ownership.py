@@ -25,9 +25,9 @@ class OwnershipLost(HeadraceError):
 
 
 class Ownership:
-    """Thread-safe: the unit claims and releases, its Worker reports.
+    """Ownership of a unit. Thread-safe: the unit claims and releases, its Worker reports.
 
-    One write is under way at a time, and takes seconds when the herder is away: ``update``,
+    One write is in progress at a time, and takes seconds if the herder is unreachable. ``update``,
     ``check``, ``report`` and ``forget`` do not wait for it.
     """
 
@@ -54,7 +54,7 @@ class Ownership:
 
     @property
     def name(self) -> str:
-        """Of the unit."""
+        """Name of the unit."""
         return self._task.metadata.name
 
     @property
@@ -122,7 +122,7 @@ class Ownership:
                 self._write(self._herder.release, left)
 
     def transfer(self) -> "Ownership":
-        """The same ownership, for the next instance of the unit on this driver.
+        """Transfer the ownership to the next instance of the unit on this driver.
 
         Nothing is released, so no claim is needed. This instance writes nothing more.
         """
@@ -149,8 +149,10 @@ class Ownership:
     def _dated(
         self, status: ReplicationTaskStatus, before: ReplicationTaskStatus
     ) -> ReplicationTaskStatus:
-        """With the times of its conditions: at the write, so that a report that is put off stays
-        equal to itself."""
+        """Return the status with the times of its conditions.
+
+        They are set at the write, so that a report that is put off stays equal to itself.
+        """
         if not status.conditions:
             return status
         now = datetime.fromtimestamp(int(self._clock.time()), UTC)
@@ -159,14 +161,16 @@ class Ownership:
         return status.model_copy(update={"conditions": conditions})
 
     def _see(self, task: ReplicationTask) -> None:
-        """After a write, or a conflict; a change of the spec may have been seen meanwhile."""
+        """Record a task after a write or a conflict; a later spec may already be known."""
         with self._seeing:
             if _generation(task) >= _generation(self._task):
                 self._task = task
 
     def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> bool:
-        """One status write, unless it is put off (false); after a conflict it is repeated while the
-        unit is still ours."""
+        """Write a status; return False if the write is put off.
+
+        After a conflict it is repeated while the unit is still ours.
+        """
         seen = self._task.status
         claiming = verb == self._herder.claim
         while True:
@@ -178,7 +182,7 @@ class Ownership:
                 if now is None:
                     raise OwnershipLost(f"{self.name} is gone") from conflict
                 owner = (now.status.driver_incarnation, now.status.epoch)
-                # By a claim of ours whose answer was lost.
+                # This was a claim of ours whose response was lost.
                 ours = now.status.driver_incarnation == self.driver.incarnation
                 granted = ours and now.status.epoch > status.epoch
                 if (
@@ -208,7 +212,10 @@ def _generation(task: ReplicationTask) -> int:
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
-    """What outlives its owner: data loss is reported until the next owner copies records, and racks
-    count for placement until the next connector has read them."""
+    """Return the part of a status that outlives its owner.
+
+    Data loss is reported until the next owner copies records, and racks count for placement until
+    the next connector has read them.
+    """
     lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
     return ReplicationTaskStatus(conditions=(lost,) if lost else (), racks=status.racks)

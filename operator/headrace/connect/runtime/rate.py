@@ -11,7 +11,7 @@ class Rate:
         self.per_second = 0.0
 
     def count(self, now_s: float, total: float) -> None:
-        """The count, which only grows, stood at ``total`` at ``now_s``."""
+        """Update the rate: the count, which only grows, was ``total`` at ``now_s``."""
         if self._last is not None:
             elapsed, grown = now_s - self._last[0], total - self._last[1]
             if elapsed > 0:

@@ -40,11 +40,11 @@ class Releasing:
         return self._release is not None
 
     def release(self, lane: Lane | None, settling: Lane | None) -> bool:
-        """Free the lane's clients, then release the unit; whether both are done. Call it again
-        until they are. The loop must not use the lane any more.
+        """Close the lane's clients, then release the unit; return whether both are done.
 
-        ``settling``: a lane that another thread is about to close. Until then its client may send
-        again what the target did not answer, behind the records of the next owner.
+        Call it again until they are. The loop must not use the lane afterwards. ``settling`` is a
+        lane that another thread is about to close. Until then its client may send records again
+        that the target did not acknowledge, after the records of the next owner.
         """
         if self._release is None:
             if lane is not None and lane.in_flight and lane.transactions is None:

@@ -54,12 +54,14 @@ class _Failures:
     restarts: int
     last_restart: float
     instance: float
-    """Which instance failed last, by the time of its start."""
+    """Instance that failed last, by the time of its start."""
 
 
 class Restarts:
-    """Counts the restarts of each unit. Times are monotonic seconds. ``count`` and ``total`` are
-    thread-safe."""
+    """Count of each unit's restarts. Times are monotonic seconds.
+
+    ``count`` and ``total`` are thread-safe.
+    """
 
     def __init__(self) -> None:
         self._failures: dict[TaskId, _Failures] = {}
@@ -75,7 +77,7 @@ class Restarts:
         return self._totals.get(id, 0)
 
     def forget(self, id: TaskId) -> None:
-        """Somebody restarted it by hand: its count begins again."""
+        """Reset a unit's count after a user restarted it."""
         self._failures.pop(id, None)
 
     def is_due(self, id: TaskId, started_at: float, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""When partitions that failed are tried again: each in its own time, the others go on."""
+"""Retries of failed partitions: each at its own time, while the others continue."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from headrace.timing import Backoff, Clock
 
 _FIRST_S, _LAST_S = 0.2, 30.0
 _FIRST_STOPPED_S, _LAST_STOPPED_S = 60.0, 3600.0
-"""A person has to do something first; a new lane, which that takes, disturbs the others."""
+"""Back-off of partitions that wait for a user: a retry needs a new lane, which disturbs the others.
+"""
 
 
 @dataclass
@@ -42,13 +43,13 @@ class Retries:
 
     @property
     def waiting(self) -> frozenset[TopicPartition]:
-        """Those whose back-off is not over."""
+        """Partitions whose back-off is not over."""
         now = self._clock.monotonic()
         return frozenset(at for at, one in self._failing.items() if one.not_before > now)
 
     @property
     def stopped(self) -> dict[TopicPartition, HeadraceError]:
-        """Those that a person has to help, and why."""
+        """Partitions that need a user's action, with the error."""
         return {at: one.error for at, one in self._failing.items() if _is_stop(one.error)}
 
     def failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
@@ -63,7 +64,7 @@ class Retries:
         self._failing[at] = known
 
     def at_once(self) -> None:
-        """Try those that are stopped without waiting: a person did something."""
+        """Retry stopped partitions without waiting, because a user has acted."""
         for at in self.stopped:
             self._failing[at].not_before = 0.0
 

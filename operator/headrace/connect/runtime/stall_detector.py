@@ -16,7 +16,7 @@ class StallDetector:
         """How often the loop stalled; a task that has seen fewer must check its claim."""
 
     def beat(self) -> None:
-        """The loop runs."""
+        """Record that the loop runs."""
         now = self._clock.monotonic()
         if now - self._last > _STALL_S:
             self.stalls += 1

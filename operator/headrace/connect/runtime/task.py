@@ -1,4 +1,4 @@
-"""What a TaskManager asks of a task (Kafka Streams' ``Task``)."""
+"""Interface of a task for a TaskManager (Kafka Streams' ``Task``)."""
 
 from collections.abc import Set
 from enum import StrEnum
@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 
 
 class Role(StrEnum):
-    """Beside the state: a standby stays Restoring until it takes over."""
+    """Role of a task. A standby's state stays Restoring until it takes over."""
 
     ACTIVE = "Active"
     STANDBY = "Standby"
@@ -30,7 +30,7 @@ class Task(Protocol):
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What it is to copy."""
+        """Partitions to copy."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Task(Protocol):
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """What there is to report."""
+        """Status to report."""
         ...
 
     @property
@@ -59,8 +59,10 @@ class Task(Protocol):
         ...
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Of a task that failed: whether a person has changed its flow or its partitions since.
-        From any thread."""
+        """Return whether a user has changed the flow or partitions of a failed task since.
+
+        Any thread may call it.
+        """
         ...
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
@@ -72,8 +74,7 @@ class Task(Protocol):
         ...
 
     def advance(self) -> bool:
-        """Take the outcome of what ran in the background, start what is missing; whether the task
-        now does what it is for."""
+        """Take background results and start missing steps; return whether the task runs."""
         ...
 
     def process(self) -> int:
@@ -97,7 +98,7 @@ class Task(Protocol):
         ...
 
     def resume(self) -> None:
-        """Go on as before the suspension, without restoring."""
+        """Resume as before the suspension, without restoring."""
         ...
 
     def close(self) -> bool:
@@ -108,5 +109,5 @@ class Task(Protocol):
         ...
 
     def fail(self, error: HeadraceError) -> None:
-        """Stop for good, and keep the reason."""
+        """Stop permanently, and keep the reason."""
         ...

@@ -43,22 +43,22 @@ class TaskLoop:
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """See ``TaskManager.tasks``."""
+        """Tasks of the manager."""
         return self._manager.tasks
 
     def __str__(self) -> str:
         return str(self._manager)
 
     def assign(self, active: Shares, standby: Shares) -> None:
-        """See ``TaskManager.assign``."""
+        """Assign tasks in the loop's thread."""
         self._order(lambda: self._manager.assign(active, standby))
 
     def pause(self, ids: Set[TaskId]) -> None:
-        """See ``TaskManager.pause``."""
+        """Pause tasks in the loop's thread."""
         self._order(lambda: self._manager.pause(ids))
 
     def restart(self, id: TaskId) -> None:
-        """See ``TaskManager.restart``."""
+        """Restart a task in the loop's thread."""
         self._order(lambda: self._manager.restart(id))
 
     def stop(self, timeout_s: float) -> bool:

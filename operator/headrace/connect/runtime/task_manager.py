@@ -32,7 +32,7 @@ class TaskManager:
         self._tasks: Mapping[TaskId, Task] = MappingProxyType({})
         self._closing: set[TaskId] = set()
         self._restarting: set[TaskId] = set()
-        """Those of them that are replaced by a new instance."""
+        """Closing tasks that are replaced by a new instance."""
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
@@ -48,7 +48,7 @@ class TaskManager:
             lines.append(f"  {id.name}: {task.role} {task.phase}, {held}")
         return "\n".join(lines)
 
-    # What is assigned.
+    # Assignment.
 
     def assign(self, active: Shares, standby: Shares) -> None:
         """Run these tasks, and stand by for those.
@@ -78,12 +78,12 @@ class TaskManager:
             self._restarting.add(id)
             self._revoke(id, task)
 
-    # What goes on.
+    # Progress of tasks.
 
     def update_restoring(self) -> bool:
-        """Advance tasks that wait for something; true when every active task runs.
+        """Advance tasks that wait for something; return True when every active task runs.
 
-        Each resumes by itself: one that is not restored yet holds up no other.
+        Each resumes by itself: one that is not restored yet does not delay others.
         """
         for id in list(self._closing):
             task = self._tasks[id]
@@ -117,7 +117,7 @@ class TaskManager:
         return sum(bool(self._guard(task, partial(task.punctuate, now_s))) for task in tasks)
 
     def shutdown(self) -> None:
-        """Begin to close everything; ``update_restoring`` goes on with it, ``empty`` says when."""
+        """Begin to close everything; ``update_restoring`` continues, ``empty`` tells the end."""
         self.assign({}, {})
 
     @property

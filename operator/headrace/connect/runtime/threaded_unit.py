@@ -30,10 +30,13 @@ _REMEDY_S = 2.0
 
 
 class ThreadedUnit(ABC):
-    """An instance lives once: claim, restore, run until stopped, release; a restart makes another.
+    """Instance of a unit: claim, restore, run until stopped, release.
 
-    Subclasses fill in the steps; each may raise ``Retriable`` (tried again with back-off, the error
-    is reported meanwhile), ``OwnershipLost``, or any other error of ours (the unit fails).
+    A restart creates another one.
+
+    Subclasses implement the steps. Each may raise ``Retriable`` (it is retried with back-off, and
+    the error is reported until then), ``OwnershipLost``, or any other error of ours (the unit
+    fails).
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class ThreadedUnit(ABC):
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """``changed`` is called when the unit has something to report."""
+        """Create a unit; ``changed`` is called when it has something to report."""
         self.ownership = ownership
         self.name = ownership.name
         self.context = context
@@ -61,9 +64,9 @@ class ThreadedUnit(ABC):
         """The flow as it was when the unit failed."""
         self._remedied = False
         self.problem: Retriable | None = None
-        """An error with which ``run_once`` goes on at its own pace; reported until it is None."""
+        """Error with which ``run_once`` continues at its own pace; reported until it is None."""
 
-    # What Worker calls.
+    # Methods for Worker.
 
     def start(self) -> Self:
         """Begin; returns at once."""
@@ -104,7 +107,7 @@ class ThreadedUnit(ABC):
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """What there is to report."""
+        """Status to report."""
         return self._life.status
 
     @property
@@ -113,7 +116,7 @@ class ThreadedUnit(ABC):
         changed = self._failed_with is not None and self._failed_with is not self.context.flow
         return self._remedied or changed
 
-    # What subclasses fill in.
+    # Methods that subclasses implement.
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
         """Return a check of whether the cause of a failure has ended, if there is one.
@@ -133,7 +136,7 @@ class ThreadedUnit(ABC):
     def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
         """Free clients; never raises."""
 
-    # What subclasses use.
+    # Methods for subclasses.
 
     @property
     def stopping(self) -> bool:

@@ -13,14 +13,14 @@ from headrace.replication import Loss, Progress
 
 
 class Beginning(NamedTuple):
-    """Of a partition."""
+    """Offsets at which a partition begins."""
 
     source_offset: int
     """The next to be copied."""
     target_offset: int
     """Where the log of the copy ends."""
     before: Progress | None = None
-    """What is stored of it already."""
+    """Progress that is already stored."""
 
 
 def _resolved(before: Progress | None) -> tuple[Loss, ...]:
@@ -36,8 +36,10 @@ def _resolved(before: Progress | None) -> tuple[Loss, ...]:
 def store_beginnings(
     context: FlowContext, verb: str, beginnings: Mapping[TopicPartition, Beginning]
 ) -> None:
-    """A claim like any other, with a higher epoch. Raises ``Retriable``, and ``Fatal`` where
-    another took a partition meanwhile."""
+    """Store a claim with a higher epoch.
+
+    Raise ``Retriable``, and ``Fatal`` if another owner took a partition in the meantime.
+    """
     if not beginnings:
         return
     ids = known_topic_ids(context, {at.topic for at in beginnings})

@@ -1,8 +1,9 @@
-"""The take-over of partitions at the target: claim, fence those before, reconcile, claim again.
+"""Takeover of partitions at the target: claim, fence earlier owners, reconcile, claim again.
 
-Two who take over at the same time must not miss each other. So each writes to progress who it is,
-and only then reads who else is there: of two, one at least sees the other. Who sees a later claim
-stops; who sees an earlier one fences its writer, even one that has appended nothing yet.
+Two owners that take over at the same time must detect each other. Each therefore writes its
+identity to progress, and only then reads the other claims: at least one of them sees the other. An
+owner that sees a later claim stops. An owner that sees an earlier claim fences its writer, even if
+that has appended nothing yet.
 """
 
 from collections.abc import Mapping, Set
@@ -23,8 +24,9 @@ from headrace.replication.reconcile import Resume, ResumeReason
 log = get_logger(__name__)
 
 _UNFENCED_MS = 3_600_000
-"""So long an owner that could not be fenced may append: its process sends nothing more once it has
-thawed, and the network gives up what was on its way within 15 minutes or so (tcp_retries2)."""
+"""Time for which an owner that could not be fenced may append: its process sends nothing more once
+it has thawed, and the network drops data in flight within about 15 minutes (tcp_retries2).
+"""
 _ROUNDS = 5
 _NOT_ALLOWED = (
     "the target does not let this flow fence earlier owners: grant Write on transactional ids with "
@@ -44,10 +46,10 @@ def take_over(
     *,
     moved: Set[TopicPartition],
 ) -> Restored:
-    """Where to go on, behind a fence: what was appended and not stored is not copied again.
+    """Return where to resume after a fence, without copying unstored records again.
 
-    ``starts`` are the positions by progress; those that ``moved`` do not begin where it was stored.
-    One that cannot be fenced now is put off: progress goes on naming whom to fence. Raises
+    ``starts`` has the stored positions; partitions in ``moved`` begin elsewhere. A partition that
+    cannot be fenced now is put off: its progress keeps naming the owners to fence. Raise
     ``OwnershipLost`` for a later owner, and ``Retriable``.
     """
     fencing = context.mover.fencing
@@ -85,8 +87,8 @@ def take_over(
     before, refused = fitting(context, before)
     resumes = {**(fencing.resume(own, before) if before else {}), **refused}
     if resumes:
-        # What was compared may be a later owner's, of the same epoch by another herder: this one
-        # must not store then where it ends.
+        # The compared records may be a later owner's, of the same epoch by another herder. In that
+        # case this owner must not store their end.
         context.progress.read_to_end()
         for at in claims:
             _check_owner(context, ownership, at)
@@ -120,8 +122,11 @@ def take_over(
 
 
 def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -> Starts:
-    """The same positions for another lane: the outcome of all that was sent is known, so that
-    nothing is to be fenced. But sequences begin with 0 again, which takes another epoch."""
+    """Return the same positions with a new epoch for another lane.
+
+    The outcome of everything sent is known, so nothing must be fenced. Sequences begin with 0
+    again, which requires another epoch.
+    """
     fencing = context.mover.fencing
     if fencing is None or not any(start.writer for start in starts.values()):
         return starts
@@ -130,7 +135,8 @@ def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -
     if own is not None and any(
         start.writer and start.writer.id != own.id for start in starts.values()
     ):
-        # The id has expired, or its epochs are spent. Whoever fences us has to know the new one.
+        # The id has expired, or its epochs are spent. An owner that fences us must learn the new
+        # id.
         context.progress.write(records(context, ownership, following))
     return following
 
@@ -138,8 +144,8 @@ def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -
 def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> OwnerProducer | None:
     """Our writer with a new epoch; ``None`` where the target does not allow it."""
     driver = ownership.driver
-    # Of this process alone: two runs of one flow must fence each other by what progress says, and
-    # not by chance.
+    # The name belongs to this process alone: two runs of one flow must fence each other by their
+    # progress, and not by chance.
     name = f"headrace-{ownership.name}-{driver.name}-{driver.incarnation}"
     try:
         return fencing.identify(name)
@@ -162,8 +168,11 @@ def _claimed(
     *,
     first: Set[TopicPartition],
 ) -> Starts:
-    """Progress names us, and all those that it named before us are known. Of a partition that was
-    never claimed before another may have appended already when we asked for the target's end."""
+    """Write the claims until all owners that progress named before are known.
+
+    Another owner may have appended already when the target's end was requested, if a partition was
+    never claimed before.
+    """
     for _ in range(_ROUNDS):
         context.progress.write(records(context, ownership, claims))
         context.progress.read_to_end()
@@ -209,7 +218,7 @@ def progress_partition(
 def earlier_writers(
     context: FlowContext, at: TopicPartition, stored: Progress | None
 ) -> Set[OwnerProducer]:
-    """Those that a partition has to be closed to."""
+    """Return the writers to which a partition must be closed."""
     writers = {one.id: one for one in context.progress.writers(context.progress_key(at))}
     if stored is not None:
         own = (stored.writer,) if stored.writer is not None else ()

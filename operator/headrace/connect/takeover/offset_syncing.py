@@ -1,11 +1,11 @@
-"""Which pairs of offsets of a source task's partitions are written as offset syncs.
+"""Selection of a source task's pairs of offsets that are written as offset syncs.
 
-Of each run of records that follow each other on both sides, the first and the last pair: so each
-reader finds every record between two syncs, or knows that there is none. A run that goes on is
-written again every ten seconds, and when the source rests. What goes beyond the allowance is left
+They are the first and the last pair of each run of records with consecutive offsets on both sides.
+A reader therefore finds every record between two syncs, or that there is none. A run that continues
+is written again every ten seconds, and when the source is idle. Pairs beyond the allowance are left
 out: translation is conservative there.
 
-What is not safe in the topic yet is kept in progress, and written by whoever takes over.
+Pairs that are not safe in the topic yet are kept in progress, and a new owner writes them.
 """
 
 import secrets
@@ -26,38 +26,41 @@ from headrace.replication import MOST_PAIRS, ContiguousRange, OffsetPair, few_en
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
 _MOST_SYNCS, _SYNCS_PER_S = 1_000, 50.0
-"""Of a task: so many at once, and so many a second for ever, for runs that begin and end."""
+"""Allowance of a task, at once and for each second, for runs that begin and end."""
 _SYNCS_OF_A_HOLE = 2
 _AGAIN_S = 10.0
 """After the topic could not be made, or syncs were refused."""
 
 
 def new_stretch() -> str:
-    """A name unlike that of any other instance or lane."""
+    """Return a name that differs from the names of all other instances and lanes."""
     return secrets.token_hex(4)
 
 
 @dataclass
 class _Partition:
     stretch: int
-    """As in ``ContiguousRange``."""
+    """Number as in ``ContiguousRange``."""
     begins: OffsetPair
-    """Of the first record of the run that goes on."""
+    """Pair of the first record of the run that continues."""
     last: OffsetPair
-    """Of the last record that was acknowledged."""
+    """Pair of the last acknowledged record."""
     last_s: float
     synced: OffsetPair | None = None
     synced_s: float = 0.0
 
 
 class OffsetSyncing:
-    """Of one task. ``take`` may be called from several threads, of one lane after another."""
+    """Offset syncs of one task.
+
+    ``take`` may be called by several threads, for one lane at a time.
+    """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context = context
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._unsafe: dict[TopicPartition, list[tuple[int, OffsetPair]]] = defaultdict(list)
-        """What was handed to the writer, with its number there."""
+        """Pairs that were passed to the writer, with their numbers there."""
         self._preparing = BackgroundStep[None](pool, context.clock)
         self._taking = threading.Lock()
         self._refused, self._again_s = 0, 0.0
@@ -74,8 +77,11 @@ class OffsetSyncing:
         return self._context.offset_syncs.problem if self.enabled else ""
 
     def opened(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """A lane copies these from now on: what lies between its pairs and earlier ones is not
-        known. The earlier ones are written, unless this instance has done so."""
+        """Record that a lane now copies these partitions.
+
+        The records between its pairs and earlier ones are unknown. The earlier pairs are written
+        unless this instance has done so.
+        """
         with self._taking:
             for at, start in starts.items():
                 known = self._partitions.pop(at, None)
@@ -108,9 +114,11 @@ class OffsetSyncing:
             self._preparing.start(self._context.offset_syncs.prepare)
 
     def take(self, lane: Lane, *, final: bool = False) -> None:
-        """Write what the lane has had acknowledged since the last call; ``final``: it is the last
-        one."""
-        runs = lane.take_runs()  # also of a flow without checkpoints: they would pile up
+        """Write the pairs that the lane acknowledged since the last call.
+
+        ``final`` states that it is the last call for the lane.
+        """
+        runs = lane.take_runs()  # This also applies without checkpoints, or runs would accumulate.
         if not self.enabled:
             return
         now_s = self._context.clock.monotonic()
@@ -129,7 +137,7 @@ class OffsetSyncing:
         self._context.offset_syncs.poll()
 
     def _repeat_refused(self, now_s: float) -> None:
-        """What was refused is not known one by one: each run that goes on is written again."""
+        """Write each continuing run again, because individual rejected syncs are unknown."""
         refused = self._context.offset_syncs.refused
         if refused != self._refused and now_s >= self._again_s:
             self._refused, self._again_s = refused, now_s + _AGAIN_S

@@ -1,5 +1,4 @@
-"""What earlier owners stored in transactions, before a take-over or a fail-over: it must be final,
-and read."""
+"""Earlier owners' progress in transactions, which must be final and read before a takeover."""
 
 from collections.abc import Set
 
@@ -9,11 +8,12 @@ from headrace.connect.takeover.fenced import earlier_writers
 
 
 def end_open_transactions(context: FlowContext, partitions: Set[TopicPartition]) -> None:
-    """Of all that may write these: what they committed is in progress afterwards, the rest never.
+    """End the transactions of all owners that may write these partitions.
 
-    Behind the claim of the unit, and before the claim in progress, behind which what an earlier
-    owner commits does not count. Without it the tail would tell, unless the source was compacted
-    since. Raises ``Retriable``.
+    Afterwards their committed progress is read, and other progress never counts. This happens after
+    the claim of the unit and before the claim in progress: what an earlier owner commits after that
+    does not count. Without it the tail would be needed, which does not help if the source was
+    compacted since. Raise ``Retriable``.
     """
     stored = {at: context.stored(at) for at in partitions}
     if not context.exactly_once:

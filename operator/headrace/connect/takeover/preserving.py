@@ -17,8 +17,11 @@ from headrace.replication import Loss, Progress, settings_of_other_offsets
 def of_another_kind(
     context: FlowContext, stored: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, Fatal]:
-    """Partitions whose copies have offsets of the other kind, after a flow with the other
-    ``spec.offsets``; with Preserved a reset has them compared from the start."""
+    """Return the partitions whose copies have offsets of the other kind.
+
+    They were copied by a flow with the other ``spec.offsets``. With Preserved a reset compares them
+    from the start.
+    """
     found = {}
     for at, progress in stored.items():
         if context.preserved == (progress.data_writer is not None):
@@ -36,8 +39,10 @@ def of_another_kind(
 
 
 def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
-    """What is stored of a copy with its source's offsets, once it is known what there is: where
-    the target ends decides, and a topic that was deleted there is copied again."""
+    """Return the progress of a copy with its source's offsets, given what exists.
+
+    The target's end is decisive. A topic that was deleted on the target is copied again.
+    """
     if replaced(progress.target_topic_id, found.target_topic_id):
         last = progress.known_good.target_offset - 1
         lost = Loss(LossCause.TARGET_RECREATED, 0, last, now_ms, action=LossAction.RESTARTED)
@@ -61,7 +66,10 @@ def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progr
 
 
 def _truncated(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
-    """What an unclean election took from the target is copied again: all behind it went, too."""
+    """Return the progress after an unclean election, so that the lost records are copied again.
+
+    Everything after them was also lost.
+    """
     seen, epoch_end = progress.target_seen, found.target_epoch_end
     end = found.target_end
     if seen is not None and epoch_end is not None and epoch_end < seen.offset:
@@ -96,7 +104,7 @@ def with_data_writers(
     starts: Starts,
     stored: Mapping[TopicPartition, Progress],
 ) -> Starts:
-    """Who appends the data of each: for ever whoever did so first."""
+    """Return the starts with the writer of each partition's data, which never changes."""
     if not context.preserved:
         return starts
     known = {
@@ -111,8 +119,7 @@ def with_data_writers(
 def fitting(
     context: FlowContext, partitions: Mapping[TopicPartition, Before]
 ) -> tuple[dict[TopicPartition, Before], dict[TopicPartition, HeadraceError]]:
-    """Those whose topics allow equal offsets, with what their logs may lose; and why others do
-    not."""
+    """Return partitions whose topics allow equal offsets, and errors of the others."""
     if not context.preserved or not partitions:
         return dict(partitions), {}
     topics = {at.topic for at in partitions}

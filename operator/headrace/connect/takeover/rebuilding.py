@@ -20,41 +20,46 @@ _POLL_S = 0.2
 
 
 class Copy(NamedTuple):
-    """What both clusters hold of one partition: offsets."""
+    """Offsets of one partition on both clusters."""
 
     source_start: int
     source_end: int
-    """Of what is committed."""
+    """End of the committed records."""
     start: int
     end: int
 
     @property
     def overtaken(self) -> bool:
-        """All that the copy holds is gone from the source, and so is what comes next."""
+        """Whether the source has deleted everything that the copy has, and its next record."""
         return self.end <= self.source_start
 
     @property
     def only_there(self) -> int:
-        """Offsets of the copy that the source does not have, and that nothing brings back: what it
-        deleted, and what lies behind its end."""
+        """Number of offsets of the copy that the source lacks, and that cannot be copied again.
+
+        They were deleted on the source, or are after its end.
+        """
         before = max(0, min(self.source_start, self.end) - self.start)
         return before + max(0, self.end - max(self.source_end, self.start))
 
 
 class Rebuild(NamedTuple):
-    """What it would do to one topic of the target."""
+    """Effect on one topic of the target."""
 
     topic: str
     """On the target."""
     copies: Mapping[TopicPartition, Copy]
     """By the partition of the source."""
     topic_id: str
-    """Of the topic that is deleted; empty: only records of these partitions are."""
+    """Id of the topic that is deleted. Empty: only records of these partitions are deleted."""
 
 
 def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebuild:
-    """``partitions``: of one topic of the source. Raises ``InvalidSpec`` with a sentence where it
-    cannot be done, and ``Retriable`` while brokers do not answer."""
+    """Plan a rebuild for ``partitions`` of one topic of the source.
+
+    Raise ``InvalidSpec`` with a sentence if it is impossible, and ``Retriable`` while brokers do
+    not respond.
+    """
     if not context.preserved:
         raise InvalidSpec(
             f"flow {context.name} has offsets.mode: Translated, where no copy has to be rebuilt: "
@@ -112,13 +117,13 @@ def _check_not_failed_over(context: FlowContext, partitions: Set[TopicPartition]
 
 
 def copy_ends(context: FlowContext, plan: Rebuild) -> dict[TopicPartition, int]:
-    """Of the target: they stay as they are once nobody writes."""
+    """Return the ends on the target, which stay the same while nothing is written."""
     theirs = [target_partition(context, at) for at in plan.copies]
     return context.target.offsets(theirs, Position.LATEST)
 
 
 def delete_copies(context: FlowContext, plan: Rebuild) -> None:
-    """Nobody copies these partitions now. What is deleted is gone when this returns."""
+    """Delete the copies, which nothing copies now; they no longer exist when this returns."""
     target = context.target
     if not plan.topic_id:
         target.delete_records(copy_ends(context, plan))

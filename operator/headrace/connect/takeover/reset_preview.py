@@ -1,4 +1,4 @@
-"""What a reset would do, by what both clusters hold now; nothing is written."""
+"""Preview of a reset, by the current state of both clusters; nothing is written."""
 
 from collections.abc import Set
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from headrace.replication import Progress
 
 
 class Preview(NamedTuple):
-    """Of one partition; offsets are those of the source."""
+    """Preview of one partition; offsets are the source's."""
 
     stored: int | None
     """The next to copy, by its progress."""
@@ -26,7 +26,10 @@ class Preview(NamedTuple):
 def preview_reset(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Preview]:
-    """Raises ``Retriable`` while brokers do not answer. Progress that cannot be read is none."""
+    """Return previews; raise ``Retriable`` while brokers do not respond.
+
+    Unreadable progress counts as none.
+    """
     starts = first_positions(context, partitions)
     ends = context.source.offsets(partitions, Position.LATEST)
     ids = known_topic_ids(context, {at.topic for at in partitions})

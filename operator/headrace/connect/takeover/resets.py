@@ -1,4 +1,4 @@
-"""What a task reports of partitions that were reset."""
+"""Reports of a task about partitions that were reset."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Where a task goes on: progress, checked against what both clusters hold.
+"""Restore of a task's partitions from progress, checked against both clusters.
 
-Everything here waits for brokers: it runs in a pool, not on the loop that moves data.
+All functions wait for brokers: they run in a pool, not on the loop that moves data.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -39,10 +39,10 @@ log = get_logger(__name__)
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
-    """The highest epoch in the progress of these partitions, as far as it is known.
+    """Return the highest epoch in the progress of these partitions, as far as it is known.
 
-    Read to its end the first time only: ``restore`` does so in any case, and claims again where it
-    finds a higher one.
+    Progress is read to its end the first time only. ``restore`` does so in any case, and claims
+    again if it finds a higher one.
     """
     context.progress.start()
     if not context.progress.was_read:
@@ -68,16 +68,17 @@ def restore(
     *,
     during_transactions: bool = False,
 ) -> Restored:
-    """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
+    """Find where these partitions resume, and write the claim to progress: old offsets, new epoch.
 
-    What this instance has ``settled`` counts, unless what is stored names another owner.
-    ``during_transactions``: while others are copied in some; then only leaders are asked for.
+    ``settled`` results of this instance count, unless stored progress names another owner.
+    ``during_transactions`` states that others are copied in transactions; then only leaders are
+    requested.
 
-    Behind the claim of the unit. Where what is stored does not fit what the clusters hold,
-    ``spec.onDataLoss`` decides; where a reset is asked for that progress does not have yet, nothing
-    that is stored counts. A mover that fences earlier writers then resumes behind what they have
-    appended; any other from the stored positions. A partition without a leader is put off. Raises
-    ``Retriable`` while no broker answers.
+    It is called after the claim of the unit. If stored progress does not match the clusters,
+    ``spec.onDataLoss`` decides. If a reset is requested that progress does not have yet, stored
+    progress does not count. A mover that fences earlier writers then resumes after their records,
+    any other mover at the stored offsets. A partition without a leader is put off. Raise
+    ``Retriable`` while no broker responds.
     """
     with ThreadPoolExecutor(1) as restore_pool:
         reading = restore_pool.submit(context.progress.read_to_end)
@@ -88,7 +89,8 @@ def restore(
         return Restored({}, leaderless, renew=bool(reachable))
     end_open_transactions(context, reachable)
     stored = _stored(context, reachable, records(context, ownership, settled))
-    # After progress: an owner that does not know yet that it is none may go on meanwhile.
+    # After progress: an owner that has not noticed yet that it lost the partition may continue
+    # until then.
     offsets = find_offsets(context, reachable, target_epochs(stored))
     put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
     put_off |= of_another_kind(context, stored)
@@ -184,7 +186,7 @@ def _starts(
 
 
 def _start(progress: Progress, stable_end: int) -> Start:
-    """The ends were requested after the ids, and are confirmed by the next check."""
+    """Return the start; the ends were requested after the ids, and the next check confirms them."""
     waits = progress.loss is not None and progress.loss.unresolved
     here = replace(progress, confirmed=None)
     return Start(
@@ -209,7 +211,10 @@ def _start(progress: Progress, stable_end: int) -> Start:
 def _without_loss(
     context: FlowContext, at: TopicPartition, progress: Progress, found: PartitionState
 ) -> Progress:
-    """Where to go on, by the policy; one loss may hide another. Each is logged once."""
+    """Return where to resume according to the policy; one loss may hide another.
+
+    Each loss is logged once.
+    """
     now_ms = context.now_ms
     progress = goes_on_as_new(begins_later(progress, found), found)
     if context.preserved:

@@ -1,4 +1,4 @@
-"""Where the partitions of a source task go on, and what progress says of that."""
+"""Offsets at which a source task's partitions resume, and their progress."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -23,11 +23,14 @@ UNKNOWN = -1
 
 
 class Start(NamedTuple):
-    """Where one partition goes on."""
+    """Offset at which one partition resumes, with its state.
+
+    Fields without a description here have the meaning of the same fields of ``Progress``.
+    """
 
     source_offset: int
     target_offset: int
-    """What the target acknowledged before, or held when it was claimed first, ends there."""
+    """End of what the target had acknowledged, or contained when it was first claimed."""
     leader_epoch: int
     source_topic_id: str
     target_topic_id: str
@@ -36,31 +39,23 @@ class Start(NamedTuple):
     seen_end: int
     """The highest end of the source's log that was seen since."""
     confirmed: Confirmed
-    """See ``Progress``."""
     loss: Loss | None = None
     """The last loss."""
     reset_ms: int = 0
     """The last reset, which need not be repeated."""
     tombstones_since_ms: int = 0
-    """See ``Progress``."""
     target_seen: TargetSeen | None = None
-    """See ``Progress``."""
     pairs: tuple[OffsetPair, ...] = ()
-    """See ``Progress``."""
     writer: OwnerProducer | None = None
-    """Whose identity it is copied with: of one lane alone."""
+    """Identity with which it is copied, of one lane alone."""
     fencing: tuple[OwnerProducer, ...] = ()
-    """See ``Progress``."""
     data_writer: OwnerProducer | None = None
-    """See ``Progress``."""
     unfenced: tuple[int, ...] = ()
-    """See ``Progress``."""
     unfenced_until_ms: int = 0
-    """See ``Progress``."""
     doubt: str = ""
     """Why records may be on the target twice; without a ``writer`` it is shown always."""
     doubt_until_ms: int = 0
-    """So long it is shown, Unix time."""
+    """Unix time until which it is shown."""
     earlier_losses: tuple[Loss, ...] = ()
     """Resolved losses before the last one."""
     first_offset: int = -1
@@ -68,7 +63,7 @@ class Start(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether the partition must not go on: its loss is unresolved."""
+        """Whether the partition must not resume: its loss is unresolved."""
         return self.loss is not None and self.loss.unresolved
 
     def with_loss(self, loss: Loss) -> "Start":
@@ -78,7 +73,7 @@ class Start(NamedTuple):
 
     @property
     def here(self) -> Confirmed:
-        """What is confirmed when the topics still have these ids."""
+        """State that is confirmed if the topics still have these ids."""
         return Confirmed(self.source_offset, self.seen_end, self.target_offset)
 
 
@@ -86,11 +81,12 @@ Starts = dict[TopicPartition, Start]
 
 
 class Restored(NamedTuple):
-    """What a restore found out."""
+    """Result of a restore."""
 
     starts: Starts
     put_off: Mapping[TopicPartition, HeadraceError]
-    """Why these are to be restored later: a leader of theirs is away. They hold up no other."""
+    """Partitions to restore later, with the reason: a leader is unreachable. They delay no others.
+    """
     renew: bool = False
     """Whether the lane has to be given up first: partitions that are restored beside its
     transactions would share their epoch, and a fence would abort them."""
@@ -101,8 +97,11 @@ def records(
     ownership: Ownership,
     starts: Mapping[TopicPartition, Start],
 ) -> dict[ProgressKey, Progress]:
-    """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
-    end, so that what hung in a pool stores nothing behind the next owner."""
+    """Return the progress to store for these partitions, under this ownership.
+
+    Raise ``OwnershipLost`` after its end, so that work that hung in a pool stores nothing after the
+    next owner.
+    """
     if ownership.released:
         raise OwnershipLost(f"{ownership.name} was released")
     owner, now_ms = ownership.signature, context.now_ms

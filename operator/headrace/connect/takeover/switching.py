@@ -1,8 +1,8 @@
-"""A fail-over at the target: nobody appends to its partitions any more, and progress says so.
+"""Fail-over at the target: writers can no longer append to its partitions, and progress says so.
 
-The switch is kept in progress, on the target: it outlives the source, the flow and its cluster. It
-is a claim like any other, with a higher epoch, so that a driver that was cut off finds a later
-owner there. A switch that is interrupted is made again from the start; one that is stored stays.
+The switch is stored in progress, on the target: it outlives the source, the flow and its cluster.
+It is a claim with a higher epoch, so that a driver that was cut off finds a later owner there. An
+interrupted switch is repeated from the start; a stored one stays.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ log = get_logger(__name__)
 
 _ROUNDS = 5
 _SYNCS_WITHIN_S = 15.0
-"""As long as a fail-over waits for the translation of a group."""
+"""Time that a fail-over waits for the translation of a group."""
 _NOBODY: frozenset[int] = frozenset()
 
 
 class Wish(NamedTuple):
-    """What is known of a partition that is to be switched."""
+    """Known state of a partition to switch."""
 
     stored: Progress
     source_end: int
@@ -90,7 +90,8 @@ def _switched(
         context,
         {
             at: replace(
-                # What a task of ExactlyOnce has stored counts once its transaction is committed.
+                # Progress that an ExactlyOnce task has stored counts once its transaction is
+                # committed.
                 stored.of_no_transaction(),
                 owner=owner,
                 epoch=stored.epoch + 1,
@@ -122,12 +123,12 @@ def _switched(
 
 
 def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:
-    """Those that a driver that was killed had not written: groups are translated by them."""
+    """Write syncs that a killed driver had not written: groups are translated by them."""
     writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
     if context.spec.checkpoints.enabled and any(waiting.values()):
         try:
             writer.prepare()
-        except HeadraceError:  # of the source, which may be gone: progress keeps them
+        except HeadraceError:  # the source may be lost; progress keeps the syncs
             return
         for at, pairs in waiting.items():
             for pair in pairs:
@@ -166,7 +167,7 @@ def gaps(stored: Progress) -> tuple[Loss, ...]:
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
-    """Nothing was failed over: the flow may go on where it was. Raises ``Retriable``."""
+    """Undo a switch, so that the flow may resume where it was. Raise ``Retriable``."""
     _store(context, {at: replace(one, switch=None) for at, one in switched.items()})
 
 
@@ -176,7 +177,7 @@ def _unknown(stored: Progress) -> frozenset[int]:
 
 
 def identify(context: FlowContext, verb: str) -> OwnerProducer | None:
-    """Of a command; None where the mover, or the target, allows no fences."""
+    """Return a command's identity; None if the mover or the target does not support fences."""
     if (fencing := context.mover.fencing) is None:
         return None
     try:
@@ -235,7 +236,7 @@ def _closed(
 
 
 def _store(context: FlowContext, entries: Mapping[TopicPartition, Progress]) -> None:
-    """And find it there: ``Retriable`` where another owner came later."""
+    """Store progress and read it back; raise ``Retriable`` if another owner came later."""
     if not entries:
         return
     context.progress.write({context.progress_key(at): one for at, one in entries.items()})

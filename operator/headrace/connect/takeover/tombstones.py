@@ -22,12 +22,12 @@ def not_copied_since(
     stored: Mapping[TopicPartition, Progress],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Partitions whose source may have dropped tombstones behind the stored position, with the
-    time at which that was stored (Unix, ms). ``ends``: of the source. Raises ``Retriable``.
+    """Return partitions whose source may have dropped tombstones after the stored offset.
 
-    A cleaner drops a tombstone ``delete.retention.ms`` after it found it, at the earliest: so
-    progress has to be older, and what is left behind the position must not begin with a record that
-    is younger.
+    The result has the Unix time in ms at which that offset was stored. ``ends`` are the source's.
+    Raise ``Retriable``. A cleaner drops a tombstone ``delete.retention.ms`` after it found it, at
+    the earliest. Progress must therefore be older, and the records after the offset must not begin
+    with a younger one.
     """
     now_ms = context.now_ms
     old = {}
