@@ -74,7 +74,7 @@ def owner_of(setting: str) -> str | None:
 
 
 def _rules() -> Iterator[Rule]:
-    """A rule for each reason."""
+    """Yield a rule for each reason."""
     reasons = dict.fromkeys([*OWNED_FAMILIES.values(), *OWNED.values()])
     for why in reasons:
         names = [name for name, reason in OWNED.items() if reason == why]

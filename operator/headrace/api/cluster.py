@@ -162,7 +162,8 @@ class OAuth(Model):
     """Certificate authorities to trust at the token endpoint, PEM; none: the system's."""
 
     rules = (
-        # Keys have no bound that CEL knows of: with a pattern of them it would exceed its budget.
+        # CEL has no bound for the keys: a rule that matches them by a pattern would exceed its
+        # budget.
         Rule(
             "!has(self.extensions) || !('auth' in self.extensions)",
             _EXTENSION_RULE,
@@ -320,7 +321,9 @@ class ClusterSpec(Model):
     """A Kafka cluster and how to reach it."""
 
     alias: Label
-    """Name of the cluster in topic names and in MirrorMaker 2's records; a DNS label; immutable."""
+    """Name of the cluster in topic names and in MirrorMaker 2's records. It is a DNS label and
+    immutable.
+    """
     bootstrap_servers: Servers
     """Brokers to ask first: host:port, several separated by commas."""
     tls: Tls | None = None
@@ -380,7 +383,7 @@ compare two lists of brokers in different order."""
 
 
 def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breach]:
-    """What keeps ``spec.source`` and ``spec.target`` from being two clusters."""
+    """Yield the reasons why ``spec.source`` and ``spec.target`` are not two clusters."""
     if source.alias == target.alias:
         yield Breach(("target", "alias"), _OTHER_ALIAS)
     if _addresses(source) == _addresses(target):
@@ -393,7 +396,7 @@ def _addresses(cluster: ClusterSpec) -> set[str]:
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """What a process needs to get into a cluster; it holds no secret itself."""
+    """Access of a process to a cluster; it contains no secret itself."""
 
     spec: ClusterSpec
     """Where the cluster is, and which Secrets open it."""
@@ -438,7 +441,7 @@ class Secret(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     type: str = "Opaque"
-    """What kind of content it is, in Kubernetes' names."""
+    """Kind of content, in Kubernetes' terms."""
     immutable: Flag = False
     """Whether Kubernetes keeps it from being changed."""
     data: dict[str, str] = Field(default_factory=dict, repr=False)

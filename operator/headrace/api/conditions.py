@@ -10,7 +10,7 @@ from headrace.api.mirror_test import MirrorTestStatus
 
 
 def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
-    """The condition of this type, if there is one."""
+    """Return the condition of this type, if there is one."""
     return next((condition for condition in of if condition.type is type), None)
 
 
@@ -20,8 +20,11 @@ def dated(
     now: datetime,
     generation: int | None,
 ) -> tuple[Condition, ...]:
-    """With ``lastTransitionTime``, kept from ``before`` while the status is the same, else ``now``;
-    and the generation of the object that they describe, if it is known."""
+    """Return the conditions with ``lastTransitionTime`` and the generation they describe.
+
+    The time is kept from ``before`` if the status is unchanged; otherwise it is ``now``. The
+    generation is added if it is known.
+    """
     known = {one.type: one for one in before}
     made = []
     for new in conditions:
@@ -40,7 +43,7 @@ class Readiness:
     """Whether an object is ready, and why. Made by one of the three constructors."""
 
     status: ConditionStatus
-    """Of the condition Ready."""
+    """Status of the condition Ready."""
     other: ConditionType | None
     """The condition that is true beside it: Reconciling or Stalled."""
     reason: Reason
@@ -58,7 +61,7 @@ class Readiness:
 
     @classmethod
     def stalled(cls, reason: Reason, message: str) -> "Readiness":
-        """Not ready; nothing happens until somebody changes something."""
+        """Return a readiness that is false until a user changes something."""
         return cls(ConditionStatus.FALSE, ConditionType.STALLED, reason, message)
 
 
@@ -70,11 +73,10 @@ def conditions_of(
     *,
     generation: int | None,
 ) -> tuple[Condition, ...]:
-    """Ready always, Reconciling or Stalled when true, and ``others``; all of them describe
-    ``generation`` of the object.
+    """Return Ready, Reconciling or Stalled if true, and ``others``.
 
-    ``before`` is the status so far: a condition whose status did not change since keeps its
-    lastTransitionTime, all others get ``now``.
+    All of them describe ``generation`` of the object. ``before`` is the status so far: a condition
+    whose status did not change keeps its lastTransitionTime, all others get ``now``.
     """
     wanted = [(ConditionType.READY, readiness.status)]
     if readiness.other is not None:

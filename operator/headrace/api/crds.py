@@ -19,11 +19,9 @@ from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import REQUIRED, RULES, SERVER_DEFAULT, Model
 from headrace.api.task import ReplicationTask
 
-# Types -> the structural schemas that a CustomResourceDefinition asks for.
-#
-# What differs from pydantic's own JSON schema: nothing is referred to, each field says its default
-# in words (an object in the cluster keeps only what somebody wrote), and lists say how they are
-# applied.
+# Types -> the structural schemas that a CustomResourceDefinition requires. They differ from
+# pydantic's own JSON schema: they have no references, each field states its default in words (an
+# object in the cluster has only what was written), and lists say how they are applied.
 
 _COPIED = (
     "type",
@@ -41,14 +39,14 @@ _COPIED = (
 _RULE = ("rule", "message", "fieldPath", "reason")
 """Keys of a rule, in the order of reading; pydantic sorts by name."""
 _LONGEST_WORD = 316
-"""Of what a status says in one word; Kubernetes' limit for the type of a condition."""
+"""Maximum length of a status word; Kubernetes' limit for the type of a condition."""
 
 Types = dict[str, Schema]
 """The types that are referred to, by name."""
 
 
 def structural_schema(kind: type[Model]) -> Schema:
-    """The ``openAPIV3Schema`` of ``kind``."""
+    """Return the ``openAPIV3Schema`` of ``kind``."""
     schema = kind.model_json_schema()
     schema["properties"]["metadata"] = {"type": "object"}  # the API server knows the rest
     schema["required"] = [name for name in schema["required"] if name != "metadata"]
@@ -75,7 +73,7 @@ def _structural(written: Schema, types: Types, in_status: bool = False) -> Schem
 
 
 def _value(schema: Schema, in_status: bool) -> Schema:
-    """What a single value may be."""
+    """Return the restrictions of a single value."""
     made: Schema = {}
     if schema.get("type") == "integer":
         made["format"] = "int64"
@@ -90,7 +88,7 @@ def _value(schema: Schema, in_status: bool) -> Schema:
 
 
 def _inside(schema: Schema, types: Types, in_status: bool) -> Schema:
-    """What a list, an object or a mapping holds."""
+    """Return the schema of the contents of a list, an object or a mapping."""
     match schema:
         case {"items": item}:
             return {
@@ -114,7 +112,7 @@ def _inside(schema: Schema, types: Types, in_status: bool) -> Schema:
 
 
 def _extensions(schema: Schema) -> Schema:
-    """What ``extensions`` added; it wins."""
+    """Return the extensions that ``extensions`` added, which take precedence."""
     made = {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
     if RULES in made:
         made[RULES] = [{key: rule[key] for key in _RULE if key in rule} for rule in made[RULES]]
@@ -132,7 +130,7 @@ def _description(schema: Schema, in_status: bool) -> Iterator[str]:
 
 
 def default_text(default: Any) -> str:
-    """A default as one would write it in a manifest, in one line."""
+    """Return a default as in a manifest, in one line."""
     return yaml.safe_dump([default], default_flow_style=True, width=10_000).strip()[1:-1]
 
 
@@ -154,7 +152,7 @@ class Column:
     """With ``-o wide`` only."""
 
     def manifest(self) -> dict[str, Any]:
-        """As the definition has it."""
+        """Return the column as in the definition."""
         wide = {"priority": 1} if self.wide else {}
         return {"name": self.name, "type": self.type, "jsonPath": self.path, **wide}
 
@@ -280,7 +278,7 @@ RESOURCES = (FLOWS, TESTS, TASKS)
 
 
 def definition(resource: CustomResource) -> dict[str, Any]:
-    """The CustomResourceDefinition of one kind."""
+    """Return the CustomResourceDefinition of one kind."""
     group, version = API_VERSION.split("/")
     kind = resource.kind.__name__
     schema = structural_schema(resource.kind)

@@ -42,15 +42,15 @@ class TaskCounts(Model):
     """Active tasks of a flow, by state."""
 
     total: Count = 0
-    """All of them."""
+    """All active tasks."""
     running: Count = 0
-    """Those that carry data."""
+    """Tasks that copy data."""
     restoring: Count = 0
-    """Those that are finding their positions."""
+    """Tasks that are finding their offsets."""
     paused: Count = 0
-    """Those that a user paused."""
+    """Tasks that a user paused."""
     failed: Count = 0
-    """Those that stopped with an error; connectors too, which total does not count."""
+    """Tasks that stopped with an error, including connectors, which total does not count."""
 
 
 class Lag(Model):
@@ -72,7 +72,7 @@ class LastValid(Model):
 
 
 class ReplicationFlowStatus(Model):
-    """What headrace sees of a flow."""
+    """Observed state of a flow."""
 
     observed_generation: Count | None = None
     """The metadata.generation that this status describes."""
@@ -114,7 +114,7 @@ _INTERNAL = (
 
 
 def name_breaches(renames: Mapping[str, str]) -> Iterator[Breach]:
-    """Of single names, and of two topics with one name."""
+    """Yield the breaches of single names, and of two topics with one name."""
     counts = Counter(renames.values())
     for topic, renamed in renames.items():
         at = ("renames", topic)
@@ -133,8 +133,11 @@ def copy_breaches(
     exclude: Sequence[str],
     taken: Mapping[str, str],
 ) -> Iterator[Breach]:
-    """Of names that the flow gives to other topics, too; ``include``, ``exclude``: which topics it
-    copies; ``taken``: names on the target, and what they are of."""
+    """Yield the breaches of names that the flow also gives to other topics.
+
+    ``include`` and ``exclude`` select the topics that it copies. ``taken`` has names on the target
+    and what they name.
+    """
 
     def copied(topic: str) -> bool:
         inside = any(re.fullmatch(pattern, topic) for pattern in include)
@@ -178,7 +181,7 @@ class DeliveryMode(StrEnum):
 
 
 class BatchVerification(StrEnum):
-    """Which of the batches that are copied whole are read back, and compared."""
+    """Selection of unchanged batches that are read back and compared."""
 
     DISABLED = "Disabled"
     SAMPLED = "Sampled"
@@ -186,15 +189,14 @@ class BatchVerification(StrEnum):
 
 
 class Location(StrEnum):
-    """Which of the two clusters."""
+    """One of the two clusters."""
 
     TARGET = "Target"
     SOURCE = "Source"
 
 
 class OnDataLoss(StrEnum):
-    """What to do when records are gone: from the source before they were copied, or from the
-    target."""
+    """Action when records are lost on the source before they were copied, or on the target."""
 
     FAIL = "Fail"
     RESTART = "Restart"
@@ -218,7 +220,7 @@ class RecordErrorAction(StrEnum):
 
 
 class FlowState(StrEnum):
-    """What the flow is to do."""
+    """Desired state of the flow."""
 
     RUNNING = "Running"
     PAUSED = "Paused"
@@ -226,7 +228,7 @@ class FlowState(StrEnum):
 
 
 class Topics(Model):
-    """Which topics are copied."""
+    """Selection of the topics to copy."""
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
     """Regular expressions; a topic is copied when its whole name matches one, as
@@ -244,7 +246,7 @@ class Topics(Model):
 
 
 class Groups(Model):
-    """Which consumer groups are followed by checkpoints."""
+    """Selection of the consumer groups that checkpoints follow."""
 
     include: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (".*",)
     """Regular expressions; a group is followed when its whole name matches one."""
@@ -269,15 +271,16 @@ class Tasks(Model):
     """How the work is split and assigned."""
 
     max: Annotated[AtLeastOne, FILLED_IN_BY_SERVER] = 8
-    """At most so many source tasks, and so many checkpoint tasks."""
+    """Maximum number of source tasks; also the maximum number of checkpoint tasks."""
     standbys: Annotated[Count, FILLED_IN_BY_SERVER] = 0
     """Other drivers that keep a task restored, ready to take over."""
     assignor: Annotated[AssignorName, FILLED_IN_BY_SERVER] = "sticky"
     """The assignor: sticky, round-robin, cooperative, or a plug-in's name (entry point
     headrace.assignors)."""
     movement_budget: Share = 0.1
-    """Largest share of the flow's units, and of its partitions, that one round moves for balance;
-    at most one such round a minute; units without an owner never count."""
+    """Largest share of the flow's units, and of its partitions, that one round moves for balance.
+    There is at most one such round a minute. Units without an owner never count.
+    """
 
 
 class Discovery(Model):
@@ -318,7 +321,8 @@ class TopicDeletion(Model):
     from then on which copies the flow has made; others are never deleted, nor one that was failed
     over, that a consumer group reads, or while the source does not answer."""
     delay_seconds: AtLeastOne = 3600
-    """So long the topic must have been absent on the source."""
+    """How long the topic must be missing on the source before its copy can be deleted, in seconds.
+    """
     max_topics: AtLeastOne = 5
     """When more are due at once, none is deleted, and the condition has the reason."""
 
@@ -327,8 +331,10 @@ class Acls(Model):
     """ACLs of topics, copied from source to target."""
 
     enabled: Annotated[Flag, FILLED_IN_BY_SERVER] = False
-    """Keep read rights on target topics like those on their sources: what ACLs that name a topic
-    allow, All as Read, and what any ACL denies. It removes only what it has added."""
+    """Keep read permissions on target topics like those on their sources. A copy gets what ACLs
+    that name its source allow, with All as Read, and what any ACL denies. Only ACLs that were added
+    by the flow are removed.
+    """
     interval_seconds: AtLeastOne = 600
     """Seconds between two polls."""
 
@@ -341,9 +347,10 @@ class Checkpoints(Model):
     interval_seconds: AtLeastOne = 60
     """Seconds between two checkpoints of a group."""
     apply_to_groups: Annotated[Flag, FILLED_IN_BY_SERVER] = False
-    """Also set the offsets of the same group on the target: only while it has no members there,
-    only forward, and only if no consumer there has committed. Of a share group: its start offset,
-    before its first use there."""
+    """Set the offsets of the same group on the target as well. This happens only while it has no
+    members there, only forward, and only if no consumer there has committed. For a share group, the
+    start offset is set before its first use there.
+    """
 
 
 class Heartbeats(Model):
@@ -385,7 +392,7 @@ class Delivery(Model):
 
 
 class OnRecordError(Model):
-    """What happens to a record that the target refuses permanently."""
+    """Treatment of a record that the target rejects permanently."""
 
     action: Annotated[RecordErrorAction, FILLED_IN_BY_SERVER] = RecordErrorAction.FAIL
     """When the target refuses a record for its content (its size, its timestamp, a rule of the
@@ -408,7 +415,7 @@ class Policy(Model):
     """Default puts the source's alias before the name, Identity keeps the name, RenameMap gives the
     names of renames; or the name of a plug-in (entry point headrace.policies)."""
     separator: Separator = "."
-    """What the Default policy puts between alias and name."""
+    """Separator between alias and name, for the Default policy."""
     renames: Annotated[dict[Topic, Topic], Field(min_length=1, max_length=500)] | None = None
     """With RenameMap: names on the target, by names on the source, as with {orders: sales.orders}.
     Topics that it does not have keep their names."""
@@ -421,14 +428,14 @@ class Policy(Model):
 
 
 class ReplicationFlowSpec(Model):
-    """What is copied, from where to where, and how."""
+    """Source, target, and settings of the copy."""
 
     source: ClusterSpec
     """The cluster that is read."""
     target: TargetClusterSpec
     """The cluster that is written."""
     topics: Topics
-    """Which topics are copied."""
+    """Selection of the topics to copy."""
     record_filter: RecordFilter | None = None
     """Filter of the copied records. Without it, all records are copied. A record that is not
     copied counts as copied: a group that has committed before such a record resumes at the next
@@ -437,7 +444,7 @@ class ReplicationFlowSpec(Model):
     """Headers to add to copied records, and headers to remove. A change applies to records that are
     copied afterwards."""
     groups: Groups = Groups()
-    """Which consumer groups are followed by checkpoints."""
+    """Selection of the consumer groups that checkpoints follow."""
     replication_policy: Annotated[Policy, FILLED_IN_BY_SERVER] = Policy()
     """How target topics are named."""
     delivery: Annotated[Delivery, FILLED_IN_BY_SERVER] = Delivery()
@@ -447,10 +454,11 @@ class ReplicationFlowSpec(Model):
     batch_verification: Annotated[BatchVerification, FILLED_IN_BY_SERVER] = (
         BatchVerification.SAMPLED
     )
-    """Which of the batches that are copied whole, or joined of small ones, are read back from the
-    target, and compared with what the source gave: Sampled, one a second of each task, and one a
-    second of each driver after joining; Full, every one, none is joined, and a task copies no
-    faster than that. A difference stops the partition. It takes the right to read the copies."""
+    """Selection of unchanged or joined batches that are read back from the target and compared with
+    the source. Sampled: one a second of each task, and one a second of each driver after joining.
+    Full: every batch; none is joined, and a task copies no faster than it compares. A difference
+    stops the partition. The permission to read the copies is required.
+    """
     start_from: Annotated[StartFrom, FILLED_IN_BY_SERVER] = StartFrom()
     """The first offset of a partition without progress."""
     bandwidth: Bandwidth | None = None
@@ -472,15 +480,16 @@ class ReplicationFlowSpec(Model):
     offset_syncs: Annotated[OffsetSyncs, FILLED_IN_BY_SERVER] = OffsetSyncs()
     """Pairs of source and target offset, from which group positions are translated."""
     on_data_loss: Annotated[OnDataLoss, FILLED_IN_BY_SERVER] = OnDataLoss.FAIL
-    """When records are gone, from the source before they were copied or from the target: Fail stops
-    the partition, Restart copies it again from the earliest offset, Continue goes on behind what is
-    lost."""
+    """Action when records are lost on the source before they were copied, or on the target. Fail
+    stops the partition, Restart copies it again from the earliest offset, Continue resumes after
+    the lost records.
+    """
     on_record_error: Annotated[OnRecordError, FILLED_IN_BY_SERVER] = OnRecordError()
-    """What happens to a record that the target refuses permanently."""
+    """Treatment of a record that the target rejects permanently."""
     drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
     """The processes that copy the data."""
     state: Annotated[FlowState, FILLED_IN_BY_SERVER] = FlowState.RUNNING
-    """Running; Paused keeps the tasks and their connections; Stopped ends them."""
+    """Desired state. Paused keeps the tasks and their connections; Stopped ends them."""
     paused_partitions: Annotated[tuple[PausedPartitions, ...], Field(max_length=1000)] = ()
     """Topics and partitions of the source that are not copied for now; they keep their positions.
     What the source's retention deletes meanwhile is lost."""
@@ -542,9 +551,9 @@ class ReplicationFlow(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     spec: ReplicationFlowSpec
-    """What is copied, from where to where, and how."""
+    """Source, target, and settings of the copy."""
     status: ReplicationFlowStatus | None = None
-    """What headrace sees; written by headrace."""
+    """Observed state, written by headrace."""
 
     def _breaches(self) -> Iterator[Breach]:
         yield from object_name_breaches(self.metadata)

@@ -31,7 +31,8 @@ PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
 """On a ReplicationFlow, ``"true"``: the operator changes nothing of the flow but the owners of its
 units."""
 PAUSED_BY_ANNOTATION = "headrace.dev/paused-by"
-"""Of a flow: the name of the MirrorTest whose chaos has paused it, until it is resumed."""
+"""Annotation of a flow: the name of the MirrorTest whose chaos has paused it, until it is resumed.
+"""
 KILL_ANNOTATION = "headrace.dev/kill-operator"
 """On a MirrorTest: empty, the operator that leads ends as by kill -9 and leaves its name here; the
 next one adds its own. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""

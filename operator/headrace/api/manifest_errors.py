@@ -31,7 +31,7 @@ class FieldAt:
 
     @property
     def description(self) -> str:
-        """What the field is for, in one line."""
+        """Description of the field in one line."""
         return " ".join(self.schema.get("description", "").split())
 
 
@@ -100,9 +100,9 @@ class Mistake:
     path: tuple[Key, ...]
     """The field, in the manifest's spelling: ``("spec", "chaos", 0, "atPercent")``."""
     allowed: str
-    """What is allowed, or what is the matter."""
+    """Allowed values, or the problem."""
     given: str | None = None
-    """What was given, as one would write it; None where that says nothing, or is a secret."""
+    """Given value as in a manifest; None if it is not informative or is a secret."""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else str(self.file)
@@ -118,7 +118,7 @@ def path_text(path: Sequence[Key]) -> str:
 
 
 def shown(value: object) -> str | None:
-    """A plain value as one would write it, cut to a line's length; None for anything else."""
+    """Return a plain value as in a manifest, cut to a line's length; None for anything else."""
     if not isinstance(value, str | int | float):
         return None
     text = json.dumps(value, ensure_ascii=False)

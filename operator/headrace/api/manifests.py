@@ -53,7 +53,7 @@ def _standard_input() -> str:
 
 
 def read(file: Path) -> tuple[list[Document], list[Mistake]]:
-    """The documents of ``file`` and what is wrong with it as YAML; empty documents are left out."""
+    """Return the documents of ``file`` and its YAML errors, without empty documents."""
     try:
         text = _standard_input() if file == STANDARD_INPUT else file.read_text(encoding="utf-8")
     except OSError as error:
@@ -114,7 +114,7 @@ class _Builder:
         self.mistakes: list[Mistake] = []
 
     def build(self, node: yaml.Node, path: tuple[Key, ...], line: int | None = None) -> Any:
-        """The data of ``node``; what is wrong on the way is noted and left out."""
+        """Return the data of ``node``; errors are noted, and their nodes are left out."""
         self.lines[path] = line or node.start_mark.line + 1
         if node in self._inside:
             self._wrong(path, "is part of itself")
@@ -178,7 +178,7 @@ KINDS: dict[str, tuple[str, type[Object]]] = {
     "Secret": ("v1", Secret),
     "ConfigMap": ("v1", ConfigMap),
 }
-"""What a file may hold: kind -> (apiVersion, type)."""
+"""Kinds that a file may contain: kind -> (apiVersion, type)."""
 
 _REPLACED = "headrace.dev/v1alpha1"
 """The version that `headrace convert` reads."""
@@ -189,7 +189,7 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Manifest:
-    """The objects of all files; those of a kind in the order in which they are written."""
+    """Objects of all files; objects of a kind are in the order in which they are written."""
 
     flows: tuple[ReplicationFlow, ...] = ()
     tests: tuple[MirrorTest, ...] = ()
@@ -217,9 +217,9 @@ class InvalidManifest(InvalidSpec):
 
 
 def load(paths: Sequence[Path]) -> Manifest:
-    """The objects in ``paths``: YAML files of one or more documents, or folders of such files.
+    """Load the objects in ``paths``: YAML files of one or more documents, or folders of such files.
 
-    Raises InvalidManifest (an InvalidSpec) with every mistake of every file.
+    Raise InvalidManifest (an InvalidSpec) with every mistake of every file.
     """
     mistakes: list[Mistake] = []
     objects: dict[tuple[str, str, str], Object] = {}
@@ -252,7 +252,7 @@ def load(paths: Sequence[Path]) -> Manifest:
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files that ``load`` reads."""
+    """Return the files that ``load`` reads."""
     return list(dict.fromkeys(_files(paths, [])))
 
 

@@ -1,4 +1,4 @@
-"""What every object has beside its spec: metadata and conditions, as Kubernetes defines them."""
+"""Parts that every object has besides its spec: metadata and conditions, as in Kubernetes."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -19,8 +19,10 @@ from headrace.api.model import (
 
 API_VERSION: Final = "headrace.dev/v1beta1"
 LONGEST_NAME: Final = 52
-"""Of what a user names: with ``-producer`` or the like behind it, it has to be a label's value and
-a Job's name, and those have 63 characters. CronJob has the same limit."""
+"""Maximum length of a name that a user gives. With a suffix such as ``-producer`` it must be a
+valid label value and a valid Job name, which have at most 63 characters. CronJob has the same
+limit.
+"""
 
 
 class ObjectMeta(Model):
@@ -44,19 +46,19 @@ class ObjectMeta(Model):
     creation_timestamp: Timestamp | None = None
     """When the object was created, written by the API server."""
     deletion_timestamp: Timestamp | None = None
-    """When the object is to be gone, written by the API server."""
+    """When the object is to be deleted, written by the API server."""
     deletion_grace_period_seconds: Count | None = None
     """Seconds that a deletion may take, written by the API server."""
     finalizers: tuple[str, ...] = ()
-    """Who still has to clean up before the object goes."""
+    """Controllers that must clean up before the object is deleted."""
     owner_references: tuple[dict[str, JsonValue], ...] = ()
     """Objects whose deletion deletes this one."""
     managed_fields: tuple[dict[str, JsonValue], ...] = ()
-    """Who wrote which field, kept by the API server."""
+    """Managers of the fields, recorded by the API server."""
 
 
 def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
-    """What keeps children from being named after the object."""
+    """Yield the reasons why children cannot be named after the object."""
     if len(metadata.name) > LONGEST_NAME:
         yield Breach(
             ("metadata", "name"),
@@ -65,22 +67,22 @@ def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
 
 
 class ConditionType(StrEnum):
-    """What a condition is about."""
+    """Subject of a condition."""
 
     READY = "Ready"
     """Everything that was asked for is done, and nothing failed."""
     RECONCILING = "Reconciling"
     """Work towards the spec is under way."""
     STALLED = "Stalled"
-    """Nothing will happen until somebody changes something."""
+    """Nothing will happen until a user changes something."""
     DATA_LOSS_DETECTED = "DataLossDetected"
-    """Records are gone from the source before they were copied, or from the target afterwards."""
+    """Records were deleted on the source before they were copied, or on the target afterwards."""
     FOREIGN_WRITER = "ForeignWriter"
     """Another producer writes to a target topic of this flow."""
     RECORDS_LEFT_OUT = "RecordsLeftOut"
     """The target refused records: they were skipped, or written to the dead-letter topic."""
     PARTITION_CONTESTED = "PartitionContested"
-    """Another flow, or another run of this one, copies partitions of this flow too."""
+    """Another flow, or another run of this one, also copies partitions of this flow."""
     TRANSACTION_HANGING = "TransactionHanging"
     """A transaction on the source stays open: nothing behind its first record can be copied."""
     TOMBSTONES_AT_RISK = "TombstonesAtRisk"
@@ -107,9 +109,9 @@ class ConditionType(StrEnum):
     """Partitions were copied again from spec.startFrom on, as the annotation headrace.dev/reset
     asks; False when it asks for something that cannot be."""
     REQUIREMENTS_MISSING = "RequirementsMissing"
-    """Rights or settings that the flow needs are missing; headrace check lists them."""
+    """Permissions or settings that the flow needs are missing; headrace check lists them."""
     TOPIC_DELETION = "TopicDeletion"
-    """With spec.topicDeletion: copies whose sources were deleted, and what becomes of them."""
+    """With spec.topicDeletion: copies whose sources were deleted, and their treatment."""
     TOPIC_CONFIGS_REFUSED = "TopicConfigsRefused"
     """With spec.topicConfigs: the target refuses settings of topics, which therefore differ."""
     CAUGHT_UP = "CaughtUp"
@@ -155,10 +157,11 @@ class Reason(StrEnum):
     REFUSED = "Refused"
     """The API server refuses an object that the flow needs; the message is its own."""
     NOT_APPLIED = "NotApplied"
-    """An object that the flow needs could not be applied three times in a row, and is tried again;
-    units are assigned all the same."""
+    """An object that the flow needs could not be applied three times in a row, and is retried;
+    units are assigned nevertheless.
+    """
     NAME_TAKEN = "NameTaken"
-    """An object that the flow or the test needs is there already and belongs to somebody else."""
+    """An object that the flow or the test needs exists already and has another owner."""
     RECONCILIATION_PAUSED = "ReconciliationPaused"
     """An annotation keeps the operator from changing what the flow owns."""
     NO_TOPIC_MATCHES = "NoTopicMatches"
@@ -213,7 +216,7 @@ class Reason(StrEnum):
     TAKEN_AGAIN = "TakenAgain"
     """The message names partitions that another owner took repeatedly, and that owner."""
     CHECK_FAILED = "CheckFailed"
-    """The message names rights and settings, as headrace check does."""
+    """The message names permissions and settings, as headrace check does."""
     SETTING_REFUSED = "SettingRefused"
     """The message names each setting that the target refuses, and why."""
     DELETION_PENDING = "DeletionPending"
@@ -227,7 +230,7 @@ class Reason(StrEnum):
     CATCHING_UP = "CatchingUp"
     """Records that were on the source when the task began are not on the target yet."""
     CAUGHT_UP = "CaughtUp"
-    """Those records are on the target."""
+    """All of these records are on the target."""
     WAITING_FOR_FLOW = "WaitingForFlow"
     """The flow under test does not exist, or is not Ready yet."""
     TEST_RUNNING = "TestRunning"
@@ -253,11 +256,12 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     """No further runs start while spec.suspend is true."""
     SOURCE_CHANGED = "SourceChanged"
-    """A topic was deleted and made again: positions in the old one mean nothing in the new one."""
+    """A topic was deleted and created again: offsets in the old one are not valid in the new one.
+    """
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason | None":
-        """A reason of another version: kept as it is, for its condition still has a sentence."""
+        """Keep a reason of another version unchanged, because its condition has a sentence."""
         if not isinstance(value, str):
             return None
         other = str.__new__(cls, value)
@@ -269,7 +273,7 @@ class Condition(Model):
     """One observation about an object (Kubernetes' metav1.Condition)."""
 
     type: ConditionType
-    """What the condition is about."""
+    """Subject of the condition."""
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Reason

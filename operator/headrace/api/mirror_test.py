@@ -28,7 +28,7 @@ from headrace.api.test_load import ChaosAction, ChaosStep, Load
 
 
 class Verdict(StrEnum):
-    """What a test found."""
+    """Result of a test."""
 
     PASSED = "Passed"
     FAILED = "Failed"
@@ -84,7 +84,7 @@ class MirrorTestStatus(Model):
     phase: MirrorTestPhase | None = None
     """How far the test is."""
     verdict: Verdict | None = None
-    """What it found."""
+    """Result of the test."""
     counts: MirrorTestCounts | None = None
     """Messages, by outcome."""
     latency_ms: LatencyMs | None = None
@@ -106,7 +106,7 @@ BY_SOURCE = "{source}.{topic}"
 
 
 class Partitioning(StrEnum):
-    """What the mirror promises about partitions."""
+    """Guarantee of the mirror about partitions."""
 
     PRESERVED = "Preserved"
     BY_KEY = "ByKey"
@@ -141,7 +141,7 @@ TimeZone = Annotated[
 
 
 class ConcurrencyPolicy(StrEnum):
-    """What a schedule does when a run is due and the one before has not ended; as a CronJob's."""
+    """Action of a schedule if a run is due before the previous one has ended, as for a CronJob."""
 
     ALLOW = "Allow"
     """Start it beside the other."""
@@ -152,7 +152,7 @@ class ConcurrencyPolicy(StrEnum):
 
 
 class Budgets(Model):
-    """What may go wrong before the verdict is Failed."""
+    """Allowed defects before the verdict is Failed."""
 
     missing: Count = 0
     """Messages that never arrived."""
@@ -164,8 +164,9 @@ class Budgets(Model):
     """Messages that arrived again; absent: any number with AtLeastOnce (they are counted), none
     with ExactlyOnce."""
     replayed: Count | None = None
-    """Messages of earlier runs that arrive again while this one runs; absent: any number (they are
-    counted). A mirror that was behind when the load began has some, too."""
+    """Maximum number of messages of earlier runs that arrive again during this run. Absent: any
+    number; they are counted. A mirror that lagged behind when the load began also causes some.
+    """
     unequal_offsets: Count | None = None
     """Messages on the target at another offset than on the source; absent: offsets are not
     compared, but of a flow with offsets: Preserved, where none is allowed. With partitioning:
@@ -182,7 +183,7 @@ class Budgets(Model):
 
 
 class Rehearsal(Model):
-    """A fail-over after the load, with consumers that go on at the target."""
+    """A fail-over after the load, with consumers that resume on the target."""
 
     groups: Annotated[Whole, Field(ge=1, le=100)] = 20
     """Consumer groups, of one consumer each, that read and commit on the source during the load."""
@@ -218,7 +219,7 @@ def _is_zone(name: str) -> bool:
 
 
 class MirrorTestSpec(Model):
-    """Which mirror, what load, and what may go wrong."""
+    """Mirror, load and allowed defects."""
 
     flow_name: Name | None = None
     """The flow to judge; or source and target of a mirror that someone else runs."""
@@ -229,31 +230,35 @@ class MirrorTestSpec(Model):
     target_topic: Template = BY_SOURCE
     """How another mirror names topics: {topic} is the source topic, {source} the source's alias."""
     partitioning: Partitioning = Partitioning.PRESERVED
-    """What the mirror promises about partitions: the same as on the source (Preserved), one for all
-    messages of a key (ByKey), or nothing (Any)."""
+    """Guarantee of the mirror about partitions: the same as on the source (Preserved), one for all
+    messages of a key (ByKey), or none (Any).
+    """
     load: Load = Load()
-    """What is sent while the mirror runs."""
+    """Messages that are sent while the mirror runs."""
     budgets: Budgets = Budgets()
-    """What may go wrong before the verdict is Failed."""
+    """Allowed defects before the verdict is Failed."""
     settle_seconds: Count = 120
     """Seconds that the target may take after the last message; and, a minute at least, to have its
     topics before the first."""
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
     """Faults that are injected, in this order."""
     rehearsal: Rehearsal | None = None
-    """Fail the flow over when the load has ended, let consumer groups go on at the target, and undo
-    it."""
+    """Fail the flow over when the load has ended, resume consumer groups on the target, and undo
+    it.
+    """
     schedule: Cron | None = None
     """Run repeatedly, at these times (cron); of runs that were missed, only the latest is made up
     for. The test's name then has 43 characters at most. Kubernetes only."""
     time_zone: TimeZone | None = None
     """Time zone of the schedule, by its name in the IANA database; absent: UTC. Kubernetes only."""
     starting_deadline_seconds: Count | None = None
-    """Seconds that a scheduled run may start late; after that it is left out; absent: any.
-    Kubernetes only."""
+    """Maximum delay of a scheduled run, in seconds; a later run is skipped. Absent: any delay.
+    Kubernetes only.
+    """
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
-    """What happens to a scheduled run while the one before has not ended: it waits (Forbid), starts
-    all the same (Allow), or takes its place (Replace). Kubernetes only."""
+    """Action if a scheduled run is due before the previous one has ended: it waits (Forbid), starts
+    in addition (Allow), or replaces it (Replace). Kubernetes only.
+    """
     suspend: Flag = False
     """Start no further scheduled runs, nor windows of a load without end. Kubernetes only."""
     successful_tests_history_limit: Count = 3
@@ -261,8 +266,9 @@ class MirrorTestSpec(Model):
     failed_tests_history_limit: Count = 1
     """The same that did not pass."""
     ttl_seconds_after_finished: Count | None = None
-    """Seconds that the test is kept after its end; absent: until somebody deletes it. Editable at
-    any time. Kubernetes only."""
+    """Seconds that the test is kept after its end; absent: until a user deletes it. Editable at any
+    time. Kubernetes only.
+    """
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
@@ -386,8 +392,7 @@ class MirrorTestSpec(Model):
 
     @property
     def repeats(self) -> bool:
-        """Whether the test sends nothing itself and begins others: on a schedule, or window after
-        window."""
+        """Whether the test sends nothing itself and starts others, by schedule or window."""
         return self.schedule is not None or self.load.is_endless
 
     def _breaches(self) -> Iterator[Breach]:
@@ -467,7 +472,9 @@ class MirrorTestSpec(Model):
 
 
 LONGEST_SCHEDULED_NAME = LONGEST_NAME - 9
-"""Of a test with a schedule: ``-`` and the minute, in 8 digits until 2160, follow in its runs'."""
+"""Maximum name of a test with a schedule: ``-`` and the minute, in 8 digits until 2160, are
+appended for its runs.
+"""
 _SHORTER_NAME = (
     f"needs a metadata.name of at most {LONGEST_SCHEDULED_NAME} characters: "
     "runs are named after it and the time"
@@ -493,12 +500,12 @@ class MirrorTest(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     spec: MirrorTestSpec
-    """Which mirror, what load, and what may go wrong."""
+    """Mirror, load and allowed defects."""
     status: MirrorTestStatus | None = None
-    """What the test found; written by headrace."""
+    """Result of the test, written by headrace."""
 
     rules = (
-        # What is under way was begun with the old spec: from its first Job on, with which comes
+        # A test in progress was begun with the old spec: from its first Job on, which sets
         # startTime. A schedule only begins others.
         Rule(
             "has(oldSelf.spec.schedule) || !oldSelf.?status.startTime.hasValue()"

@@ -1,6 +1,6 @@
 """Base class and scalar types of all manifests.
 
-Fields are snake_case in Python and camelCase in a manifest. What a user wrote stays known
+Fields are snake_case in Python and camelCase in a manifest. The fields that a user wrote stay known
 (pydantic's ``model_fields_set``): defaults are filled in on reading, never written back.
 """
 
@@ -33,16 +33,16 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-# What the docstrings below a type's fields say: the fields' descriptions in schemas and pages.
-#
-# pydantic's ``use_attribute_docstrings`` does the same whenever a type is defined: reading the
-# source was a fifth of what it took a process to start, and only who writes a schema needs
-# descriptions.
+# The docstrings below a type's fields are the fields' descriptions in schemas and pages. pydantic's
+# ``use_attribute_docstrings`` reads them whenever a type is defined: reading the source was a fifth
+# of a process's start-up time, and only the writers of schemas need descriptions.
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """By name of the field, those that it inherits included; none where the source is not
-    installed."""
+    """Return the docstrings of a type's fields, including inherited ones, by name.
+
+    The result is empty if the source is not installed.
+    """
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("headrace."):
@@ -66,9 +66,8 @@ def _below_fields(cls: type) -> Iterator[tuple[str, str]]:
                 yield name, inspect.cleandoc(text)
 
 
-# What only Kubernetes' schemas can say of a value, stated beside the type that it is about.
-#
-# Annotations of fields, and the ``rules`` of a type. Reading a manifest ignores them;
+# Rules of a value that only Kubernetes' schemas can state, written next to the type. They are
+# annotations of fields, and the ``rules`` of a type. Reading a manifest ignores them;
 # ``structural`` finds them again in the JSON schema.
 
 RULES: Final = "x-kubernetes-validations"
@@ -95,14 +94,14 @@ class Rule:
     cel: str
     """True of what is right; ``self`` is the value, ``oldSelf`` the one that it replaces."""
     allowed: str
-    """What is allowed, to follow the name of the field: ``must be at least 1``."""
+    """Allowed values, to follow the name of the field: ``must be at least 1``."""
     at: str = ""
     """The field to blame, from the value that has the rule: ``target.alias``."""
     reason: Literal["FieldValueRequired", "FieldValueForbidden"] | None = None
     """Kubernetes' word for what is the matter, which ``kubectl`` shows; None: an invalid value."""
 
     def as_schema(self) -> dict[str, str]:
-        """An item of ``x-kubernetes-validations``."""
+        """Return an item of ``x-kubernetes-validations``."""
         schema = {"rule": self.cel, "message": self.allowed}
         if self.at:
             schema["fieldPath"] = f".{self.at}"
@@ -127,8 +126,9 @@ BY_PARTITION: Final = Extension(
 )
 """The same of items that name a partition: the API server refuses one that is named twice."""
 REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
-"""The API server refuses an object without it. It is optional in memory, where whoever writes the
-object fills it in last; and what an earlier version wrote without it can be read."""
+"""The API server rejects an object without it. It is optional in memory, where the writer of the
+object fills it in last, and because objects of an earlier version may lack it.
+"""
 FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
 """The API server writes the default into the object: something of Kubernetes' own reads it there.
 Other defaults are filled in on reading, so that what a user set stays known."""
@@ -141,11 +141,11 @@ class Breach:
     at: tuple[str | int, ...]
     """The field to blame, in the manifest's spelling, from the object that states the rule."""
     allowed: str
-    """What is allowed, to follow ``got 0, ``: ``must be at least 1``."""
+    """Allowed values, to follow ``got 0, ``: ``must be at least 1``."""
 
 
 def refusal(allowed: str) -> PydanticCustomError:
-    """The error of a field that breaks a rule; ``allowed`` as in :class:`Breach`."""
+    """Return the error of a field that breaks a rule; ``allowed`` as in :class:`Breach`."""
     return PydanticCustomError("rule", "{allowed}", {"allowed": allowed})
 
 
@@ -160,8 +160,9 @@ class Model(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What the API server is to check between fields: :meth:`_breaches` as far as CEL can say it,
-    and what may not change."""
+    """Checks of the API server between fields: :meth:`_breaches` as far as CEL can express it, and
+    immutable fields.
+    """
 
     def _breaches(self) -> Iterator[Breach]:
         """Every rule between fields that this object breaks; types that have such rules say."""
@@ -184,7 +185,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
-        """As in Kubernetes; an unknown field is a mistake with a null too, so that one stays."""
+        """Remove null fields, as in Kubernetes; a null does not hide an unknown field."""
         if not isinstance(data, dict):
             return data
         fields = {name for field, info in cls.model_fields.items() for name in (field, info.alias)}
@@ -204,7 +205,7 @@ class Model(BaseModel):
 
 
 def dump(model: Model) -> dict[str, Any]:
-    """As JSON has it; what nobody set stays unset."""
+    """Return the model as JSON, without fields that were not set."""
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -215,7 +216,7 @@ class Matching:
     regex: str
     """In the syntax that Python and RE2 share."""
     allowed: str
-    """As in :class:`Breach`."""
+    """Allowed values, as in :class:`Breach`."""
     pattern: bool = False
     """Say it in OpenAPI instead of CEL, without words: for text too long for CEL's budget, and for
     int-or-string."""
@@ -306,8 +307,9 @@ Topic = Annotated[
     Matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
 ]
 _ONLY_PYTHONS = r"\(\?|\\[^!-/:-@\[-`{-~]|[*+?}]\+|\{|\[:"
-"""Of Python's syntax what RE2 reads differently, or not at all: groups with (?, escaped letters and
-digits, possessive quantifiers, counts, and what RE2 takes for a class like [:alpha:]."""
+"""Python's syntax that RE2 reads differently or rejects: groups with (?, escaped letters and
+digits, possessive quantifiers, counts, and classes of RE2 such as [:alpha:].
+"""
 _REGEX = Rule(
     f"self.matches(r'{_ONLY_PYTHONS}') || ''.matches(self) in [true, false]",
     "must be a regular expression",

@@ -27,14 +27,14 @@ from headrace.api.partitions import TopicPartition
 
 
 class OffsetsMode(StrEnum):
-    """Which offsets the copies have."""
+    """Offsets of the copies."""
 
     TRANSLATED = "Translated"
     PRESERVED = "Preserved"
 
 
 class GapPolicy(StrEnum):
-    """What the copies have where the source has no committed record."""
+    """Content of the copies where the source has no committed record."""
 
     MARKERS = "Markers"
     ABORTED_FILLERS = "AbortedFillers"
@@ -177,7 +177,7 @@ OFFSETS_RULES = (
 
 
 def offsets_breaches(spec: _Spec) -> Iterator[Breach]:
-    """What of a spec does not go with its ``offsets``."""
+    """Yield the parts of a spec that contradict its ``offsets``."""
     if spec.offsets.mode is OffsetsMode.PRESERVED:
         for one in _EXCLUDED:
             if one.breach(one.value(spec)):

@@ -104,7 +104,7 @@ class TopicPartitions(Model):
 
     @staticmethod
     def unpack(packed: "Iterable[TopicPartitions]") -> frozenset[TopicPartition]:
-        """What :meth:`pack` took, each once."""
+        """Return the partitions that :meth:`pack` packed, each once."""
         return frozenset(
             TopicPartition(item.topic, number) for item in packed for number in item.numbers
         )
@@ -125,7 +125,7 @@ class PausedPartitions(Model):
 
 @dataclass(frozen=True)
 class Pauses:
-    """What is paused, by topic: the numbers of partitions, or None for the whole topic."""
+    """Paused partitions by topic: their numbers, or None for the whole topic."""
 
     topics: Mapping[str, frozenset[int] | None]
 
@@ -150,7 +150,7 @@ class Pauses:
         )
 
     def among(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of them that are paused."""
+        """Return the given partitions that are paused."""
         none: frozenset[int] = frozenset()
         return frozenset(
             at
@@ -159,7 +159,7 @@ class Pauses:
         )
 
     def with_also(self, item: PausedPartitions) -> Self:
-        """Pause these, too."""
+        """Pause these in addition."""
         return self.of([*self.items, item])
 
     def without(self, item: PausedPartitions) -> Self:
@@ -197,15 +197,18 @@ def _numbers(item: PausedPartitions) -> frozenset[int]:
 _ITEM = re.compile(r"([A-Za-z0-9._-]+)(?:/([\d,-]+))?@([^\s,@]+)(?:[\s,]+|$)", re.ASCII)
 
 _YEARS = (2000, 2199)
-"""A slip of the pen is none of them: a reset that lies in the future hides those before it."""
+"""Years of a valid reset. A typing error is usually outside: a reset in the future would hide
+earlier ones.
+"""
 
 
 @dataclass(frozen=True)
 class Resets:
-    """When each partition is to be copied again, by topic and number: Unix times in ms.
+    """Times of the requested resets of each partition, by topic and number: Unix times in ms.
 
-    The time makes a reset happen once: progress keeps that of the last one. An annotation that is
-    older, from Git or from a cache, then resets nothing. Prints as the annotation's value.
+    The time makes a reset happen once: progress stores the time of the last one. An older
+    annotation, from Git or from a cache, then resets nothing. The string form is the annotation's
+    value.
     """
 
     times: Mapping[str, Mapping[int | None, int]]
@@ -213,7 +216,7 @@ class Resets:
 
     @classmethod
     def asked(cls, metadata: ObjectMeta) -> Self:
-        """Those of a flow's annotation; ``InvalidSpec`` with a sentence when it cannot be read."""
+        """Return the resets in a flow's annotation; raise ``InvalidSpec`` if it cannot be read."""
         text = metadata.annotations.get(RESET_ANNOTATION, "")
         try:
             return cls.parse(text)
@@ -240,12 +243,12 @@ class Resets:
         return resets
 
     def time_ms(self, at: TopicPartition) -> int:
-        """Of the last reset of a partition; 0 when there is none."""
+        """Return the time of the last reset of a partition; 0 if there is none."""
         times = self.times.get(at.topic)
         return max(times.get(at.partition, 0), times.get(None, 0)) if times else 0
 
     def among(self, partitions: Iterable[TopicPartition]) -> Self:
-        """Those of these partitions, each by itself."""
+        """Return the resets of these partitions, each by itself."""
         times: dict[str, dict[int | None, int]] = defaultdict(dict)
         for at in partitions:
             if time_ms := self.time_ms(at):
@@ -253,7 +256,7 @@ class Resets:
         return type(self)(times)
 
     def absent(self, partitions: Iterable[TopicPartition]) -> Self:
-        """What names none of these partitions."""
+        """Return the resets that name none of these partitions."""
         known: dict[str, set[int | None]] = defaultdict(set)
         for at in partitions:
             known[at.topic] |= {None, at.partition}
@@ -264,12 +267,12 @@ class Resets:
         return type(self)({topic: times for topic, times in left.items() if times})
 
     def also(self, topic: str, numbers: Iterable[int] | None, now_ms: int) -> Self:
-        """Reset these, too: to the second, and later than any other reset of the topic."""
+        """Reset these in addition: to the second, and later than any other reset of the topic."""
         known = max(self.times.get(topic, {}).values(), default=0)
         return self._merged(topic, numbers, max(now_ms, known + 1000) // 1000 * 1000)
 
     def _merged(self, topic: str, numbers: Iterable[int] | None, time_ms: int) -> Self:
-        """What is older, and covered by these, is left out."""
+        """Return the merged resets without older ones that the new ones cover."""
         known = self.times.get(topic, {})
         added = dict.fromkeys([None] if numbers is None else numbers, time_ms)
         both = {n: max(known.get(n, 0), added.get(n, 0)) for n in known.keys() | added.keys()}
@@ -289,7 +292,7 @@ class Resets:
 
 
 def time_text(time_ms: int) -> str:
-    """As the annotation has it, to the second where that is exact."""
+    """Return the time as in the annotation, to the second if that is exact."""
     exact = "milliseconds" if time_ms % 1000 else "seconds"
     time = datetime.fromtimestamp(time_ms / 1000, UTC)
     return time.isoformat(timespec=exact).replace("+00:00", "Z")

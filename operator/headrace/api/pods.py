@@ -29,7 +29,7 @@ _PARTS = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
 def quantity(text: str) -> Decimal:
-    """The amount, to be compared: of processors, bytes ..."""
+    """Return the amount for comparisons: of processors, bytes ..."""
     parts = _PARTS.fullmatch(text)
     assert parts, "the type of the field has checked it"
     number, suffix = Decimal(parts[1]), parts[2]
@@ -39,7 +39,7 @@ def quantity(text: str) -> Decimal:
 
 
 AsInKubernetes = dict[str, JsonValue]
-"""What is too wide to be spelled out here."""
+"""Type of Kubernetes that is too wide to be described here."""
 Labels = Annotated[dict[str, Text], Field(max_length=100)]
 Quantity = Annotated[
     Unquoted,
@@ -365,7 +365,7 @@ class LabelSelector(Model):
     match_labels: Labels = Field(default_factory=dict)
     """Labels that a pod must have."""
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=100)] = ()
-    """What else must be true of its labels."""
+    """Further conditions on its labels."""
 
 
 class TopologySpreadConstraint(Model):
@@ -376,13 +376,13 @@ class TopologySpreadConstraint(Model):
     topology_key: Text
     """Label of nodes that names their domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What happens to a pod that fits nowhere."""
+    """Treatment of a pod that fits nowhere."""
     label_selector: LabelSelector | None = None
-    """Which pods are counted; absent: those of the same flow, or of the same run of a test."""
+    """Pods that are counted; absent: the pods of the same flow, or of the same run of a test."""
     min_domains: Annotated[Whole, Field(ge=1)] | None = None
-    """Domains that there must be at least."""
+    """Minimum number of domains."""
     match_label_keys: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
-    """Labels whose values have to be those of the pod itself."""
+    """Labels whose values must equal those of the pod itself."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     """Whether nodes that the affinity leaves out are counted."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
@@ -423,7 +423,7 @@ class PodSecurityContext(Model):
 
 
 class PodTemplate(Model):
-    """What is particular about pods."""
+    """Settings of pods."""
 
     metadata: PodMetadata = PodMetadata()
     """Labels and annotations to add."""

@@ -9,19 +9,19 @@ from headrace.api.model import Count, Flag, Model, Text, Timestamp
 
 
 class RecordHeader(Model):
-    """A header that records have, or have not."""
+    """A header that records have or lack."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     """The header's key."""
     value: Annotated[str, Field(max_length=1024)] | None = None
-    """The header's whole value, as UTF-8. Without it, any value will do, and none."""
+    """Header value to match exactly (UTF-8). If omitted, any value matches, including none."""
 
 
 RecordHeaders = Annotated[tuple[RecordHeader, ...], Field(max_length=100)]
 
 
 class HeaderFilter(Model):
-    """Which records are copied, by their headers."""
+    """Selection of records by their headers."""
 
     include: RecordHeaders = ()
     """Only records with one of these headers are copied, as with [{name: region, value: eu}]; an
@@ -31,10 +31,10 @@ class HeaderFilter(Model):
 
 
 class RecordFilter(Model):
-    """Which records of the topics are copied; heartbeats always are."""
+    """Selection of the topics' records to copy; heartbeats are always copied."""
 
     headers: HeaderFilter = HeaderFilter()
-    """By their headers. Of several headers with the same key, one has to match."""
+    """Selection by headers. If several headers have the same key, one of them must match."""
 
 
 HeaderName = Annotated[str, Field(min_length=1, max_length=255)]
@@ -63,8 +63,10 @@ class HeaderChanges(Model):
 
 
 class LossCause(StrEnum):
-    """What happened to the records. Source... counts offsets of the source, Target... those of the
-    target."""
+    """Cause of the loss.
+
+    Source... refers to offsets of the source, Target... to offsets of the target.
+    """
 
     SOURCE_TRUNCATED = "SourceTruncated"
     """The source deleted records before they were copied (retention)."""
@@ -82,32 +84,32 @@ class LossCause(StrEnum):
 
 
 class LossAction(StrEnum):
-    """What the flow did, by spec.onDataLoss."""
+    """Action of the flow, by spec.onDataLoss."""
 
     STOPPED = "Stopped"
-    """The partition waits for a person."""
+    """The partition waits for a user."""
     RESTARTED = "Restarted"
     """It was copied again from the earliest offset there was."""
     CONTINUED = "Continued"
-    """It went on behind what is lost."""
+    """It resumed after the lost records."""
 
 
 class LostOffsets(Model):
     """The last loss of one partition."""
 
     topic: Text
-    """Of the source."""
+    """Topic of the source."""
     partition: Count
     """Its number."""
     cause: LossCause
-    """What happened."""
+    """Cause of the loss."""
     first_offset: Count
     """The first offset that is lost; on the target when the cause begins with Target."""
     last_offset: Count | None = None
     """The last offset that is lost; absent when none is known."""
     lower_bound: Flag = False
-    """Whether later ones may be lost, too: nobody can ask a topic that was deleted."""
+    """Whether later records may also be lost: a deleted topic has no readable end."""
     action: LossAction
-    """What the flow did."""
+    """Action of the flow."""
     time: Timestamp
     """When it was noticed."""

@@ -40,7 +40,7 @@ Regular expressions are Python's, and are applied to whole names.
 """
 
 KUBERNETES_ONLY = "Kubernetes only."
-"""What the description of such a field ends with; the fields in it are so marked in the table."""
+"""End of such a field's description; the fields in it are marked accordingly in the table."""
 
 SUPPORTED_SETTINGS = """\
 ## Settings that are supported
@@ -59,7 +59,7 @@ The `config` of a cluster must not contain them, because the guarantees depend o
 
 
 def reference() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     sections = [INTRODUCTION]
     for kind in (*KINDS, *SHARED):
         sections += [f"## {kind.__name__}\n\n{kind.__doc__}\n", _fields(kind)]
@@ -101,7 +101,7 @@ def _fields(kind: type[Model]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As Markdown that reads as the text does: a star outside of code is a star."""
+    """Return the text escaped for Markdown: a star outside of code is a star."""
     return re.sub(r"(`[^`]*`)|\*", lambda found: found[1] or r"\*", text.replace("<", "&lt;"))
 
 

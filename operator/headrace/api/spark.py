@@ -22,18 +22,19 @@ class SparkAmounts(Model):
     """Processors. Requests: set aside; absent: 500m for a Job's pod, 200m for an executor. Limits:
     never exceeded, of a Job's nor by the pod of spec.chaos; absent: no limit."""
     memory: Quantity | None = None
-    """Memory. Limits: set aside, and never exceeded; absent: 1Gi for a Job's pod, 2Gi for the
-    comparison's, and with no executors 256Mi more a producer; 1536Mi for an executor. Requests: the
-    same, or absent."""
+    """Memory. Limits: reserved and never exceeded; absent: 1Gi for a Job's pod, 2Gi for the
+    comparison's, and 1536Mi for an executor. Without executors, 256Mi are added for each producer.
+    Requests: the same amount, or absent.
+    """
 
 
 class SparkResources(Model):
-    """As of a container in Kubernetes."""
+    """Resources as of a container in Kubernetes."""
 
     requests: SparkAmounts = SparkAmounts()
-    """What is set aside."""
+    """Reserved amounts."""
     limits: SparkAmounts = SparkAmounts()
-    """What is never exceeded."""
+    """Amounts that are never exceeded."""
 
     rules = (
         Rule(

@@ -14,7 +14,7 @@ from headrace.api.records import LostOffsets
 
 
 class TaskType(StrEnum):
-    """What kind of unit: a connector, or a task of one."""
+    """Type of a unit: a connector, or a task of one."""
 
     SOURCE_CONNECTOR = "SourceConnector"
     CHECKPOINT_CONNECTOR = "CheckpointConnector"
@@ -30,16 +30,16 @@ class TaskType(StrEnum):
 
 
 Work = TopicPartitions | str
-"""Of a source task: partitions of a topic. Of a checkpoint task: a consumer group."""
+"""Work of a source task (partitions of a topic) or of a checkpoint task (a consumer group)."""
 
 
 def dump_work(work: Work) -> dict[str, Any] | str:
-    """What a task is to do, as JSON has it."""
+    """Return a task's work as JSON."""
     return work if isinstance(work, str) else dump(work)
 
 
 def load_work(work: dict[str, Any] | str) -> Work:
-    """What a task is to do, from JSON."""
+    """Return a task's work from JSON."""
     return work if isinstance(work, str) else TopicPartitions.model_validate(work)
 
 
@@ -59,19 +59,20 @@ _IDENTITY: Final = "is immutable: it says which unit this is"
 
 
 class ReplicationTaskSpec(Model):
-    """What the unit is to do (written by its connector), and where (written by the operator)."""
+    """Work of the unit (written by its connector), and its owner (written by the operator)."""
 
     flow_name: Name
     """The flow it belongs to."""
     type: TaskType
-    """What kind of unit it is."""
+    """Type of the unit."""
     index: Count = 0
-    """Number of the task among those of its type; 0 for a connector."""
+    """Number of the task among the tasks of its type; 0 for a connector."""
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
     """Partitions of the source that a source task copies."""
     task_count: Count = 0
-    """How many tasks of its type the flow has; 0 where that is not known. It bears its part of
-    spec.bandwidth by it."""
+    """Number of the flow's tasks of this type; 0 if unknown. The task uses this number to compute
+    its share of spec.bandwidth.
+    """
     groups: Annotated[tuple[Text, ...], Field(max_length=10000)] = ()
     """Consumer groups that a checkpoint task follows."""
     driver_name: Text = ""
@@ -87,12 +88,12 @@ class ReplicationTaskSpec(Model):
 
     @property
     def work(self) -> tuple[Work, ...]:
-        """What its connector gave to it."""
+        """Work that its connector gave to it."""
         return self.groups if self.type is TaskType.CHECKPOINT_TASK else self.partitions
 
     @staticmethod
     def of_work(type: TaskType, work: Iterable[Work]) -> dict[str, tuple[Work, ...]]:
-        """The field, in Python's spelling, that takes what a task of this type is to do."""
+        """Return the field, in Python's spelling, with the work of a task of this type."""
         name = "groups" if type is TaskType.CHECKPOINT_TASK else "partitions"
         return {name: tuple(work)}
 
@@ -135,12 +136,12 @@ class RackPartitions(Model):
 
     @classmethod
     def pack(cls, rack: str, partitions: Iterable[TopicPartition]) -> "RackPartitions":
-        """These partitions, by topic."""
+        """Return these partitions, by topic."""
         packed = TopicPartitions.pack(partitions)
         return cls(rack=rack, partitions=tuple(f"{one.topic}/{one.partitions}" for one in packed))
 
     def unpack(self) -> frozenset[TopicPartition]:
-        """What ``pack`` took, each once."""
+        """Return the partitions that ``pack`` packed, each once."""
         return frozenset(
             TopicPartition(topic, number)
             for topic, _, ranges in (text.partition("/") for text in self.partitions)
@@ -149,7 +150,7 @@ class RackPartitions(Model):
 
 
 class ReplicationTaskStatus(Model):
-    """What the owner reports; with an empty driverName the unit has no owner."""
+    """Report of the owner; with an empty driverName the unit has no owner."""
 
     driver_name: Text = ""
     """The driver that owns the unit."""
@@ -162,8 +163,9 @@ class ReplicationTaskStatus(Model):
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
     """Partitions that the task owns."""
     racks: Annotated[tuple[RackPartitions, ...], Field(max_length=64)] = ()
-    """Of a source connector: where the flow's partitions can be read without leaving a rack.
-    Empty where its driver, or the brokers, know no racks."""
+    """For a source connector: where the flow's partitions can be read without leaving a rack. Empty
+    if its driver, or the brokers, have no racks.
+    """
     lag: Lag | None = None
     """How far the target is behind. On Kubernetes this and the next field are written when they
     leave their power of two."""
@@ -200,11 +202,12 @@ class ReplicationTask(Model):
     metadata: ObjectMeta
     """Name, namespace, labels."""
     spec: ReplicationTaskSpec
-    """What the unit is to do, and where."""
+    """Work and owner of the unit."""
     status: ReplicationTaskStatus = ReplicationTaskStatus()
-    """What its owner reports."""
+    """Report of the owner."""
 
-    # Of the object and not of its status: a rule of the status is not asked when the status goes.
+    # A rule of the object and not of its status: a rule of the status does not apply when the
+    # status is removed.
     rules = (
         Rule(
             f"{_EPOCH} >= {_OLD_EPOCH}",

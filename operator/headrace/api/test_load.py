@@ -38,7 +38,7 @@ _NO_DURATION = "must be left out when durationSeconds is given, and only then"
 
 
 class Load(Model):
-    """What is sent while the mirror runs."""
+    """Messages that are sent while the mirror runs."""
 
     names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000), DISTINCT] | None = (
         None
@@ -104,10 +104,13 @@ class Load(Model):
 
 
 class ChaosAction(StrEnum):
-    """What a step of chaos does. DeleteDriverPod, KillOperator, DeletePod, KillPod and
-    ScaleDeployment are for Kubernetes only, those of brokers for ``headrace verify`` on a sandbox,
-    RunCommand for any ``headrace verify``. AddTopic, AddPartitions, DeletePod, KillPod and
-    ScaleDeployment are for any mirror, all others for flows."""
+    """Action of a chaos step.
+
+    DeleteDriverPod, KillOperator, DeletePod, KillPod and ScaleDeployment are for Kubernetes only,
+    actions on brokers for ``headrace verify`` on a sandbox, RunCommand for any ``headrace verify``.
+    AddTopic, AddPartitions, DeletePod, KillPod and ScaleDeployment are for any mirror, all others
+    for flows.
+    """
 
     KILL_DRIVER = "KillDriver"
     """The driver that owns most source tasks ends as by kill -9."""
@@ -130,7 +133,7 @@ class ChaosAction(StrEnum):
     RUN_COMMAND = "RunCommand"
     """A program is run, to break something or to start it again. Nor does this step wait."""
     ADD_TOPIC = "AddTopic"
-    """A topic is created on the source, and the load is sent to it, too."""
+    """A topic is created on the source, and the load is also sent to it."""
     ADD_PARTITIONS = "AddPartitions"
     """The load's topics get more partitions on the source, and the load is spread over all."""
     PAUSE_FLOW = "PauseFlow"
@@ -193,7 +196,7 @@ _FIELDS = {
     "deployment": (ChaosAction.SCALE_DEPLOYMENT,),
     "replicas": (ChaosAction.SCALE_DEPLOYMENT,),
 }
-"""What a field of a step is for."""
+"""Actions that a field of a step belongs to."""
 _OPTIONAL = {"broker"}
 
 
@@ -227,12 +230,13 @@ class ChaosStep(Model):
     action: ChaosAction
     """The fault. DeleteDriverPod, KillOperator, DeletePod, KillPod and ScaleDeployment are for
     Kubernetes only; KillBroker, StopBroker and StartBroker for headrace verify, with clusters of
-    headrace sandbox up; RunCommand for headrace verify --run-commands. These four, AddTopic,
-    AddPartitions, DeletePod, KillPod and ScaleDeployment need no flowName."""
+    headrace sandbox up. RunCommand is for headrace verify --run-commands. These four, AddTopic,
+    AddPartitions, DeletePod, KillPod and ScaleDeployment need no flowName.
+    """
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
-    """When so many percent of the load's messages are acknowledged."""
+    """Start the step when this percentage of the load's messages is acknowledged."""
     at_seconds: Count | None = None
-    """So many seconds after the first message."""
+    """Start the step this number of seconds after the first message."""
     drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
     """ScaleDrivers: the number of drivers from then on."""
     cluster: Side | None = None
