@@ -324,7 +324,9 @@ class TopicDeletion(Model):
     """How long the topic must be missing on the source before its copy can be deleted, in seconds.
     """
     max_topics: AtLeastOne = 5
-    """When more are due at once, none is deleted, and the condition has the reason."""
+    """Maximum number of copies to delete at once. If more are due, none is deleted, and the
+    condition has the reason.
+    """
 
 
 class Acls(Model):
@@ -369,7 +371,7 @@ class OffsetSyncs(Model):
     """Pairs of source and target offset, from which group positions are translated."""
 
     location: Annotated[Location, FILLED_IN_BY_SERVER] = Location.TARGET
-    """Where they are kept. Source is MirrorMaker 2's default, and needs write access there."""
+    """Cluster that stores them. Source is MirrorMaker 2's default, and needs write access there."""
 
 
 _DEAD_LETTER_TOPIC = OnlyWith("deadLetterTopic", "action", RecordErrorAction.DEAD_LETTER)
@@ -395,9 +397,10 @@ class OnRecordError(Model):
     """Treatment of a record that the target rejects permanently."""
 
     action: Annotated[RecordErrorAction, FILLED_IN_BY_SERVER] = RecordErrorAction.FAIL
-    """When the target refuses a record for its content (its size, its timestamp, a rule of the
-    broker): Fail stops the partition, DeadLetter writes the record to deadLetterTopic, Skip skips
-    it. Both are counted."""
+    """Action when the target rejects a record for its content (its size, its timestamp, a rule of
+    the broker). Fail stops the partition, DeadLetter writes the record to deadLetterTopic, Skip
+    skips it. Both are counted.
+    """
     dead_letter_topic: Topic | None = None
     """With action: DeadLetter: the target topic for refused records, with Kafka Connect's headers.
     It is created with one partition if it is absent."""

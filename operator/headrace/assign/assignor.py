@@ -230,7 +230,9 @@ class TaskAssignment:
     waiting: frozenset[TaskId] = _NONE
     """Tasks that are left without a driver on purpose: there is none, or a delay is running."""
     follow_up_ms: int | None = None
-    """When to ask again though nothing happened, on the clock of ``now_ms``; None: no need."""
+    """Time of the next decision if nothing happens before, on the clock of ``now_ms``; None if not
+    needed.
+    """
     balanced: bool = False
     """Whether something moves for balance; ``now_ms`` is then the next ``last_balance_ms``."""
 

@@ -28,7 +28,7 @@ class RackSpread:
         for driver, rack in enumerate(racks):
             self._in_rack.setdefault(rack, []).append(driver)
         self._held: dict[str, Counter[str]] = {}
-        """By flow and rack."""
+        """Counts by flow and rack."""
         for driver, rack in enumerate(racks):
             for (flow, _), count in self.draft.groups(driver).items():
                 self._held.setdefault(flow, Counter())[rack] += count

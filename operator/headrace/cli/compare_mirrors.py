@@ -222,7 +222,7 @@ def _whole(folder: Path) -> ExperimentResult:
 
 
 def _outcome(folder: Path, experiment: Experiment) -> ExperimentResult:
-    """By itself; else as one of several in one load, of which the faults are in their order."""
+    """Return an experiment's result, from its own load or from a load of several."""
     alone = _read(folder / experiment.name)
     whole = _read(folder / _TOGETHER).result
     if alone.result is not None or whole is None:

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 SOON_S = 0.05
 """Delay after a change for which a user or a flow waits."""
 LATER_S = 5.0
-"""After a change of figures only."""
+"""Delay after a change of measurements only."""
 _LONGEST_REST_S = 2.0
 """A lost driver is not to wait for longer."""
 _RESYNC_S = 600.0

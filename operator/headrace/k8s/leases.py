@@ -68,9 +68,9 @@ class LeaseObserver:
         self._watched: dict[Name, _Watched] = {}
         self._expected: dict[Name, float] = {}
         self._returning: set[Name] = set()
-        """Not renewed since the restart."""
+        """Leases that were not renewed since the restart."""
         self._restarted = self._returned = 0.0
-        """When that was, and when one of them was renewed last."""
+        """Time of the restart, and of the last renewal of a returning Lease."""
 
     def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
         """Set all Leases that should exist, with the durations that their owners should declare.

@@ -186,7 +186,7 @@ class AdminRequests:
                 return answer
 
     def _unreachable(self, tried: str) -> HeadraceError | None:
-        """Why nothing can answer, long before the client gives up."""
+        """Return why nothing can respond, long before the client gives up."""
         self._poll()
         failed = self._all_down
         if failed is None and not self.served and self._client_error is not None:

@@ -166,7 +166,7 @@ def read_racks(
 
 
 def _racks(requests: AdminRequests, timeout_s: float, name: str) -> dict[int, str]:
-    """By broker."""
+    """Return the racks by broker."""
     tried = f"read the racks of the brokers of {name}"
     cluster = _result(
         requests, tried, lambda: requests.client.describe_cluster(request_timeout=timeout_s)

@@ -348,7 +348,7 @@ class Growth:
 
     @property
     def records_per_s(self) -> float | None:
-        """Return the growth, or None until the partition was observed for long enough."""
+        """Return the smoothed rate, or None until the partition was observed for long enough."""
         known = self.last_seen_s - self.first_seen_s >= _KNOWN_AFTER_S
         return self.smoothed if known else None
 

@@ -339,7 +339,7 @@ class _Run:
 
     context: FlowContext
     flows: Flows | None
-    """None: nobody runs the flow."""
+    """Access to the running flow. None: the flow does not run."""
     options: _Options
 
     def fail_over(self) -> FailoverResult:
@@ -484,7 +484,10 @@ class _Run:
         end_open_transactions(self.context, found.partitions.keys())
 
     def _wait_until_released(self) -> None:
-        """By its drivers: what they sent is acknowledged."""
+        """Stop the flow, and wait until its drivers have released it.
+
+        Records that they sent are then acknowledged.
+        """
         if self.flows is None:
             return
         self._set_state(FlowState.STOPPED)

@@ -241,7 +241,7 @@ def rehearse_command(
 
 
 def _rehearsed(run: MirrorTestRun, planned: Rehearsed, watch: "_Watch", ready: Path) -> Rehearsed:
-    """Its outcome, reported; in whatever way this ends, the flow copies on."""
+    """Rehearse the fail-over, undo it in any case, and report the outcome."""
     groups = [one.group for one in planned.groups]
     rehearsal = FailOver(run, groups, run.test.metadata.namespace)
     try:
@@ -271,7 +271,7 @@ def _clean_up(run: MirrorTestRun, planned: Rehearsed, journalled: Set[str]) -> N
 
 
 def _note(run: MirrorTestRun, planned: Rehearsed, why: str | None) -> None:
-    """Why it could not be undone, whatever becomes of this Job."""
+    """Report why the fail-over could not be undone, even if this Job is killed later."""
     if why is not None:
         log.warning("the fail-over could not be undone", flow=run.flow, why=why)
         _report(run, planned.model_copy(update={"not_undone": why}))

@@ -228,7 +228,7 @@ class FailOver:
             return Rehearsed(error=str(error))
 
     def end(self) -> str | None:
-        """Nobody reads any more, and the flow copies on; why it does not."""
+        """Stop reading and resume the flow; return the reason if that failed."""
         self._readers.end()
         if not self._begun:
             return None

@@ -41,9 +41,9 @@ class CheckpointLog:
         self._context, self._creates, self._keeps_earlier = context, creates, keeps_earlier
         self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
-        """By key; also what other tasks have written."""
+        """Stored checkpoints by key, including those that other tasks have written."""
         self._earlier: dict[bytes, set[int]] = {}
-        """By key: target offsets of all checkpoints that the topic still has."""
+        """Target offsets of all checkpoints in the topic, by key."""
 
     def prepare(self) -> None:
         """Create a missing topic, and read the records since the last call."""

@@ -165,8 +165,10 @@ class GroupCheckpoints:
         """The last one of each."""
         self.applier = GroupApplier(context.target)
         self.unread: Mapping[str, int] = {}
-        """By group: source offsets that it had committed behind its checkpoints when it was read
-        last: so much it would read again if the source were lost then. Of the groups with most."""
+        """Committed source offsets after each group's last checkpoint, at the last read: the group
+        would read this many again if the source were lost then. Only groups with the highest
+        numbers are included.
+        """
         self.translations: Mapping[str, int] = {}
         """How many offsets were translated last with which precision; ``None`` for not at all."""
         self._kinds: dict[str, str] = {}

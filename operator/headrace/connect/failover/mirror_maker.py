@@ -31,7 +31,7 @@ from headrace.replication import (
 
 @dataclass(frozen=True)
 class MirrorMaker:
-    """Where a MirrorMaker 2 keeps what; by default as in dedicated mode."""
+    """State topics and group of a MirrorMaker 2; by default as in dedicated mode."""
 
     context: FlowContext
     """Context of the flow between the same clusters."""
@@ -40,13 +40,13 @@ class MirrorMaker:
     group: str
     """Group of Connect's workers."""
     connector: str | None = None
-    """None: the only one that has positions of the source."""
+    """Name of the connector. None: the only one with offsets of the source."""
 
     @classmethod
     def of(
         cls, context: FlowContext, topic: str | None, group: str | None, connector: str | None
     ) -> "MirrorMaker":
-        """None: its default."""
+        """Return the object; None stands for MirrorMaker 2's default."""
         alias = context.spec.source.alias
         topic, group = topic or connect_offsets_topic(alias), group or connect_group(alias)
         return cls(context, topic, group, connector)

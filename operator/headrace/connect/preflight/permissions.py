@@ -173,7 +173,7 @@ def _for_checkpoints(context: FlowContext, groups: tuple[str, ...]) -> Iterator[
 
 @dataclass(frozen=True)
 class _Side:
-    """Where topics are, and what their names begin with."""
+    """Cluster of topics, with the prefix of their names."""
 
     side: Location
     prefix: str = ""
@@ -315,7 +315,7 @@ def check_rights(
     admins: Mapping[Location, RightsAdmin],
     topics: TopicsRights,
 ) -> Iterator[Finding]:
-    """One finding a need."""
+    """Yield one finding for each need."""
     access = {Location.SOURCE: context.source_access, Location.TARGET: context.target_access}
     for need in needs:
         if not need.names:

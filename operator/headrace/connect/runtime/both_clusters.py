@@ -18,7 +18,9 @@ from headrace.replication import Progress
 T = TypeVar("T")
 
 Failures = Mapping[TopicPartition, HeadraceError]
-"""Why nothing is known of a partition; of the source, also where the target is the reason."""
+"""Reason why a partition's state is unknown; partitions of the source, even if the target is the
+cause.
+"""
 Offsets = dict[TopicPartition, int]
 TopicIds = dict[str, tuple[str, str]]
 """On the source and on the target, by the topic of the source; "" where it is absent."""
@@ -52,7 +54,7 @@ def describe_topics(
 
 
 def known_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
-    """They change when a topic is deleted and created again."""
+    """Return the topic ids, which change when a topic is deleted and created again."""
     source, target = _described(context, topics)
     names = {topic: context.policy.target_topic(topic) for topic in topics}
     return {topic: (_id(source.get(topic)), _id(target.get(name))) for topic, name in names.items()}
@@ -128,7 +130,7 @@ def _epoch_ends(
 
 
 def target_partition(context: FlowContext, at: TopicPartition) -> TopicPartition:
-    """Where a partition of the source is copied to."""
+    """Return the partition of the target to which a partition of the source is copied."""
     return TopicPartition(context.policy.target_topic(at.topic), at.partition)
 
 

@@ -94,7 +94,7 @@ class StuckPositions:
         return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
 
     def _not_read(self, at: TopicPartition, end: int) -> HeadraceError:
-        """Another client may do better, once."""
+        """Return an error with which another client may retry once."""
         offset = self._waits.pop(at).offset
         again = self._unread.get(at) == offset
         self._unread[at] = offset

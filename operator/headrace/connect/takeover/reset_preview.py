@@ -46,7 +46,7 @@ def preview_reset(
 
 
 def _repeated(known: Progress, start: int, ids: tuple[str, str]) -> int:
-    """None of a topic that was created again: of the new one nothing is copied yet, or there."""
+    """Return the number of repeated offsets; 0 for a topic that was created again."""
     same = not (replaced(known.source_topic_id, ids[0]) or replaced(known.target_topic_id, ids[1]))
     return max(0, known.source_offset - start) if same else 0
 

@@ -153,7 +153,7 @@ def _starts(
     offsets: KnownOffsets,
     ids: TopicIds,
 ) -> Starts:
-    """By progress, and by what both clusters hold."""
+    """Return the starts according to progress and to both clusters."""
     resets = context.resets
     again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
     since_ms = not_copied_since(context, stored, offsets.stable_ends)

@@ -219,7 +219,10 @@ class MadeTopics:
         self._known: dict[str, MadeTopic] = {}
 
     def read(self) -> Mapping[str, MadeTopic]:
-        """All of them, by name; makes the topic where it is absent. Raises as that does."""
+        """Return all created copies by name; create the topic if it is absent.
+
+        Raise the errors of its creation.
+        """
         for message in self._log.read():
             name, value = (message.key() or b"").decode(errors="replace"), message.value()
             if value is None:
@@ -232,11 +235,11 @@ class MadeTopics:
         return dict(self._known)
 
     def remember(self, made: Mapping[str, MadeTopic]) -> None:
-        """They were made just now."""
+        """Remember copies that were just created."""
         self._write({name: one.encode() for name, one in made.items()})
 
     def forget(self, names: Collection[str]) -> None:
-        """They are deleted, or not those that were made."""
+        """Forget copies that were deleted, or replaced by other topics."""
         self._write(dict.fromkeys(names))
 
     def close(self) -> None:

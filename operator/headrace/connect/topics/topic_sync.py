@@ -185,11 +185,11 @@ class AddedAcls:
         return self._log.exists()
 
     def remember(self, acls: Collection[TopicAcl]) -> None:
-        """They are about to be added."""
+        """Remember ACLs that are about to be added."""
         self._write(acls, self._flow.encode())
 
     def forget(self, acls: Collection[TopicAcl]) -> None:
-        """They were removed."""
+        """Forget ACLs that were removed."""
         self._write(acls, None)
 
     def close(self) -> None:

@@ -41,11 +41,11 @@ class TestPod:
     executor: bool
     created_at: datetime
     waits: bool
-    """To be placed, or for its containers to start."""
+    """Whether it waits to be placed, or for its containers to start."""
     runs: bool
     ended: bool
     killed: bool
-    """By a signal: nothing of it was carried to its end."""
+    """Whether a signal ended it, so that its work is not complete."""
     problem: PodProblem | None
 
 

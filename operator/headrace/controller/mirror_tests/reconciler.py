@@ -325,5 +325,5 @@ def _scheduled(object: Object) -> MirrorTest | None:
 
 
 def _now() -> datetime:
-    """To the second, as the API server keeps times: what is read back equals what was written."""
+    """Return the time to the second, as the API server stores it, so that it can be compared."""
     return datetime.now(UTC).replace(microsecond=0)

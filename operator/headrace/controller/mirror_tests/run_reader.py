@@ -33,7 +33,7 @@ class RunReader:
         self._client, self._settings = client, settings
 
     async def stages(self, test: MirrorTest) -> tuple[dict[Stage, Object], list[TestPod]]:
-        """Its Jobs that are there, and their pods and executors."""
+        """Return the existing Jobs of the test, with their pods and executors."""
         metadata, run = test.metadata, TestRun(test, self._settings.images)
         labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
         jobs = await self._client.list(JOB, metadata.namespace, labels=labels)

@@ -183,7 +183,7 @@ _START_S = 300.0
 starts without a probe. A pod that fits on no node, or whose image is missing, ends the test.
 """
 _PATIENCE_S = 30.0
-"""By so much an autoscaler or a registry may be late before a condition reports it."""
+"""Time that an autoscaler or a registry may take before a condition reports it."""
 _POLL_S = 10.0
 _MAY_NOT_BREAK = (
     "spec.chaos asks for faults, and this operator may not make any: set chaos.enabled: true in "

@@ -20,12 +20,12 @@ class Buffers:
     """Buffers of responses, kept for the next ones. Not thread-safe."""
 
     def __init__(self, keep_bytes: int = 64 << 20) -> None:
-        """None is kept beyond so much in all, those in use included."""
+        """Create an empty pool that keeps at most ``keep_bytes``, including used buffers."""
         self._keep_bytes = keep_bytes
         self._kept: dict[int, bytearray] = {}
-        """By ``id``, in the order in which they came: there may be hundreds."""
+        """Kept buffers by ``id``, in the order of their return; there may be hundreds."""
         self._sizes: dict[int, deque[int]] = {}
-        """The same by their size, of which there are few."""
+        """Ids of kept buffers by size, of which there are few."""
         self._unused: set[int] = set()
         """Buffers kept at the last ``trim`` and not used since."""
         self._out_bytes = 0

@@ -38,7 +38,7 @@ class Hole(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many it has."""
+        """Number of its offsets."""
         return self.next - self.first
 
     def pieces(self, most: int) -> "Iterator[Hole]":
