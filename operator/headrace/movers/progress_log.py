@@ -90,7 +90,7 @@ class ProgressLog:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._silent = threading.Event()
-        """Nothing comes from the consumer, though there is something: another one is made."""
+        """Set if the consumer returns nothing although there is data: it is replaced."""
         self._tail: threading.Thread | None = None
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class ProgressLog:
             return log_of_key._table.get(key)
 
     def partition_of(self, key: ProgressKey) -> TopicPartition:
-        """Where its records are."""
+        """Return the partition of the topic that contains a key's records."""
         return TopicPartition(self.topic, partition_of(key.encode(), PARTITIONS))
 
     def in_transaction(
@@ -188,13 +188,13 @@ class ProgressLog:
             return key in self._overtaken
 
     def stored_at(self, owner: str) -> float:
-        """When progress that this owner stored was read last, monotonic seconds."""
+        """Return when progress of this owner was last read, in monotonic seconds."""
         earlier_s = -inf if self._earlier is None else self._earlier.stored_at(owner)
         with self._changed:
             return max(earlier_s, self._stored_at.get(owner, -inf))
 
     def stored_ms(self, key: ProgressKey) -> int:
-        """When the progress of this partition was stored, Unix time; -1 when that is not known."""
+        """Return the Unix time in ms at which a partition's progress was stored, or -1."""
         log_of_key = self._log_of(key)
         with log_of_key._changed:
             return log_of_key._stored_ms.get(key, -1)

@@ -26,7 +26,7 @@ class Undecided:
         return sum(len(records) for records in self._records.values())
 
     def add(self, partition: int, record: Stored) -> None:
-        """Another one; offsets of a partition ascend."""
+        """Add a record; offsets of a partition ascend."""
         self._records.setdefault(partition, {})[record.offset] = record
 
     @property

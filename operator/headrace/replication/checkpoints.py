@@ -96,16 +96,16 @@ have given the group. A new owner recognizes them, even after a crash between th
 
 
 class Applied(StrEnum):
-    """How a group of the target is, for one partition."""
+    """State of a group of the target in one partition."""
 
     SET = "Set"
-    """It holds the checkpoint's offset, or is to be set to it."""
+    """The group has the checkpoint's offset, or is to be set to it."""
     LATER = "Later"
-    """It holds a later one that headrace has set: no group is moved back."""
+    """The group has a later offset that headrace has set: no group is moved back."""
     FOREIGN = "Foreign"
-    """It holds one that headrace has not set, or is a share group that was used."""
+    """The group has an offset that headrace has not set, or is a share group that was used."""
     ACTIVE = "Active"
-    """It has members, and only these may commit."""
+    """The group has members, and only these may commit."""
     REFUSED = "Refused"
     """The target did not let it be read or set."""
 
@@ -174,7 +174,10 @@ def encode_applied(offsets: Collection[int]) -> bytes:
 
 
 def decode_applied(value: object) -> tuple[int, ...]:
-    """Nothing where the header cannot be read: such a group is left alone."""
+    """Return the offsets in the header; empty if it cannot be read.
+
+    The group of an unreadable header is left alone.
+    """
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
     numbers = text.split(",") if text else []
     return tuple(int(one) for one in numbers) if all(map(str.isdecimal, numbers)) else ()

@@ -289,7 +289,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where to resume, and who stored it."""
+    """Stored progress of a partition: where it resumes, and its owner."""
 
     source_topic_id: str
     source_offset: int
@@ -307,28 +307,29 @@ class Progress:
     source_end: int = 0
     """The highest end of the source's log that was seen; 0 when unknown."""
     confirmed: Confirmed | None = None
-    """None: of an owner that did not store it."""
+    """Confirmed end of the copy. None: the owner did not store it."""
     loss: Loss | None = None
     """The last loss."""
     earlier_losses: tuple[Loss, ...] = ()
     """Resolved losses before the last one, in the order in which they were noticed."""
     first_offset: int = -1
-    """Where ``spec.startFrom`` let the partition begin; -1 if that is not known. While it is still
-    the next offset, nothing was copied."""
+    """Offset at which ``spec.startFrom`` began the partition; -1 if unknown. While it is still the
+    next offset, nothing was copied.
+    """
     reset_ms: int = 0
     """The time of the last reset that was carried out, as the user gave it: Unix time."""
     tombstones_since_ms: int = 0
     """Since when nothing was copied, when that was for longer than the source keeps tombstones
     (Unix time); 0: never since the last reset."""
     writer: OwnerProducer | None = None
-    """None: an owner that cannot be fenced."""
+    """Producer of the owner. None: it cannot be fenced."""
     unfenced: tuple[int, ...] = ()
     """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
     ids are not known."""
     unfenced_until_ms: int = 0
-    """When these append nothing more (Unix time); 0: not known."""
+    """Unix time after which these append nothing; 0 if unknown."""
     target_seen: TargetSeen | None = None
-    """None: not known."""
+    """End of the acknowledged records on the target. None: unknown."""
     fencing: tuple[OwnerProducer, ...] = ()
     """Earlier owners that ``writer`` is about to fence. Until they are fenced it appends nothing,
     and the next owner must fence them as well.
@@ -419,7 +420,7 @@ def _encode(fields: dict[str, object]) -> bytes:
 
 
 _READERS: dict[type, TypeAdapter[Any]] = {cls: TypeAdapter(cls) for cls in (ProgressKey, Progress)}
-"""They check types too: what another version or another program wrote may be anything."""
+"""Readers that also check types: another version or program may have written any value."""
 
 
 def _decode(cls: type[T], data: bytes) -> T:

@@ -191,8 +191,9 @@ class SplitState:
     as it did not release them."""
     last_balance_ms: int | None = None
     resumed_ms: int | None = None
-    """When ``tasks`` was read back from the specs, by one who does not know what was leaving them;
-    None when all that has acknowledged them."""
+    """Time at which a connector without knowledge of leaving partitions read ``tasks`` from the
+    specs. None once all tasks have acknowledged them.
+    """
 
     @property
     def settled(self) -> bool:

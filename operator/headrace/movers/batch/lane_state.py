@@ -72,7 +72,7 @@ class LaneState:
             self.suspects[at] = OneAtATime(position.suspects)
 
     def forget(self, at: TopicPartition) -> None:
-        """One less."""
+        """Remove a partition."""
         window = self.windows.pop(at)
         del self.by_target[window.target]
         for known in (self.problems, self.suspects, self.ends, self.waiting_since_s):

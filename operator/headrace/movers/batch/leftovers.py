@@ -23,7 +23,10 @@ _POLL_S = 0.05
 async def commit_leftovers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[TopicPartition, Retriable]:
-    """Before a marker aborts them. Returns those that are to be tried again, by target."""
+    """Commit earlier owners' open transactions before a marker aborts them.
+
+    Return the partitions that must be retried, by target.
+    """
     ours = {
         before.target: before
         for before in partitions

@@ -101,11 +101,12 @@ class Failed(Protocol):
     """Called at most once for a partition, after the last ``Acknowledged`` of it."""
 
     def __call__(self, at: TopicPartition, error: HeadraceError) -> None:
-        """Nothing more of it is sent: all that is not acknowledged is dropped.
+        """Receive the failure of a partition; everything unacknowledged is dropped.
 
-        ``BatchRefused``, ``BatchCorrupt``, ``Indefinite``; else what the target refuses the
-        partition for, a missing right say. What may pass by itself, as a partition without a
-        leader, is not reported here: it is sent again until it is acknowledged.
+        The error is ``BatchRefused``, ``BatchCorrupt`` or ``Indefinite``, or the target's reason to
+        reject the partition, such as a missing permission. Errors that may pass by themselves, such
+        as a partition without a leader, are not reported here: batches are sent again until they
+        are acknowledged.
         """
         ...
 

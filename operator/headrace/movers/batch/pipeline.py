@@ -139,7 +139,7 @@ class Pipeline:
         return self._appender
 
     def drop_unsent(self) -> None:
-        """Nothing more is sent."""
+        """Drop everything that was not sent, and stop sending."""
         if self._sending is not None:
             self._sending.drop_unsent()
 

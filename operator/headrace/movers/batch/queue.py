@@ -150,14 +150,14 @@ class PartitionQueue:
         self.resting = False
         """Whether it waits before it is sent again."""
         self.again: HeadraceError | None = None
-        """Why one has to be sent again: first, the others on the wire come back."""
+        """Reason why a batch must be sent again, once the others in flight have returned."""
         self.to_split = False
         """Whether the first one is too large."""
         self.held = False
         """Whether nothing may be sent: it is not part of its producer's transaction."""
         self.failed = False
         self.failures = 0
-        """In a row."""
+        """Number of consecutive failures."""
         self.damaged = 0
         """How often in a row the first one came to the target damaged."""
         self.unreadable = 0

@@ -82,7 +82,7 @@ class Sink(Protocol):
         ...
 
     def taken(self) -> None:
-        """All of a response was taken."""
+        """Receive the end of a response."""
         ...
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
@@ -114,9 +114,9 @@ class _Broker:
         self.session: FetchSession[TopicPartition] = FetchSession()
         self.busy = False
         self.asked: dict[TopicPartition, FetchPosition] = {}
-        """In the request under way."""
+        """Partitions in the current request."""
         self.most_bytes = 0
-        """That its response should have; 0: none is under way."""
+        """Maximum size of the current response; 0 without a request."""
         self.behind = True
         """Whether it may have more than the last response brought."""
 
@@ -281,7 +281,7 @@ class Reader:
         self.wake()
 
     def _failed(self, broker: _Broker, error: BaseException) -> None:
-        """Its connection is lost, or was not made."""
+        """Handle a connection that was lost or could not be opened."""
         if not isinstance(error, HeadraceError):
             raise error
         broker.connection = None

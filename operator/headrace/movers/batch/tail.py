@@ -127,7 +127,7 @@ class Tail:
                 )
 
     async def _fetch(self, isolation: int, deadline_s: float) -> _Chunk:
-        """One answer; again where the leader moved, until the deadline."""
+        """Return one response; retry until the deadline if the leader moved."""
         cluster, at, backoff = self._cluster, self._at, Backoff(0.02, 0.5)
         while True:
             try:

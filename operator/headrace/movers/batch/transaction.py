@@ -52,7 +52,7 @@ class LaneTransactions:
         self._adding = self._closed = False
 
     def want(self, at: TopicPartition) -> None:
-        """There is something for it: ``admit`` follows."""
+        """Add a partition that has data to send; ``admit`` is called afterwards."""
         self._wanted[at] = None
         if not self._adding and not self._closed:
             self._adding = True
@@ -122,7 +122,7 @@ class LaneTransactions:
             await loop.sleep(backoff.next_s())
 
     async def _add(self) -> None:
-        """One request at a time, for all partitions that are wanted by then."""
+        """Add all wanted partitions, with one request at a time."""
         loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
         while self._wanted and not self._closed:
             asked = set(self._wanted)

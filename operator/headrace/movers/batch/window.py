@@ -113,7 +113,7 @@ class BatchWindow(CommitWindow):
         self.position = next_offset
 
     def skipped(self, next_offset: int) -> int:
-        """They are, so many; as on the source, all before them is acknowledged."""
+        """Record that a gap was skipped; return its size. All earlier records are acknowledged."""
         hole = self._pending.popleft()
         first, last = hole.first_offset, hole.next_offset
         assert last == next_offset, (first, last, next_offset)

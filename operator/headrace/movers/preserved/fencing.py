@@ -182,7 +182,10 @@ def _pair(at: TopicPartition, before: Before) -> Pair:
 
 
 def _resumed(before: Before, end: End) -> Resumed:
-    """Where the target ends; which epoch the source's record before that has is not known."""
+    """Return that the copy resumes at the target's end.
+
+    The leader epoch of the source's record before it is not known.
+    """
     copied, nothing = max(0, end.offset - before.source_offset), Accounts(0, 0, 0)
     resume = Resume(
         ResumeReason.AGREES, end.offset, end.offset, nothing, Accounts(copied, 0, 0), copied=copied

@@ -133,7 +133,10 @@ def _records(count: int, timestamp_ms: int) -> Batch:
 
 
 def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError:
-    """Another owner took it over, or the partition moved: the end says how far it is."""
+    """Return ``Retriable`` if another owner took the partition over, or if it moved.
+
+    The partition's end then says how far it is filled.
+    """
     if outcome in {ProduceResult.OUT_OF_ORDER, ProduceResult.INDEFINITE, ProduceResult.AGAIN}:
         return Retriable(str(error))
     return error

@@ -122,7 +122,7 @@ class Holes:
         return failed
 
     async def _round(self) -> dict[TopicPartition, HeadraceError]:
-        """One transaction of each id that is needed. What fails may have been written."""
+        """Run one transaction of each needed id; a gap that fails may be filled in part."""
         sent: list[tuple[dict[TopicPartition, Hole], Reply[dict[TopicPartition, HeadraceError]]]]
         sent = []
         for filler, wanted in self._wanted():

@@ -35,7 +35,7 @@ class FirstBatch(Protocol):
         outgoing: Outgoing,
         done: Callable[[HeadraceError | None], None],
     ) -> None:
-        """Its memory is free when this returns; ``done`` is called once."""
+        """Handle a first batch, whose memory is free afterwards; ``done`` is called once."""
         ...
 
 
@@ -62,7 +62,9 @@ class _Partition:
     checked: bool = True
     """Whether the first batch is known to be as it was sent."""
     unchecked: deque[Outgoing] = field(default_factory=deque)
-    """It, and what else of it was appended: by ``first``'s verdict they are written."""
+    """The first batch and later ones that were appended; ``first`` decides whether they count as
+    written.
+    """
 
 
 class Writer:
@@ -113,7 +115,7 @@ class Writer:
         self._appender.begin(at, end.identity, end.sequence)
 
     def write(self, at: TopicPartition, operation: Operation) -> None:
-        """After those before it, which it follows without a gap. ``flush`` sends it."""
+        """Queue an operation that follows the previous ones without a gap; ``flush`` sends it."""
         one = self._partitions.get(at)
         if one is None:
             if isinstance(operation, Append):
