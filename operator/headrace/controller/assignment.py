@@ -42,7 +42,7 @@ class ObjectAssignment(Assignment):
 
     @property
     def standby_labels(self) -> dict[str, str]:
-        """By which the standbys find the unit."""
+        """Labels by which the standbys find the unit."""
         return {standby_label(driver): "" for driver in self.standbys}
 
     @property

@@ -38,7 +38,7 @@ class _Known(NamedTuple):
         return share_addresses(self.flow, flow) or (there[:2] == back[1::-1] and "" not in back[:2])
 
     def differs(self, other: "_Known | None") -> bool:
-        """In what loops depend on."""
+        """Return whether a property differs on which loops depend."""
         return other is None or (self.flow.spec, *self[1:]) != (other.flow.spec, *other[1:])
 
 

@@ -21,13 +21,13 @@ class Fault(Model):
     acknowledged: int | None = None
     """Messages of the load that were acknowledged then."""
     percent: float | None = None
-    """The same, in percent of the load."""
+    """Percentage of the load that was acknowledged then."""
     driver: str | None = None
     """The driver, or broker, that it affected."""
     units: tuple[str, ...] = ()
     """The connectors and tasks of that driver."""
     recovery_seconds: float | None = None
-    """Until all of them ran again; absent: that was not seen."""
+    """Seconds until all of them ran again. Absent: that was not observed."""
     error: str | None = None
     """Why it was not injected, or its recovery not seen, in a sentence."""
     watched: bool = True

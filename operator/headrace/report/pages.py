@@ -132,7 +132,7 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
 
 
 def _drawings(result: Result) -> dict[str, Drawing]:
-    """By title."""
+    """Return the drawings by title."""
     drawings: dict[str, Drawing] = {}
     if result.points and result.started_ms is not None:
         over_time = (result.points, result.faults, result.started_ms)
@@ -171,11 +171,11 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of all results."""
+    """Row of a table: one figure for all results."""
 
     title: str
     cells: tuple[str, ...]
-    """In the order of the results; a dash where a result has none."""
+    """Cells in the order of the results; a dash if a result has no value."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class SideBySide:
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    """In what the tests differ: figures of different loads say little beside each other."""
+    """Differences between the tests: figures of different loads are hardly comparable."""
 
 
 def side_by_side(results: Mapping[str, Result]) -> SideBySide:
@@ -214,7 +214,7 @@ def _rows(results: tuple[Result, ...]) -> Iterator[Row]:
 
 
 def _figures(result: Result) -> dict[str, str]:
-    """By their titles, those that this result has."""
+    """Return the figures of a result by their titles."""
     found = {
         "verdict": str(result.verdict),
         "mirror": f"flow {result.flow}" if result.flow else "another",

@@ -225,7 +225,7 @@ def _durations(axis: Axis) -> None:
 
 
 def _rate(messages: float, _: int | None = None) -> str:
-    """Below one as it is: EngFormatter would say 100m."""
+    """Format a rate; rates below one are not abbreviated (EngFormatter would write 100m)."""
     return f"{messages:g}" if messages < 1 else EngFormatter(sep="")(messages)
 
 

@@ -43,7 +43,7 @@ class DriverCalls:
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._copied: dict[str, CopiedTopics] = {}
-        """By flow, as its source connector has written it last."""
+        """Copied topics by flow, as its source connector has last written them."""
         self.overdue: dict[str, set[str]] = defaultdict(set)
         """Units that were taken from a live driver that did not release them in time, by driver."""
 

@@ -40,7 +40,7 @@ class DriverProcess:
     ) -> None:
         self.name = name
         self.rack = rack
-        """Where it runs, such as a zone; empty: unknown."""
+        """Location such as a zone; empty if unknown."""
         self.incarnation = incarnation
         self.process = process
         self.leaving = False
@@ -76,7 +76,7 @@ class DriverProcess:
             del self._asked[request]
 
     def take_samples(self, message: Mapping[str, Any]) -> None:
-        """Its answer to that."""
+        """Receive the response to a request for samples."""
         asked = self._asked.get(message["request"])
         if asked is not None and not asked.done():
             asked.set_result(message["samples"])

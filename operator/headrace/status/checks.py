@@ -73,11 +73,11 @@ class FlowFacts:
     alive: int
     """Drivers that are alive."""
     placement_problem: str = ""
-    """Why units are not placed as they should be."""
+    """Reason why units are not assigned as they should be."""
 
     # Standalone only.
     overdue: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """By driver: units that were taken from it because it did not release them in time."""
+    """Units that were taken from a driver that did not release them in time, by driver."""
 
     # The operator only.
     blocked: Readiness | None = None
@@ -86,7 +86,7 @@ class FlowFacts:
     """The spec that is in force instead of the flow's own, which is invalid."""
     taken: TakenTarget | None = None
     loop: str = ""
-    """Why records would go round."""
+    """Reason why records would be copied in a loop."""
     pods: Sequence[PodFacts] | None = None
     """The driver pods; None where drivers have none."""
     paused: bool = False

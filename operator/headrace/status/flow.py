@@ -102,7 +102,7 @@ def status_without_units(
     generation: int | None,
     now: datetime,
 ) -> ReplicationFlowStatus:
-    """When the units cannot be, or need not be, observed: all figures stay as they were."""
+    """Return the status of a flow whose units are not observed: all figures stay as they were."""
     before = before or ReplicationFlowStatus()
     conditions = conditions_of(readiness, before, now, generation=generation)
     return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
@@ -127,7 +127,10 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
 
 
 def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
-    """One a partition: a task that gave it up may still report an earlier one."""
+    """Return the latest loss of each partition.
+
+    A task that gave the partition up may still report an earlier loss.
+    """
     losses = sorted(
         (loss for task in facts.tasks for loss in task.status.losses),
         key=lambda loss: loss.time,

@@ -45,14 +45,16 @@ class GroupPosition(NamedTuple):
     at: TopicPartition
     """Partition of the source."""
     committed: int | None
-    """By the group on the source; None where it has none, or the source does not answer."""
+    """Offset committed by the group on the source. None: there is none, or the source does not
+    respond.
+    """
     checkpoint: Checkpoint | None
     """Checkpoint in the checkpoints topic."""
     note: str
     """Why there is no checkpoint, or an earlier one than there could be, or why the group of the
     target has another offset."""
     held: int | None = None
-    """Committed by the group on the target; read with ``applyToGroups`` only."""
+    """Offset committed by the group on the target; read only with ``applyToGroups``."""
 
     @property
     def lag(self) -> int | None:
