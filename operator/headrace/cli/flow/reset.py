@@ -23,6 +23,7 @@ from headrace.api import (
     condition,
     partitions_text,
 )
+from headrace.api.offsets import OffsetsMode
 from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flow_verbs import Flows, of_flows
 from headrace.cli.screen.options import confirm, secrets_option, yes_option
@@ -70,6 +71,14 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
             _print(found, preview_reset(context, meant))
         return
     spec = found.spec
+    if spec.offsets.mode is OffsetsMode.PRESERVED:
+        click.echo(
+            f"{partitions_text(meant)} of {flow}: reset. With offsets.mode: Preserved the copy is "
+            "compared with the source, and what the target has is not copied again. "
+            f"`headrace flow rebuild {flow} TOPIC` deletes a copy and makes it again."
+        )
+        say_what_rests(found, meant)
+        return
     click.echo(
         f"{partitions_text(meant)} of {flow}: reset. By spec.startFrom.mode: "
         f"{spec.start_from.mode} "

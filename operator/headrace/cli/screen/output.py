@@ -16,6 +16,27 @@ FoundIn_contra = TypeVar("FoundIn_contra", contravariant=True)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FORMATS = ("table", "wide", "yaml", "json", "name")
+ALARM_TYPES = frozenset(
+    {
+        "DataLossDetected",
+        "ForeignWriter",
+        "PartitionsPaused",
+        "RecordsLeftOut",
+        "PartitionContested",
+        "TransactionHanging",
+        "TombstonesAtRisk",
+        "RecordsMayRepeat",
+        "ProgressNotStored",
+        "VerificationFailed",
+        "BandwidthUsedUp",
+        "RequirementsMissing",
+        "TopicDeletion",
+        "TopicConfigsRefused",
+        "AssignmentFailed",
+        "DriverUnresponsive",
+    }
+)
+"""The conditions of ``screen.ALARMS``. To import them takes a tenth of a second."""
 WATCH_INTERVAL_S = 2.0
 """Time between two reads. A driver reports its figures every second."""
 
@@ -221,6 +242,11 @@ def _rate(bytes_per_second: float | None) -> str:
 
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
+    found += [
+        f"{name}: {one['type']}: {one.get('message', '')}"
+        for one in status.get("conditions", ())
+        if one["type"] in ALARM_TYPES and one["status"] == "True"
+    ]
     for unit in status.get("units", ()):
         if error := unit.get("lastError"):
             found.append(f"{unit['name']}: {error['message']}")

@@ -216,10 +216,17 @@ def _tombstones_at_risk(starts: Mapping[TopicPartition, Start]) -> tuple[Conditi
     if not since:
         return ()
     each = [f"{at} (not copied from {time:%Y-%m-%dT%H:%M:%SZ} on)" for at, time in since.items()]
+    preserved = sorted({at.topic for at in since if starts[at].data_writer is not None})
+    cure = (
+        f"Copy them again by `headrace flow rebuild FLOW {'|'.join(preserved)}`, because a reset "
+        "appends nothing again"
+        if preserved
+        else "Compare the topics, or copy them again into empty ones, and reset them"
+    )
     message = (
         "partitions were not copied for longer than their topic's delete.retention.ms: the source "
-        "may have dropped deletions meanwhile, and the target still have those records. Compare "
-        f"the topics, or copy them again into empty ones, and reset them: {', '.join(each)}"
+        "may have dropped deletions meanwhile, and the target still have those records. "
+        f"{cure}: {', '.join(each)}"
     )
     return (observation(ConditionType.TOMBSTONES_AT_RISK, Reason.PROGRESS_TOO_OLD, message),)
 

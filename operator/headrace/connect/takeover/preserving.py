@@ -56,6 +56,7 @@ def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progr
             confirmed=None,
             target_seen=None,
             source_end=found.end,
+            tombstones_since_ms=0,
             pairs=(),
         )
     if progress.target_offset < progress.source_offset:

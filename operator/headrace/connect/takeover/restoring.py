@@ -32,6 +32,7 @@ from headrace.connect.topics.losses import (
     resolve,
     sentence,
 )
+from headrace.kafka import replaced
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
 
@@ -177,12 +178,25 @@ def _starts(
             end,
             Confirmed(position, position, acknowledged),
             reset_ms=resets.time_ms(at),
+            tombstones_since_ms=_not_cured(context, stored.get(at), _found(at, offsets, ids)),
             first_offset=position,
         )
     for at in sorted(again):
         before, after = stored[at].source_offset, starts[at].source_offset
         log.warning("reset", flow=context.name, partition=str(at), before=before, after=after)
     return starts
+
+
+def _not_cured(context: FlowContext, before: Progress | None, found: PartitionState) -> int:
+    """Return since when deletions may be missing in a copy that a reset did not make again.
+
+    With ``offsets.mode: Preserved`` a reset compares a copy and appends nothing again. Only
+    ``rebuild`` deletes the topic, or a copy that ends before its source begins.
+    """
+    if before is None or not context.preserved:
+        return 0
+    made_again = replaced(before.target_topic_id, found.target_topic_id)
+    return 0 if made_again or found.target_end <= found.start else before.tombstones_since_ms
 
 
 def _start(progress: Progress, stable_end: int) -> Start:

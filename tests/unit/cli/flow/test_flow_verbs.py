@@ -10,6 +10,7 @@ import pytest
 from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.cli.main import main
 from headrace.cli.screen import output
+from headrace.cli.screen.screen import ALARMS
 
 LONG = "could not read topic orders of east: " + "no right " * 30
 STATUS: dict[str, Any] = {
@@ -59,6 +60,23 @@ def test_status_is_a_short_table_and_what_is_wrong(capsys: pytest.CaptureFixture
     assert rows[2] == "orders: orders-x failed"
     assert rows[3].startswith("orders-source-task-0: could not read topic orders of east: ")
     assert rows[4:] == ["flow.yaml changed and was not read again"]
+
+
+def test_status_prints_every_alarm_of_a_flow_that_is_ready(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert frozenset(ALARMS) == output.ALARM_TYPES
+    ready = {"type": "Ready", "status": "True", "reason": "Running", "message": "copies"}
+    alarms = [
+        {"type": str(one), "status": "True", "reason": "Why", "message": f"why {number}"}
+        for number, one in enumerate(ALARMS)
+    ]
+    over = {"type": "ForeignWriter", "status": "False", "reason": "Why", "message": "over"}
+    status = {"conditions": [ready, *alarms, over]}
+    monkeypatch.setitem(ANSWERS, "status", status)
+    assert main(["status"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[2:] == [f"orders: {one}: why {number}" for number, one in enumerate(ALARMS)]
 
 
 def test_status_has_all_of_it_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

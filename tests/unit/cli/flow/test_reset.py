@@ -6,6 +6,7 @@ import pytest
 from support.source_tasks import P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, PausedPartitions, Resets
+from headrace.api.offsets import Offsets, OffsetsMode
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -22,6 +23,17 @@ def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> Non
         "copied again; what the target has of them stays there, and is there twice then.\n"
     )
     assert (asked(herder).time_ms(P0), asked(herder).time_ms(P1) > 0) == (0, True)
+
+
+def test_with_preserved_offsets_it_says_that_nothing_is_copied_again(
+    herder: StandaloneHerder, say: Say
+) -> None:
+    herder.change_spec("f", offsets=Offsets(mode=OffsetsMode.PRESERVED))
+    assert say("flow", "reset", "f", "orders/1") == (
+        "orders/1 of f: reset. With offsets.mode: Preserved the copy is compared with the source, "
+        "and what the target has is not copied again. `headrace flow rebuild f TOPIC` deletes a "
+        "copy and makes it again.\n"
+    )
 
 
 def test_it_says_what_keeps_the_flow_from_copying(herder: StandaloneHerder, say: Say) -> None:

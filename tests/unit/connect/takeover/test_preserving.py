@@ -9,8 +9,17 @@ from support.fake_kafka import FakeLog
 from support.preserved_scenes import PreservedScenes, preserved_scenes
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import HEARTBEATS, ConditionType, LossCause, TaskPhase, condition
+from headrace.api import (
+    HEARTBEATS,
+    RESET_ANNOTATION,
+    ConditionType,
+    LossCause,
+    TaskPhase,
+    condition,
+)
 from headrace.api.partitions import TopicPartition
+from headrace.connect.takeover.preserving import begun_again
+from headrace.connect.topics.losses import PartitionState
 from headrace.movers.preserved import fencing, filler, padding
 from headrace.replication import Loss, OwnerProducer
 
@@ -261,3 +270,41 @@ def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
         another.run_once()
         another.observe()
     assert "by a flow with offsets.mode: Preserved, and this one has Translated" in another.error
+
+
+def test_deletions_that_may_be_missing_are_named_until_the_copy_is_made_again(
+    scenes: PreservedScenes,
+) -> None:
+    """A reset compares the copy, and cures nothing."""
+    for configs in (scenes.scene.source.configs[TOPIC], scenes.scene.target.configs[COPY]):
+        configs |= {"cleanup.policy": "compact", "delete.retention.ms": "86400000"}
+    copied(scenes, "ab")
+    scenes.kill()
+    scenes.scene.clock.end_s = 1_000_000
+    scenes.scene.clock.advance(2 * 86_400)
+    scenes.fill("c")
+    scenes.begin_again("later")
+    scenes.until(lambda: "`headrace flow rebuild FLOW orders`, because" in at_risk(scenes))
+    reset(scenes, "2026-01-31T18:00:00Z")
+    scenes.until(lambda: scenes.is_copied(P0) and "orders-0 (not copied" in at_risk(scenes))
+    assert scenes.scene.stored(P0).tombstones_since_ms
+    found = PartitionState("s", "created again", 0, 3, 0)
+    rebuilt = begun_again(scenes.scene.stored(P0), found, now_ms=1)
+    assert not rebuilt.tombstones_since_ms
+
+
+def at_risk(scenes: PreservedScenes) -> str:
+    """Return the message of the condition."""
+    scenes.scene.observe()
+    found = condition(scenes.scene.task.status.conditions, ConditionType.TOMBSTONES_AT_RISK)
+    return found.message if found else ""
+
+
+def reset(scenes: PreservedScenes, moment: str) -> None:
+    """Ask for a reset, and wait until it is carried out."""
+    before = scenes.scene.stored(P0).reset_ms
+    flow = scenes.scene.context.flow
+    annotations = {RESET_ANNOTATION: f"orders/0@{moment}"}
+    metadata = flow.metadata.model_copy(update={"annotations": annotations})
+    scenes.scene.context.change(flow.model_copy(update={"metadata": metadata}))
+    scenes.until(lambda: scenes.scene.stored(P0).reset_ms != before)
