@@ -75,7 +75,7 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
         click.echo(
             f"{partitions_text(meant)} of {flow}: reset. With offsets.mode: Preserved the copy is "
             "compared with the source, and what the target has is not copied again. "
-            f"`headrace flow rebuild {flow} TOPIC` deletes a copy and makes it again."
+            f"`headrace flow rebuild {flow} TOPIC` deletes and rebuilds a copy."
         )
         say_what_rests(found, meant)
         return

@@ -61,7 +61,9 @@ class Observing:
         self._progress.confirm(checked.confirmed)
         if checked.losses:
             self._progress.noticed(checked.losses)
-            changed = Retriable("a topic was created again: looking for what is lost")
+            changed = Retriable(
+                "a topic has another topic id than before: looking for what is lost"
+            )
             copying.retry(dict.fromkeys(checked.losses, changed))
         elif not_read:
             copying.retry(not_read)

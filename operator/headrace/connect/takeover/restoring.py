@@ -188,7 +188,7 @@ def _starts(
 
 
 def _not_cured(context: FlowContext, before: Progress | None, found: PartitionState) -> int:
-    """Return since when deletions may be missing in a copy that a reset did not make again.
+    """Return since when deletions may be missing in a copy that a reset did not rebuild.
 
     With ``offsets.mode: Preserved`` a reset compares a copy and appends nothing again. Only
     ``rebuild`` deletes the topic, or a copy that ends before its source begins.

@@ -281,25 +281,26 @@ _OF_DELETED = {
 def _truncated(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     return (
         f"{at} on {context.source.name} begins at offset {loss.last + 1}, the next to copy was "
-        f"{loss.first}: offsets {loss.first} to {loss.last} are lost (retention was shorter than "
-        "the flow's pause)"
+        f"{loss.first}: offsets {loss.first} to {loss.last} are lost (possible "
+        "causes: retention, or a request that deleted records, before they were copied)"
     )
 
 
 def _diverged(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     return (
         f"{at} on {context.source.name} ended at offset {loss.first}, but offsets up to "
-        f"{loss.last} were copied: the source lost them and may write others in their place (an "
-        "unclean election)"
+        f"{loss.last} were copied: the source does not have them, and may write others in "
+        "their place (possible causes: an unclean election, or a disk that was lost or restored)"
     )
 
 
 def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     seen = f" (at least to offset {loss.last})" if loss.last >= loss.first else ""
     return (
-        f"topic {at.topic} on {context.source.name} was deleted and created again: what its old "
-        f"partition {at.partition} held from offset {loss.first} on{seen} is lost, as far as it "
-        "was not copied before that was noticed"
+        f"topic {at.topic} on {context.source.name} has another topic id than the topic that was "
+        f"copied: what the old partition {at.partition} held from offset {loss.first} on{seen} is "
+        "lost, as far as it was not copied before that was noticed (possible causes: the topic was "
+        "deleted and created again, or the cluster was set up again)"
     )
 
 
@@ -321,15 +322,18 @@ def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -
     return (
         f"{target} on {context.target.name} went on at offset {loss.first}, but all below "
         f"{loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are gone from the "
-        "target (an unclean election, or the topic was truncated)"
+        "target (possible causes: an unclean election, a request that deleted records, or a disk "
+        "that was lost or restored)"
     )
 
 
 def _recreated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     offsets = f"its offsets 0 to {loss.last}, " if loss.last >= 0 else ""
     return (
-        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted and "
-        f"created again: {offsets}all copies of {at} until then, are gone"
+        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} has another topic "
+        f"id than the topic that was written: {offsets}all copies of {at} until then, are gone "
+        "(possible causes: the topic was deleted and created again, or the cluster was set up "
+        "again)"
     )
 
 

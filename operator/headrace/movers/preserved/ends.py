@@ -122,8 +122,8 @@ async def copies_lost(
     lost = {
         at: CopiesLost(
             f"{at} on {target.name} ends at offset {found.end_offset}, but all below "
-            f"{acknowledged[at]} was acknowledged: an unclean election has lost records, which are "
-            "copied again"
+            f"{acknowledged[at]} was acknowledged: those records no longer exist, and are copied "
+            "again (possible causes: an unclean election, or a disk that was lost or restored)"
         )
         for at, found in ends.found.items()
         if found.end_offset < acknowledged[at]

@@ -27,9 +27,9 @@ def appended_elsewhere(
     if base_offset < offset:
         # Nothing is appended before a log's end.
         return Retriable(
-            f"{name} took {what} for a repetition of what {at} holds at {base_offset}: an earlier "
-            "owner appended meanwhile, or an unclean election has lost records, which is found out "
-            "now"
+            f"{name} took {what} for a repetition of what {at} holds at {base_offset}: no log "
+            "takes records before its end (possible causes: an earlier owner appended meanwhile, "
+            "or an unclean election); the log is read again"
         )
     return WrongOffset(
         at,

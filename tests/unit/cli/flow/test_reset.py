@@ -31,8 +31,8 @@ def test_with_preserved_offsets_it_says_that_nothing_is_copied_again(
     herder.change_spec("f", offsets=Offsets(mode=OffsetsMode.PRESERVED))
     assert say("flow", "reset", "f", "orders/1") == (
         "orders/1 of f: reset. With offsets.mode: Preserved the copy is compared with the source, "
-        "and what the target has is not copied again. `headrace flow rebuild f TOPIC` deletes a "
-        "copy and makes it again.\n"
+        "and what the target has is not copied again. `headrace flow rebuild f TOPIC` deletes "
+        "and rebuilds a copy.\n"
     )
 
 

@@ -60,7 +60,12 @@ def test_heartbeats_that_another_flow_wrote_as_well_are_no_foreign_writer() -> N
             acknowledged=9, unexpected_offsets=1, lag_records=0, lag_s=lambda _: 0
         )
         start = SimpleNamespace(
-            end=9, tombstones_since_ms=1, doubt="the owner before", writer=None, doubt_until_ms=0
+            end=9,
+            tombstones_since_ms=1,
+            data_writer=None,
+            doubt="the owner before",
+            writer=None,
+            doubt_until_ms=0,
         )
         partitions = Partitions(
             wanted={at},
