@@ -52,7 +52,10 @@ def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
 def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None:
     """It got all that a flow gets; there is nobody who runs its pods."""
     wait_until(lambda: ready(resources, name), until=partial(eq, ("False", "NoDrivers")))
-    assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 2
+    wait_until(
+        lambda: resources.get("deployment", f"{name}-driver")["spec"]["replicas"],
+        until=partial(eq, 2),
+    )
 
 
 def remove_rules(schema: Document, path: str) -> None:

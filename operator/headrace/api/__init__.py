@@ -14,7 +14,16 @@ from headrace.api.cluster import (
     SecretUse,
     TargetClusterSpec,
 )
-from headrace.api.conditions import Readiness, condition, conditions_of, dated
+from headrace.api.conditions import (
+    ALARMS,
+    CONDITIONS,
+    Readiness,
+    Reporter,
+    condition,
+    conditions_of,
+    dated,
+    reported_by,
+)
 from headrace.api.flow import (
     DeliveryMode,
     FlowState,
@@ -130,9 +139,11 @@ from headrace.api.test_load import (
 )
 
 __all__ = [
+    "ALARMS",
     "API_VERSION",
     "COMMIT_INTERVAL_ANNOTATION",
     "COMPONENT_LABEL",
+    "CONDITIONS",
     "CONNECTOR_MANAGER",
     "DRIVER_COMPONENT",
     "DRIVER_MANAGER",
@@ -204,6 +215,7 @@ __all__ = [
     "ReplicationTask",
     "ReplicationTaskSpec",
     "ReplicationTaskStatus",
+    "Reporter",
     "Resets",
     "Secret",
     "SecretUse",
@@ -240,6 +252,7 @@ __all__ = [
     "partitions_text",
     "progress_topic",
     "read_at_start",
+    "reported_by",
     "standby_label",
     "time_text",
 ]

@@ -1,12 +1,108 @@
-"""Conditions: find one, and write those that every object of ours has (kstatus)."""
+"""Conditions of flows and tasks: one table of them, and how they are read and written (kstatus)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Flag, auto
 
 from headrace.api.flow import ReplicationFlowStatus
 from headrace.api.meta import Condition, ConditionStatus, ConditionType, Reason
 from headrace.api.mirror_test import MirrorTestStatus
+
+
+class Reporter(Flag):
+    """Reporters of a condition."""
+
+    FLOW = auto()
+    """Writer of a flow's status: the operator, or ``headrace run``."""
+    CONNECTOR = auto()
+    """A source connector. The flow repeats what it reports."""
+    TASK = auto()
+    """A source task. The flow repeats what it reports."""
+
+
+@dataclass(frozen=True)
+class ConditionEntry:
+    """A condition, and where it appears."""
+
+    type: ConditionType
+    reporters: Reporter
+    is_alarm: bool = True
+    """Whether the live view shows it, since a user should act."""
+    alert: str | None = None
+    """Name of the chart's alert that fires while the condition is True, or while Ready is False."""
+    runbook: str = "conditions"
+    """Anchor of the section of docs/runbook.md that says what to do."""
+
+
+CONDITIONS: tuple[ConditionEntry, ...] = (
+    ConditionEntry(
+        ConditionType.READY, Reporter.FLOW, False, "HeadraceFlowNotReady", "headraceflownotready"
+    ),
+    ConditionEntry(ConditionType.RECONCILING, Reporter.FLOW, False),
+    ConditionEntry(ConditionType.STALLED, Reporter.FLOW, False, runbook="reasons"),
+    ConditionEntry(
+        ConditionType.DATA_LOSS_DETECTED,
+        Reporter.TASK | Reporter.CONNECTOR,
+        alert="HeadraceDataLoss",
+        runbook="headracedataloss",
+    ),
+    ConditionEntry(
+        ConditionType.FOREIGN_WRITER,
+        Reporter.TASK,
+        alert="HeadraceForeignWriter",
+        runbook="headraceforeignwriter",
+    ),
+    ConditionEntry(ConditionType.PARTITIONS_PAUSED, Reporter.TASK),
+    ConditionEntry(ConditionType.RECORDS_LEFT_OUT, Reporter.TASK, runbook="refused-records"),
+    ConditionEntry(
+        ConditionType.PARTITION_CONTESTED,
+        Reporter.TASK,
+        alert="HeadracePartitionContested",
+        runbook="headracepartitioncontested",
+    ),
+    ConditionEntry(
+        ConditionType.TRANSACTION_HANGING, Reporter.TASK, runbook="hanging-transactions"
+    ),
+    ConditionEntry(
+        ConditionType.TOMBSTONES_AT_RISK,
+        Reporter.TASK,
+        alert="HeadraceTombstonesAtRisk",
+        runbook="headracetombstonesatrisk",
+    ),
+    ConditionEntry(ConditionType.RECORDS_MAY_REPEAT, Reporter.TASK),
+    ConditionEntry(
+        ConditionType.PROGRESS_NOT_STORED,
+        Reporter.TASK,
+        alert="HeadraceProgressNotStored",
+        runbook="headraceprogressnotstored",
+    ),
+    ConditionEntry(
+        ConditionType.VERIFICATION_FAILED,
+        Reporter.TASK,
+        alert="HeadraceVerificationFailed",
+        runbook="headraceverificationfailed",
+    ),
+    ConditionEntry(ConditionType.BANDWIDTH_USED_UP, Reporter.TASK),
+    ConditionEntry(ConditionType.REQUIREMENTS_MISSING, Reporter.CONNECTOR),
+    ConditionEntry(ConditionType.TOPIC_DELETION, Reporter.CONNECTOR),
+    ConditionEntry(ConditionType.TOPIC_CONFIGS_REFUSED, Reporter.CONNECTOR),
+    ConditionEntry(ConditionType.PARTITIONS_RESET, Reporter.FLOW, False),
+    ConditionEntry(ConditionType.ASSIGNMENT_FAILED, Reporter.FLOW),
+    ConditionEntry(ConditionType.DRIVERS_AVAILABLE, Reporter.FLOW, False),
+    ConditionEntry(ConditionType.DRIVER_UNRESPONSIVE, Reporter.FLOW),
+    ConditionEntry(ConditionType.RECONCILIATION_PAUSED, Reporter.FLOW, False),
+)
+"""All conditions of a flow, in the order in which they are shown. Status, metrics, the live view,
+the chart's alerts and the runbook follow this table."""
+
+ALARMS = frozenset(one.type for one in CONDITIONS if one.is_alarm)
+"""Conditions on which a user should act."""
+
+
+def reported_by(reporter: Reporter) -> tuple[ConditionType, ...]:
+    """Return the conditions that any of these reporters observes."""
+    return tuple(one.type for one in CONDITIONS if one.reporters & reporter)
 
 
 def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:

@@ -10,8 +10,10 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     ReplicationTaskStatus,
+    Reporter,
     TaskPhase,
     TaskType,
+    reported_by,
 )
 from headrace.connect import UnitFigures
 from headrace.telemetry import Described, Sample
@@ -210,11 +212,9 @@ PHASE = Described(
 CONDITION = Described(
     "headrace_task_condition",
     "gauge",
-    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
-    "VerificationFailed) of a source task is True, else 0; of the source "
-    "connector DataLossDetected, of topics that were deleted, RequirementsMissing, "
-    "TopicDeletion, and TopicConfigsRefused.",
+    "1 while the condition is True, else 0. Conditions of a source task: "
+    f"{', '.join(reported_by(Reporter.TASK))}. Conditions of a source connector: "
+    f"{', '.join(reported_by(Reporter.CONNECTOR))}.",
     (*TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -258,23 +258,6 @@ METRICS: Sequence[Described] = (
     TRANSLATIONS,
     BEAT_S,
 )
-_CONDITIONS = (
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.RECORDS_MAY_REPEAT,
-    ConditionType.PROGRESS_NOT_STORED,
-    ConditionType.VERIFICATION_FAILED,
-)
-_OF_CONNECTORS = (
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.REQUIREMENTS_MISSING,
-    ConditionType.TOPIC_DELETION,
-    ConditionType.TOPIC_CONFIGS_REFUSED,
-)
 
 
 class DriverCollector(Collector):
@@ -316,9 +299,9 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield from copying_samples(unit)
         yield TAKEN, (), unit.taken
         yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
-        yield from _of_losses(status, _CONDITIONS)
+        yield from _of_losses(status, reported_by(Reporter.TASK))
     elif unit.id.type == TaskType.SOURCE_CONNECTOR:
-        yield from _of_losses(status, _OF_CONNECTORS)
+        yield from _of_losses(status, reported_by(Reporter.CONNECTOR))
 
 
 def _of_losses(

@@ -17,33 +17,19 @@ from headrace.api import (
     Readiness,
     Reason,
     ReplicationFlowStatus,
+    Reporter,
     Resets,
     TaskCounts,
     TaskPhase,
     TopicPartitions,
     condition,
     conditions_of,
+    reported_by,
 )
 from headrace.errors import InvalidSpec
 from headrace.status.checks import FlowFacts, judge
 
 _LONGEST_MESSAGE = 4096
-_OBSERVED_BY_TASKS = (
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.PARTITIONS_PAUSED,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.RECORDS_MAY_REPEAT,
-    ConditionType.PROGRESS_NOT_STORED,
-    ConditionType.VERIFICATION_FAILED,
-    ConditionType.BANDWIDTH_USED_UP,
-    ConditionType.REQUIREMENTS_MISSING,
-    ConditionType.TOPIC_DELETION,
-    ConditionType.TOPIC_CONFIGS_REFUSED,
-)
 _MOST_LOSSES = 100
 
 
@@ -144,7 +130,7 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
         observed[one.type].append(one)
-    for type in _OBSERVED_BY_TASKS:
+    for type in reported_by(Reporter.TASK | Reporter.CONNECTOR):
         if found := observed[type]:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
             yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})

@@ -14,7 +14,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from headrace import __version__
-from headrace.api import ConditionType, Verdict
+from headrace.api import CONDITIONS, Verdict
 
 
 @dataclass(frozen=True)
@@ -91,30 +91,6 @@ FLOW_METRICS: Sequence[Described] = (
     FLOW_LAG_S,
 )
 
-_CONDITIONS = (
-    ConditionType.READY,
-    ConditionType.RECONCILING,
-    ConditionType.STALLED,
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.DRIVERS_AVAILABLE,
-    ConditionType.PARTITIONS_PAUSED,
-    ConditionType.PARTITIONS_RESET,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.RECORDS_MAY_REPEAT,
-    ConditionType.PROGRESS_NOT_STORED,
-    ConditionType.VERIFICATION_FAILED,
-    ConditionType.BANDWIDTH_USED_UP,
-    ConditionType.REQUIREMENTS_MISSING,
-    ConditionType.TOPIC_DELETION,
-    ConditionType.TOPIC_CONFIGS_REFUSED,
-    ConditionType.ASSIGNMENT_FAILED,
-    ConditionType.DRIVER_UNRESPONSIVE,
-    ConditionType.RECONCILIATION_PAUSED,
-)
 _PHASES = ("Running", "Restoring", "Paused", "Failed")
 
 
@@ -124,8 +100,8 @@ def flow_samples(flow: Object) -> Iterator[Sample]:
     status = flow.get("status") or {}
     conditions = status.get("conditions") or ()
     true = {one["type"] for one in conditions if one["status"] == "True"}
-    for condition in _CONDITIONS:
-        yield FLOW_CONDITION, (*name, condition.value), condition in true
+    for condition in CONDITIONS:
+        yield FLOW_CONDITION, (*name, condition.type.value), condition.type in true
     if (tasks := status.get("tasks")) is not None:
         phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
         # A connector that failed is not in total.

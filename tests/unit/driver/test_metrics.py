@@ -195,6 +195,8 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "RecordsMayRepeat"): 0,
         (*SOURCE_TASK, "ProgressNotStored"): 0,
         (*SOURCE_TASK, "VerificationFailed"): 0,
+        (*SOURCE_TASK, "PartitionsPaused"): 0,
+        (*SOURCE_TASK, "BandwidthUsedUp"): 0,
     }
 
 

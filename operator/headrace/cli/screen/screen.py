@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headrace.api import (
+    ALARMS,
     ConditionStatus,
     ConditionType,
     ReplicationFlowStatus,
@@ -22,24 +23,6 @@ from headrace.api import (
     condition,
 )
 
-ALARMS = (
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.PARTITIONS_PAUSED,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.RECORDS_MAY_REPEAT,
-    ConditionType.PROGRESS_NOT_STORED,
-    ConditionType.VERIFICATION_FAILED,
-    ConditionType.BANDWIDTH_USED_UP,
-    ConditionType.REQUIREMENTS_MISSING,
-    ConditionType.TOPIC_DELETION,
-    ConditionType.TOPIC_CONFIGS_REFUSED,
-    ConditionType.ASSIGNMENT_FAILED,
-    ConditionType.DRIVER_UNRESPONSIVE,
-)
 _COLOURS = {
     TaskPhase.RUNNING: "green",
     TaskPhase.RESTORING: "yellow",
