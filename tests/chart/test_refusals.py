@@ -23,8 +23,8 @@ from support.helm import HelmError, render
         ("driver.resources.limits.cpu=two", "at '/driver/resources/limits/cpu': 'two' does not"),
         ("driver.podTemplate.nodeSelektor.a=b", "at '/driver/podTemplate': additional properties"),
         (
-            "driver.env[0].valueFrom.a=b",
-            "at '/driver/env/0': additional properties 'valueFrom' not",
+            "driver.env[0].valueOf.a=b",
+            "at '/driver/env/0': additional properties 'valueOf' not",
         ),
         ("spark.driver.memory=1Gi", "at '/spark/driver': additional properties 'memory' not allow"),
         ("spark.pullPolicy=Maybe", "at '/spark/pullPolicy': value must be one of '', 'Always', "),
