@@ -29,8 +29,46 @@ Key = tuple[str, str, int]
 block is one partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Sums over the records of a block."""
+
+    count: int
+    mixed: int
+    """XOR of 64-bit hashes of numbers and contents."""
+    total: int
+    """Sum of 31 bits of the same hashes."""
+    rows: int
+    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them.
+    Where the mirror has to keep offsets, of these instead."""
+    weights: Sequence[int]
+    weighted: Sequence[int]
+    """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
+    rows, modulo ``PRIME``."""
+
+    def has_records_of(self, other: "Sums") -> bool:
+        """Return True if both have the same records, as often, in any order."""
+        ours = (self.count, self.mixed, self.total, self.weights)
+        return ours == (other.count, other.mixed, other.total, other.weights)
+
+    def rows_apart(self, other: "Sums") -> int | None:
+        """Return by how many rows each record of the other side is further on, if all by as many.
+
+        ``None`` means that they are not. Sums of the same records satisfy the equation for each
+        weight by accident with a probability of 2**-62 (Freivalds, 1977).
+        """
+        apart, rest = divmod(other.rows - self.rows, self.count)
+        moved = rest == 0 and all(
+            (theirs - mine - apart * weight) % PRIME == 0
+            for mine, theirs, weight in zip(
+                self.weighted, other.weighted, self.weights, strict=True
+            )
+        )
+        return apart if moved else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(Sums):
     """Records of one topic, producer and range of numbers that lie in one partition."""
 
     topic: str
@@ -39,25 +77,13 @@ class Block:
     found_in: str
     partition: int
     number: int
-    count: int
     claimed: int
     """Of them, those that the manifest knows."""
     checksum: int
     """Sum of their values' CRC-32."""
-    mixed: int
-    """XOR of 64-bit hashes of numbers and contents."""
-    total: int
-    """Sum of 31 bits of the same hashes."""
     first: int
     last: int
     """Smallest and largest offset."""
-    rows: int
-    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them.
-    Where the mirror has to keep offsets, of these instead."""
-    weights: Sequence[int]
-    weighted: Sequence[int]
-    """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
-    rows, modulo ``PRIME``."""
 
     @property
     def key(self) -> Key:
@@ -70,26 +96,16 @@ class Block:
         return (self.key, self.found_in, self.partition)
 
     def agrees_with(self, other: "Block", *, same_offsets: bool = False) -> bool:
-        """Whether both have the same records in the same order: as often, with the same contents,
-        and all rows the same number apart, of ``same_offsets`` none.
+        """Return True if both have the same records in the same order.
 
-        The last is one equation for each weight, which records that changed places satisfy with a
-        probability of 2**-62 (Freivalds, 1977). Where the distance changes within a block, as
-        behind a repetition of another producer's record, the answer is no, though the order may be
-        kept.
+        All rows are then the same number apart, of ``same_offsets`` none. Where the distance
+        changes within a block, as behind a repetition of another producer's record, the answer is
+        no, though the order may be kept.
         """
-        ours = (self.count, self.claimed, self.mixed, self.total, self.weights)
-        if ours != (other.count, other.claimed, other.mixed, other.total, other.weights):
+        if self.claimed != other.claimed or not self.has_records_of(other):
             return False
-        apart, rest = divmod(other.rows - self.rows, self.count)
-        if apart and same_offsets:
-            return False
-        return rest == 0 and all(
-            (theirs - mine - apart * weight) % PRIME == 0
-            for mine, theirs, weight in zip(
-                self.weighted, other.weighted, self.weights, strict=True
-            )
-        )
+        apart = self.rows_apart(other)
+        return apart is not None and not (apart and same_offsets)
 
 
 def size_of(manifest: LoadManifest) -> int:
