@@ -29,28 +29,15 @@ Key = tuple[str, str, int]
 block is one partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Records of one topic, producer and range of numbers in one partition."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Sums over the records of a block."""
 
-    topic: str
-    producer: str
-    own: bool
-    found_in: str
-    partition: int
-    number: int
     count: int
-    claimed: int
-    """Number of these records that the manifest contains."""
-    checksum: int
-    """Sum of their values' CRC-32."""
     mixed: int
     """XOR of 64-bit hashes of numbers and contents."""
     total: int
     """Sum of 31 bits of the same hashes."""
-    first: int
-    last: int
-    """Smallest and largest offset."""
     rows: int
     """Sum of the rows. Other log entries, such as transaction markers, have no row. If the mirror
     must keep offsets, it is the sum of the offsets instead.
@@ -59,6 +46,45 @@ class Block:
     weighted: Sequence[int]
     """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
     rows, modulo ``PRIME``."""
+
+    def has_records_of(self, other: "Sums") -> bool:
+        """Return True if both have the same records, as often, in any order."""
+        ours = (self.count, self.mixed, self.total, self.weights)
+        return ours == (other.count, other.mixed, other.total, other.weights)
+
+    def rows_apart(self, other: "Sums") -> int | None:
+        """Return by how many rows each record of the other side is further on, if all by as many.
+
+        ``None`` means that they are not. Sums of the same records satisfy the equation for each
+        weight by accident with a probability of 2**-62 (Freivalds, 1977).
+        """
+        apart, rest = divmod(other.rows - self.rows, self.count)
+        moved = rest == 0 and all(
+            (theirs - mine - apart * weight) % PRIME == 0
+            for mine, theirs, weight in zip(
+                self.weighted, other.weighted, self.weights, strict=True
+            )
+        )
+        return apart if moved else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(Sums):
+    """Records of one topic, producer and range of numbers in one partition."""
+
+    topic: str
+    producer: str
+    own: bool
+    found_in: str
+    partition: int
+    number: int
+    claimed: int
+    """Number of these records that the manifest contains."""
+    checksum: int
+    """Sum of their values' CRC-32."""
+    first: int
+    last: int
+    """Smallest and largest offset."""
 
     @property
     def key(self) -> Key:
@@ -81,18 +107,10 @@ class Block:
         example after a repeated record of another producer, the result is False although the order
         may be kept.
         """
-        ours = (self.count, self.claimed, self.mixed, self.total, self.weights)
-        if ours != (other.count, other.claimed, other.mixed, other.total, other.weights):
+        if self.claimed != other.claimed or not self.has_records_of(other):
             return False
-        apart, rest = divmod(other.rows - self.rows, self.count)
-        if apart and same_offsets:
-            return False
-        return rest == 0 and all(
-            (theirs - mine - apart * weight) % PRIME == 0
-            for mine, theirs, weight in zip(
-                self.weighted, other.weighted, self.weights, strict=True
-            )
-        )
+        apart = self.rows_apart(other)
+        return apart is not None and not (apart and same_offsets)
 
 
 def size_of(manifest: LoadManifest) -> int:

@@ -17,6 +17,7 @@ from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
 from headrace.mirror_test import MirrorTestRun, Result, bounded, documents
 from headrace_spark import flags, job_documents, producer, verify_job
 from headrace_spark import probe as watching
+from headrace_spark.audit.judging import judged as audit_of_topics
 from headrace_spark.flags import USAGE
 from headrace_spark.live_metrics import nowhere
 from headrace_spark.session import event, say, session, spark_sentence
@@ -112,8 +113,11 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
-        plans = (arguments.chaos, arguments.rehearsal)
-        result = verify_job.judged(run, folder, *plans, arguments.begin)
+        if run.test.spec.audit is not None:
+            result = audit_of_topics(run)
+        else:
+            plans = (arguments.chaos, arguments.rehearsal)
+            result = verify_job.judged(run, folder, *plans, arguments.begin)
     except InvalidSpec:
         raise
     except HeadraceError as error:

@@ -29,7 +29,7 @@ from headrace_spark import blocks, checks, examples, messages, records
 from headrace_spark.blocks import Block, doubts
 from headrace_spark.checks import IDENTITY
 from headrace_spark.records import OffsetRange
-from headrace_spark.session import Phases, now_ms
+from headrace_spark.session import Phases, now_ms, spark_versions
 
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 
@@ -241,12 +241,7 @@ def compare(
         read_until_ms=both.read_until_ms,
         open_sentinels=open_sentinels,
         contradictions=found.contradictions,
-        spark_versions={
-            "spark": spark.version,
-            "java": spark.sql(
-                "select java_method('java.lang.System', 'getProperty', 'java.version')"
-            ).collect()[0][0],
-        },
+        spark_versions=spark_versions(spark),
     )
 
 

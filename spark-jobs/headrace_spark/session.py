@@ -1,4 +1,4 @@
-"""Spark session of a job, with its clocks, output and phases.
+"""Spark session of a job, with its clocks, output, phases and versions.
 
 Only what the jobs' correctness needs is set here. Where Spark runs, with how much memory and which
 jars, is set from outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from platform import python_version
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -138,3 +140,15 @@ class Phases:
         started_s = time.monotonic()
         yield
         self.add(name, time.monotonic() - started_s)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of its libraries."""
+    libraries = ("headrace", "pyspark", "confluent-kafka")
+    return {"python": python_version()} | {name: version(name) for name in libraries}
+
+
+def spark_versions(spark: SparkSession) -> dict[str, str]:
+    """Return the versions of Spark and Java."""
+    java = spark.sql("select java_method('java.lang.System', 'getProperty', 'java.version')")
+    return {"spark": spark.version, "java": java.collect()[0][0]}

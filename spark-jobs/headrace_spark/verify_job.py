@@ -4,9 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
-from platform import python_version
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +22,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark import job_documents, messages
 from headrace_spark.comparison import ClusterComparison, compare
-from headrace_spark.session import Phases, event, now_ms, session
+from headrace_spark.session import Phases, event, now_ms, session, versions
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
 
 _POLL_S = 0.5
@@ -180,7 +178,7 @@ def judged(
         judged_ms=now_ms(),
         phases=phases.ended,
         manifest_sha256=documents.sha256(manifest),
-        versions=_versions() | comparison.spark_versions,
+        versions=versions() | comparison.spark_versions,
     )
 
 
@@ -225,10 +223,5 @@ def inconclusive(run: MirrorTestRun, reason: str) -> Result:
         flow=run.flow,
         test=run.test,
         judged_ms=now_ms(),
-        versions=_versions(),
+        versions=versions(),
     )
-
-
-def _versions() -> dict[str, str]:
-    libraries = ("headrace", "pyspark", "confluent-kafka")
-    return {"python": python_version()} | {name: version(name) for name in libraries}

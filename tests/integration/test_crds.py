@@ -90,6 +90,7 @@ NEEDS_TEMPLATE = (
 )
 OTHER_BROKERS = "must differ from spec.source.bootstrapServers: a mirror joins two clusters"
 LEFT_OUT = "a record that is left out is not preserved"
+BESIDE_AUDIT = "must be left out beside audit"
 EITHER = "must have either atPercent or atSeconds"
 
 
@@ -341,6 +342,20 @@ BAD = [
         mirror_test(rehearsal={"groups": 3}, load={"durationSeconds": 0}),
         "spec.rehearsal",
         "needs a load that ends: the flow is failed over behind it",
+    ),
+    Bad(
+        mirror_test_of_another(audit={}),
+        "spec.audit.topics",
+        "is required where there is no flowName",
+    ),
+    *(
+        Bad(mirror_test(audit={}, **{field: value}), f"spec.{field}", BESIDE_AUDIT)
+        for field, value in (("load", {"messages": 5}), ("rehearsal", {}), ("schedule", "@daily"))
+    ),
+    Bad(
+        mirror_test(audit={}, budgets={"latencyP99Ms": 5}),
+        "spec.budgets.latencyP99Ms",
+        BESIDE_AUDIT,
     ),
     Bad(mirror_test(chaos=[{"action": "KillDriver"}]), "spec.chaos[0]", EITHER),
     Bad(mirror_test(chaos=[HALF | AT_9_S]), "spec.chaos[0]", EITHER),
@@ -861,6 +876,16 @@ GOOD = [
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
     mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),
+    mirror_test(audit={}, budgets={"alien": 5}),
+    mirror_test(audit={}, load={}, chaos=[]),
+    mirror_test(audit={}, load={"partitions": 8}),
+    mirror_test_of_another(
+        audit={
+            "topics": ["orders", "payments-.*"],
+            "startFrom": {"mode": "Timestamp", "timestamp": "2026-01-31T12:00:00Z"},
+            "examples": "Hashes",
+        }
+    ),
     mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
     *(
         mirror_test_of_another(targetTopic=template)

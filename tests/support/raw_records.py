@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headrace.api import TopicPartition
 from headrace.mirror_test import LoadManifest
@@ -11,7 +12,7 @@ from headrace_spark import comparison, messages, records
 
 _SCHEMA = (
     "topic string, partition int, offset bigint, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>, timestamp double"
+    "headers array<struct<key: string, value: binary>>, timestamp bigint"
 )
 
 
@@ -40,9 +41,9 @@ def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int
 def kafka_source(spark: SparkSession, laid: Iterable[Raw]) -> DataFrame:
     """These records as Spark's Kafka source gives them, in the order of their logs."""
     laid = sorted(laid, key=lambda record: record[:3])
-    rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
+    rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms) for r in laid]
     kafka = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-    return kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
+    return kafka.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
 def recognised(

@@ -131,6 +131,10 @@ from headrace.api.task import (
 )
 from headrace.api.test_load import (
     MIN_MESSAGE_BYTES,
+    Audit,
+    AuditExamples,
+    AuditStart,
+    AuditStartMode,
     ChaosAction,
     ChaosStep,
     Load,
@@ -165,6 +169,10 @@ __all__ = [
     "TARGET_LABEL",
     "TOPICS_ANNOTATION",
     "TYPE_LABEL",
+    "Audit",
+    "AuditExamples",
+    "AuditStart",
+    "AuditStartMode",
     "AuthenticationType",
     "Budgets",
     "ChaosAction",

@@ -24,7 +24,14 @@ from headrace.api.model import (
 )
 from headrace.api.pods import PodTemplate
 from headrace.api.spark import SparkSpec
-from headrace.api.test_load import ChaosAction, ChaosStep, Load
+from headrace.api.test_load import (
+    BESIDE_AUDIT,
+    NOT_BESIDE_AUDIT,
+    Audit,
+    ChaosAction,
+    ChaosStep,
+    Load,
+)
 
 
 class Verdict(StrEnum):
@@ -160,6 +167,9 @@ class Budgets(Model):
     """Messages whose first arrival is out of order, by topic, producer and key."""
     corrupted: Count = 0
     """Messages that arrived changed."""
+    alien: Count = 0
+    """Messages on the target that the source does not have. With a load: messages under its name
+    that it did not send."""
     duplicated: Count | None = None
     """Messages that arrived again; absent: any number with AtLeastOnce (they are counted), none
     with ExactlyOnce."""
@@ -235,6 +245,8 @@ class MirrorTestSpec(Model):
     """
     load: Load = Load()
     """Messages that are sent while the mirror runs."""
+    audit: Audit | None = None
+    """Compare the records that applications wrote, instead of a load. `headrace verify` only."""
     budgets: Budgets = Budgets()
     """Allowed defects before the verdict is Failed."""
     settle_seconds: Count = 120
@@ -300,6 +312,7 @@ class MirrorTestSpec(Model):
             reason="FieldValueForbidden",
         ),
         *BETWEEN_CLUSTERS,
+        *BESIDE_AUDIT,
         Rule(
             "!has(self.budgets) || !has(self.budgets.unequalOffsets)"
             " || !has(self.partitioning) || self.partitioning == 'Preserved'",
@@ -418,9 +431,30 @@ class MirrorTestSpec(Model):
             yield Breach(("budgets", "unequalOffsets"), _NO_ONE_LOG)
         if self.schedule and self.load.is_endless:
             yield Breach(("schedule",), _NO_SCHEDULE)
+        yield from self._audit_breaches()
         yield from self._schedule_breaches()
         yield from self._rehearsal_breaches()
         yield from self._chaos_breaches()
+
+    def _audit_breaches(self) -> Iterator[Breach]:
+        if self.audit is None:
+            return
+        if self.audit.topics is None and self.flow_name is None:
+            yield Breach(("audit", "topics"), _NO_FLOW)
+        # A resolved test is written with every default, so only a value that differs was chosen.
+        chosen = {
+            ("load",): self.load != Load(),
+            ("chaos",): bool(self.chaos),
+            ("rehearsal",): self.rehearsal is not None,
+            ("schedule",): self.schedule is not None,
+            ("budgets", "replayed"): self.budgets.replayed is not None,
+            ("budgets", "unequalOffsets"): self.budgets.unequal_offsets is not None,
+            ("budgets", "latencyP99Ms"): self.budgets.latency_p99_ms is not None,
+            ("budgets", "recoverySeconds"): self.budgets.recovery_seconds is not None,
+        }
+        for path, given in chosen.items():
+            if given:
+                yield Breach(path, NOT_BESIDE_AUDIT)
 
     def _schedule_breaches(self) -> Iterator[Breach]:
         if self.schedule is None:

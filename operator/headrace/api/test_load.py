@@ -1,5 +1,6 @@
-"""Load of a MirrorTest, and the faults that are injected while it is sent."""
+"""Load of a MirrorTest, the faults that are injected while it is sent, and the audit instead."""
 
+import json
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
@@ -13,8 +14,11 @@ from headrace.api.model import (
     Count,
     Model,
     Name,
+    OnlyWith,
+    Regex,
     Rule,
     Text,
+    Timestamp,
     Topic,
     Whole,
 )
@@ -270,3 +274,89 @@ class ChaosStep(Model):
                 yield Breach((field,), f"is for action: {_words(actions)} only")
             elif self.action in actions and not is_given and field not in _OPTIONAL:
                 yield Breach((field,), f"is required with action: {_words(actions)}")
+
+
+class AuditStartMode(StrEnum):
+    """How the first record of an audit is found."""
+
+    EARLIEST = "Earliest"
+    TIMESTAMP = "Timestamp"
+
+
+class AuditExamples(StrEnum):
+    """Content of a report about a record that differs."""
+
+    COORDINATES = "Coordinates"
+    HASHES = "Hashes"
+
+
+_TIMESTAMP = OnlyWith("timestamp", "mode", AuditStartMode.TIMESTAMP)
+
+
+class AuditStart(Model):
+    """The first record that an audit compares in each partition."""
+
+    mode: AuditStartMode = AuditStartMode.EARLIEST
+    """Earliest: the first record that each side has. Timestamp: the first record that is not older
+    than timestamp."""
+    timestamp: Timestamp | None = None
+    """With mode: Timestamp: the first record that is not older than this moment, in RFC 3339."""
+
+    rules = _TIMESTAMP.rules
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from _TIMESTAMP.breaches(self.timestamp, self.mode)
+
+
+class Audit(Model):
+    """Comparison of the records that applications wrote, instead of a load."""
+
+    topics: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)] | None = None
+    """Regular expressions; a topic of the source is compared when its whole name matches one. With
+    flowName it may be absent: the topics that the flow copies are then compared. Internal topics
+    and heartbeats are never compared."""
+    exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = ()
+    """Regular expressions; a topic that matches one is not compared. Wins over topics."""
+    start_from: AuditStart = AuditStart()
+    """The first record that is compared in each partition."""
+    examples: AuditExamples = AuditExamples.COORDINATES
+    """Content of the report about records that differ: their offsets on both sides (Coordinates),
+    and also hashes of the parts that differ (Hashes). Keys and values are never in a report."""
+
+
+NOT_BESIDE_AUDIT = "must be left out beside audit"
+_LOAD_DEFAULTS = Load().model_dump(mode="json", by_alias=True)
+_IS_CHOSEN = " || ".join(
+    f"has(self.load.{field})"
+    + ("" if default is None else f" && self.load.{field} != {json.dumps(default)}")
+    for field, default in _LOAD_DEFAULTS.items()
+)
+_OF_A_LOAD = {
+    "load": f"(has(self.load) && ({_IS_CHOSEN}))",
+    "chaos": "(has(self.chaos) && size(self.chaos) > 0)",
+    **{field: f"has(self.{field})" for field in ("rehearsal", "schedule")},
+    **{
+        f"budgets.{field}": f"(has(self.budgets) && has(self.budgets.{field}))"
+        for field in ("replayed", "unequalOffsets", "latencyP99Ms", "recoverySeconds")
+    },
+}
+"""CEL of the fields that are about a load or about a run in a cluster, by their path."""
+
+BESIDE_AUDIT = (
+    *(
+        Rule(
+            f"!has(self.audit) || !{given}",
+            NOT_BESIDE_AUDIT,
+            at=field,
+            reason="FieldValueForbidden",
+        )
+        for field, given in _OF_A_LOAD.items()
+    ),
+    Rule(
+        "!has(self.audit) || has(self.flowName) || has(self.audit.topics)",
+        "is required where there is no flowName",
+        at="audit.topics",
+        reason="FieldValueRequired",
+    ),
+)
+"""Rules of a MirrorTest's spec about its audit."""

@@ -2,9 +2,20 @@
 
 ``sequence`` is the state machine that decides which stage starts when. ``run`` is the input of
 every job. The documents are the ``load`` and its manifest, the plan and the outcome of ``faults``,
-and the ``result``. They are files of a folder or records of the journal (``documents``).
+the topics of an audit (``audited``), and the ``result``. They are files of a folder or records of
+the journal (``documents``).
 """
 
+from headrace.mirror_test.audited import (
+    MAX_AUDITED_TOPICS,
+    MAX_EXCLUDED,
+    AuditedTopic,
+    AuditOutcome,
+    ExcludedRange,
+    Exclusion,
+    TopicAudit,
+    audited_topics,
+)
 from headrace.mirror_test.documents import Document
 from headrace.mirror_test.faults import (
     Fault,
@@ -35,6 +46,7 @@ from headrace.mirror_test.result import (
     MAX_EXAMPLES,
     MAX_POINTS,
     MAX_SHARES,
+    AuditDifference,
     Counts,
     Example,
     FieldDifference,
@@ -70,12 +82,19 @@ __all__ = [
     "FORMAT",
     "HEAP_MIB",
     "JAVA_OPTIONS",
+    "MAX_AUDITED_TOPICS",
     "MAX_EXAMPLES",
+    "MAX_EXCLUDED",
     "MAX_POINTS",
     "MAX_SHARES",
+    "AuditDifference",
+    "AuditOutcome",
+    "AuditedTopic",
     "Counts",
     "Document",
     "Example",
+    "ExcludedRange",
+    "Exclusion",
     "Fault",
     "Faults",
     "FieldDifference",
@@ -101,8 +120,10 @@ __all__ = [
     "Second",
     "Stage",
     "Stream",
+    "TopicAudit",
     "allowed_counts",
     "assumed_per_second",
+    "audited_topics",
     "bounded",
     "build_plan",
     "build_rehearsal",

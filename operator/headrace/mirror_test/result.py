@@ -21,6 +21,7 @@ from headrace.api import (
     Model,
     Verdict,
 )
+from headrace.mirror_test.audited import AuditOutcome
 from headrace.mirror_test.faults import Fault, Rehearsed
 
 MAX_EXAMPLES = 10
@@ -77,7 +78,7 @@ def allowed_counts(budgets: Budgets) -> dict[FindingType, int | None]:
         FindingType.DUPLICATED: budgets.duplicated,
         FindingType.REORDERED: budgets.reordered,
         FindingType.CORRUPTED: budgets.corrupted,
-        FindingType.ALIEN: 0,
+        FindingType.ALIEN: budgets.alien,
         **asked,
         FindingType.REPLAYED: budgets.replayed,
     }
@@ -137,6 +138,22 @@ class FindingShare(Model):
     partition: int | None = None
     differs: str = ""
     count: int
+
+
+class AuditDifference(Model):
+    """A record of an application that is not on both sides as it should be."""
+
+    kind: FindingType
+    source: Place | None = None
+    """Absent: not on the source."""
+    target: Place | None = None
+    """Absent: not on the target."""
+    differs: str = ""
+    """Parts of a corrupted or duplicated record that differ, separated by commas."""
+    count: int = 1
+    """Number of records, of which this is the first."""
+    changes: tuple[FieldDifference, ...] = ()
+    """Hashes of what differs; only with ``audit.examples: Hashes``."""
 
 
 class Phase(Model):
@@ -223,6 +240,12 @@ class Result(Model):
         Field(default_factory=dict)
     )
     """Examples of each class that has some."""
+    audit: AuditOutcome | None = None
+    """Topics that were compared; absent: the test sent a load, or nothing could be compared."""
+    differences: Annotated[
+        tuple[AuditDifference, ...], Field(max_length=MAX_EXAMPLES * len(FindingType))
+    ] = ()
+    """Differences of an audit, at most ``MAX_EXAMPLES`` of each class."""
     shares: Annotated[tuple[FindingShare, ...], Field(max_length=MAX_SHARES)] = ()
     """All that was found, by class, topic, partition and what differs; the largest first."""
     latency_ms: Latency | None = None

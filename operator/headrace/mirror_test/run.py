@@ -4,6 +4,7 @@ A resolved test names its clusters: in one with ``flowName``, ``headrace verify`
 flow's source, target and topic names first.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from pydantic import Field
 from headrace.api import (
     COMMIT_INTERVAL_ANNOTATION,
     FLOW_LABEL,
+    Audit,
     ChaosAction,
     ClusterAccess,
     ClusterSpec,
@@ -20,6 +22,7 @@ from headrace.api import (
     MirrorTest,
     Model,
     Partitioning,
+    RecordErrorAction,
     ReplicationFlow,
 )
 from headrace.api.offsets import OffsetsMode
@@ -102,6 +105,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
         flow.spec.offsets.mode is OffsetsMode.PRESERVED
         and spec.partitioning is Partitioning.PRESERVED
         and budgets.unequal_offsets is None
+        and spec.audit is None
     ):
         budgets = budgets.model_copy(update={"unequal_offsets": 0})
     if spec.rehearsal and flow.spec.offsets.mode is OffsetsMode.PRESERVED:
@@ -123,6 +127,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     ),
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
+                    "audit": spec.audit and _audit(test, flow, spec.audit),
                     # The others are about the flow, which the jobs need not know.
                     "rehearsal": None,
                     "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
@@ -132,11 +137,44 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     )
 
 
+def _audit(test: MirrorTest, flow: ReplicationFlow, audit: Audit) -> Audit:
+    """Return the audit with the topics of the flow, unless it chooses topics itself.
+
+    Raises:
+        InvalidSpec: The flow changes records or names, so that source and target have to differ.
+    """
+    spec, name = flow.spec, flow.metadata.name
+    for field, changes in (
+        ("recordFilter", spec.record_filter is not None),
+        ("replicationPolicy.renames", bool(spec.replication_policy.renames)),
+        ("onRecordError.action", spec.on_record_error.action is not RecordErrorAction.FAIL),
+    ):
+        if changes:
+            raise InvalidSpec(
+                f"{test.metadata.name}: spec.audit cannot judge flow {name} with spec.{field}: its "
+                "copies differ from the source on purpose. Audit it as another mirror, by source "
+                "and target, with topics that the field does not concern"
+            )
+    return audit.model_copy(
+        update={
+            "topics": audit.topics or spec.topics.include,
+            "exclude": (*audit.exclude, *spec.topics.exclude, *_copies_of_target(flow)),
+        }
+    )
+
+
+def _copies_of_target(flow: ReplicationFlow) -> tuple[str, ...]:
+    """Return the pattern of topics that the flow does not copy, as they came from its target."""
+    policy = policy_for(flow.spec.replication_policy, flow.spec.target.alias)
+    copy = policy.target_topic(_ANY)
+    return () if copy == _ANY else (re.escape(copy).replace(re.escape(_ANY), ".+"),)
+
+
 def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
     """How the flow names topics; ``InvalidSpec`` when it names one of the load's otherwise."""
     policy = policy_for(flow.spec.replication_policy, flow.spec.source.alias)
     template = policy.target_topic(_ANY).replace(_ANY, "{topic}")
-    for topic in load_topics(test):
+    for topic in () if test.spec.audit else load_topics(test):
         if (copy := policy.target_topic(topic)) != template.format(topic=topic):
             raise InvalidSpec(
                 f"flow {flow.metadata.name} copies topic {topic} as {copy}, and others as "

@@ -32,6 +32,9 @@ _DEADLINE_S = 3_600
 """Beyond the times of the load and of the settling: a stage that takes an hour more is stuck. (What
 a comparison takes is in docs/benchmarks.md.)"""
 
+_AUDIT_DEADLINE_S = 86_400
+"""Time limit of an audit beyond settleSeconds: one core reads a few TB a day."""
+
 HEAP_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1_536}
 """Memory of the JVM; Python's workers come on top."""
 
@@ -64,6 +67,8 @@ def assumed_per_second(load: Load) -> int:
 
 def deadline_s(test: MirrorTest, stage: Stage) -> int:
     """Return the time limit of a stage, in seconds from its start."""
+    if test.spec.audit is not None:
+        return _AUDIT_DEADLINE_S + test.spec.settle_seconds
     load, settle_s = test.spec.load, test.spec.settle_seconds
     if load.duration_seconds is not None:
         load_s = load.duration_seconds
@@ -167,6 +172,8 @@ class RunState:
     nothing."""
     has_chaos: bool
     """Whether the run has steps of chaos."""
+    has_load: bool = True
+    """Whether the run sends a load; an audit only compares."""
     has_rehearsal: bool = False
     """Whether a stage of its own rehearses a fail-over."""
     has_manifest: bool = True
@@ -192,6 +199,8 @@ def advance(run: RunState) -> Transition:
     """
     if run.reported:
         return Transition(Activity.REPORTED)
+    if not run.has_load:
+        return _comparison(run)
     load = run.stages.get(Stage.PRODUCE)
     return _before_the_load(run) if load is None else _since_the_load(run, load)
 
@@ -227,8 +236,8 @@ def _awaited(run: RunState, stage: Stage) -> Transition | None:
 def _since_the_load(run: RunState, load: StageState) -> Transition:
     if load.ended_s is None:
         return Transition(Activity.SENDING)
-    if (verify := run.stages.get(Stage.VERIFY)) is not None:
-        return Transition(Activity.UNREPORTED if verify.has_ended else Activity.COMPARING)
+    if Stage.VERIFY in run.stages:
+        return _comparison(run)
     for stage, activity, end_s, applies in (
         (Stage.PROBE, Activity.AWAITING_ARRIVALS, ENDS_WITHIN_S, run.has_manifest),
         (Stage.CHAOS, Activity.AWAITING_RECOVERY, ENDS_WITHIN_S, True),
@@ -238,4 +247,11 @@ def _since_the_load(run: RunState, load: StageState) -> Transition:
         runs = other is not None and not other.has_ended
         if applies and runs and load.ended_s < run.settle_s + end_s:
             return Transition(activity)
-    return Transition(Activity.COMPARING, Stage.VERIFY)
+    return _comparison(run)
+
+
+def _comparison(run: RunState) -> Transition:
+    verify = run.stages.get(Stage.VERIFY)
+    if verify is None:
+        return Transition(Activity.COMPARING, Stage.VERIFY)
+    return Transition(Activity.UNREPORTED if verify.has_ended else Activity.COMPARING)

@@ -26,6 +26,14 @@ _GLOSSES = {
     FindingType.SOURCE_LOST: "acknowledged by the source and no longer there",
 }
 
+_AUDIT_GLOSSES = {
+    FindingType.MISSING: "on the source, not on the target",
+    FindingType.DUPLICATED: "copies on the target after the first",
+    FindingType.REORDERED: "records that have to move for the order of the source",
+    FindingType.CORRUPTED: "key, value, headers, timestamp, partition or topic differs",
+    FindingType.ALIEN: "on the target, not on the source",
+}
+"""Classes of an audit, which judges the records of applications."""
 
 _ON_SOURCE = {
     FindingType.MISSING,
@@ -66,6 +74,7 @@ def page(result: Result) -> str:
         allowed=_allowed(result),
         of_source=_ON_SOURCE,
         changed=_CHANGED,
+        audit_kinds=tuple(_AUDIT_GLOSSES),
     )
 
 
@@ -84,9 +93,12 @@ def _template() -> Template:
 
 
 def _lines(result: Result, counts: Counts) -> list[Line]:
+    is_audit = result.test.spec.audit is not None
+    glosses = _AUDIT_GLOSSES if is_audit else _GLOSSES
     lines = [
-        Line(kind, _GLOSSES[kind], getattr(counts, kind.field) or 0, most, judged=True)
+        Line(kind, glosses[kind], getattr(counts, kind.field) or 0, most, judged=True)
         for kind, most in allowed_counts(result.test.spec.budgets).items()
+        if kind in glosses
     ]
     of_the_source = {
         FindingType.UNACKNOWLEDGED: counts.unacknowledged,
@@ -104,19 +116,30 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
     """Return the guarantees that the mirror had to keep, and the time limits."""
     spec = result.test.spec
     budgets = spec.budgets
-    order = {
-        "Preserved": "each message in its partition, in the order of its key",
-        "ByKey": "all messages of a key in one partition, in their order",
-        "Any": "every message, in any partition",
-    }
+    is_audit = spec.audit is not None
+    order = (
+        {
+            "Preserved": "each record in its partition, in the order of the partition",
+            "ByKey": "every record, in any partition",
+            "Any": "every record, in any partition",
+        }
+        if is_audit
+        else {
+            "Preserved": "each message in its partition, in the order of its key",
+            "ByKey": "all messages of a key in one partition, in their order",
+            "Any": "every message, in any partition",
+        }
+    )
     limits = [
         f"{kind} {'any number' if most is None else f'{most:,}'}"
         for kind, most in allowed_counts(budgets).items()
+        if not is_audit or kind in _AUDIT_GLOSSES
     ]
+    since = "the beginning of the audit" if is_audit else "the last message"
     found = [
         ("Content", "key, value, headers and timestamp as on the source"),
         ("Place and order", f"{spec.partitioning}: {order[spec.partitioning]}"),
-        ("Complete", f"within {spec.settle_seconds:,} s of the last message"),
+        ("Complete", f"within {spec.settle_seconds:,} s of {since}"),
         ("Allowed", ", ".join(limits)),
     ]
     if budgets.latency_p99_ms is not None:

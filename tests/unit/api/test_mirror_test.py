@@ -272,6 +272,29 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.rehearsal: needs a load that ends: the flow is failed over behind it"],
         ),
         (
+            mirror_test_of_another(audit={}),
+            ["spec.audit.topics: is required where there is no flowName"],
+        ),
+        (
+            mirror_test(
+                audit={"startFrom": {"mode": "Timestamp"}},
+                load={"messages": 5},
+                chaos=[HALF],
+                rehearsal={},
+                schedule="@daily",
+                budgets={"latencyP99Ms": 5},
+            ),
+            ["spec.audit.startFrom.timestamp: is required with mode: Timestamp"],
+        ),
+        (
+            mirror_test(audit={}, load={"messages": 5}, rehearsal={}, budgets={"latencyP99Ms": 5}),
+            [
+                "spec.budgets.latencyP99Ms: got 5, must be left out beside audit",
+                "spec.load: must be left out beside audit",
+                "spec.rehearsal: must be left out beside audit",
+            ],
+        ),
+        (
             mirror_test(schedule="hourly"),
             ['spec.schedule: got "hourly", must be a cron schedule of five fields, like 0 * * * *'],
         ),

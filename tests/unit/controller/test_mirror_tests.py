@@ -548,6 +548,16 @@ def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -
     assert "which only `headrace verify` makes" in message(step)
 
 
+def test_an_audit_is_refused_in_a_cluster() -> None:
+    step = decide(of_a_flow(audit={}), flow=flow("True"))
+    assert (reason(step), reason(step, "Stalled"), step.start) == (
+        "InvalidSpec",
+        "InvalidSpec",
+        None,
+    )
+    assert "run `headrace verify FILE` where both clusters are reached" in message(step)
+
+
 def test_a_rehearsal_is_refused_where_the_operator_may_not_have_flows_failed_over() -> None:
     facts: dict[str, Any] = {"flow": flow("True"), "rehearses": True}
     step = decide(of_a_flow(rehearsal={}), **facts)

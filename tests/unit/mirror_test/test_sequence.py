@@ -34,6 +34,14 @@ def test_a_run_without_chaos_has_three_stages_in_order() -> None:
     assert at(compared, reported=True) == Transition(Activity.REPORTED)
 
 
+def test_an_audit_only_compares() -> None:
+    assert at({}, has_load=False) == Transition(Activity.COMPARING, Stage.VERIFY)
+    assert at({Stage.VERIFY: RUNS}, has_load=False) == Transition(Activity.COMPARING)
+    ended = {Stage.VERIFY: ENDED}
+    assert at(ended, has_load=False) == Transition(Activity.UNREPORTED)
+    assert at(ended, has_load=False, reported=True) == Transition(Activity.REPORTED)
+
+
 def test_chaos_is_ready_before_the_load_and_recovered_before_the_comparison() -> None:
     assert at(BEFORE, has_chaos=True) == Transition(Activity.STARTING_CHAOS, Stage.CHAOS)
     starting = BEFORE | {Stage.CHAOS: RUNS}

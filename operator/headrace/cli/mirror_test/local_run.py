@@ -79,6 +79,7 @@ class LocalStages:
             probe_start_s=self._topics_s + _SPARK_START_S,
             chaos_start_s=0.0,
             has_chaos=self._has_chaos,
+            has_load=self._run.test.spec.audit is None,
             has_manifest=self._has_manifest,
             reported=Stage.VERIFY in self._ended_s and (self._folder / documents.REPORT).exists(),
         )
@@ -91,7 +92,8 @@ class LocalStages:
         if stage is Stage.PRODUCE and self._rehearsal:
             self._rehearsal.start()
         if stage is Stage.VERIFY:
-            self._jobs[Stage.PROBE].end()
+            if Stage.PROBE in self._jobs:
+                self._jobs[Stage.PROBE].end()
             self._fail_over()
             faults = Faults(faults=self._chaos.faults)
             documents.write(self._folder / documents.FAULTS, faults)
@@ -138,6 +140,8 @@ class LocalStages:
         It could disturb the load's latency, recoveries and a fail-over.
         """
         progress = self._clock.progress()
+        if self._run.test.spec.audit is not None:
+            return False
         sent = Stage.PRODUCE in self._ended_s or (progress and progress.percent >= 100)
         open_ones = self._rehearsal or self._chaos.recovering or Stage.VERIFY in self._jobs
         return bool(sent) and not open_ones

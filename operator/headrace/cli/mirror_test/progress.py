@@ -159,10 +159,11 @@ def summary(result: Result, page: Path) -> str:
     lines = [f"{result.verdict}: {result.reasons[0]}"]
     lines += [f"  {reason}" for reason in result.reasons[1:]]
     if counts := result.counts:
+        what = "records" if result.test.spec.audit else "messages"
         unequal = counts.unequal_offsets
         lines.append(
             f"  {counts.acknowledged - counts.missing - counts.source_lost:,} of "
-            f"{counts.acknowledged:,} messages arrived; {counts.missing:,} missing, "
+            f"{counts.acknowledged:,} {what} arrived; {counts.missing:,} missing, "
             f"{counts.duplicated:,} duplicated, {counts.reordered:,} reordered, "
             f"{counts.corrupted:,} corrupted, {counts.alien:,} alien"
             + (f", {unequal:,} at other offsets" if unequal is not None else "")

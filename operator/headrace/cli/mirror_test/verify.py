@@ -34,7 +34,14 @@ from headrace.cli.screen.options import OF_A_RUN, metrics_options, secrets_folde
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
-from headrace.mirror_test import MirrorTestRun, Result, documents, resolve, window_of
+from headrace.mirror_test import (
+    MirrorTestRun,
+    Result,
+    audited_topics,
+    documents,
+    resolve,
+    window_of,
+)
 from headrace.mirror_test.serving import served
 from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
 
@@ -137,6 +144,8 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> int:
     """Run the MirrorTest in FILE against a mirror that runs, and give a verdict.
 
+    With spec.audit, it compares the records that applications wrote, and sends nothing.
+
     With load.durationSeconds: 0, each window gets a verdict, until Ctrl-C or
     `headrace test end-load`. The exit code is that of the worst window.
 
@@ -147,6 +156,7 @@ def command(  # noqa: PLR0917 - click gives them by name
       headrace verify test.yaml
       headrace verify -f test.yaml --report reports/today
       headrace verify test.yaml --metrics-port 9405
+      headrace verify audit.yaml
     """
     try:
         manifest = load(files)
@@ -205,6 +215,9 @@ def _verify(
             f"({run.target.bootstrap_servers}) are one cluster (id {source_id}): "
             "a mirror test needs two"
         )
+    if resolved.spec.audit is not None:
+        # Wrong patterns and partitions are reported before Spark starts.
+        audited_topics(run, *(Admin(side).topics() for side in (run.source, run.target)))
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with VerifyProgress(run) as view:
         spec = test.spec  # the resolved one has nothing that is about the flow

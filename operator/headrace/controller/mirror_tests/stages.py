@@ -199,6 +199,10 @@ _ONE_MACHINE = (
     "spec.chaos asks for faults of brokers or for commands, which only `headrace verify` makes, on "
     "its own machine: leave these steps out"
 )
+_AUDIT = (
+    "spec.audit compares topics from one machine: run `headrace verify FILE` where both clusters "
+    "are reached, and leave the test out of this cluster"
+)
 
 
 def next_decision(facts: RunFacts) -> StageDecision:
@@ -227,8 +231,11 @@ def has_begun(test: MirrorTest) -> bool:
 def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
-    if any(step.action.is_of_machine for step in facts.test.spec.chaos):
-        return _waiting(facts, Reason.INVALID_SPEC, _ONE_MACHINE, stalled=True)
+    spec = facts.test.spec
+    of_machine = any(step.action.is_of_machine for step in spec.chaos)
+    if spec.audit is not None or of_machine:
+        why = _ONE_MACHINE if of_machine else _AUDIT
+        return _waiting(facts, Reason.INVALID_SPEC, why, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if facts.rehearses and not facts.may_rehearse:

@@ -1,0 +1,146 @@
+"""The topics of an audit, and what it found in them."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api import HEARTBEATS, Model, Partitioning, is_internal
+from headrace.errors import InvalidSpec
+from headrace.mirror_test.run import MirrorTestRun
+
+MAX_AUDITED_TOPICS = 100
+MAX_EXCLUDED = 100
+
+
+class AuditedTopic(Model):
+    """A topic that is compared; on one side it may be absent, and has then 0 partitions."""
+
+    source: str
+    """Its name on the source."""
+    target: str
+    """Its name on the target."""
+    source_partitions: int
+    target_partitions: int
+
+
+class Exclusion(StrEnum):
+    """Reasons why records are not compared."""
+
+    DELETED_ON_TARGET = "deleted on the target"
+    """The target may have deleted them: nobody knows whether they arrived."""
+    DELETED_ON_SOURCE = "deleted on the source"
+    """The target has them from before the first record of the source."""
+    BEING_REWRITTEN = "rewritten during the audit"
+    """Their key has newer records in a compacted topic."""
+    UNREAD = "not compared one by one"
+    """Their blocks differ, and are more than are compared one by one."""
+
+
+class ExcludedRange(Model):
+    """Records of one topic that were not compared."""
+
+    reason: Exclusion
+    cluster: str
+    """Alias of the cluster that has them."""
+    topic: str
+    partition: int | None = None
+    """Absent: of several partitions."""
+    first: int | None = None
+    last: int | None = None
+    """First and last offset."""
+    count: int
+
+
+class TopicAudit(AuditedTopic):
+    """Counts of one topic."""
+
+    source_records: int = 0
+    """Committed records of the source before the frontier, and after it as far as it was read."""
+    target_records: int = 0
+    size_bytes: int = 0
+    """Keys and values on the source."""
+    excluded: int = 0
+    """Records that were not compared."""
+    missing: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    corrupted: int = 0
+    alien: int = 0
+
+
+class AuditOutcome(Model):
+    """Topics that an audit compared, and records that it could not compare."""
+
+    topics: Annotated[tuple[TopicAudit, ...], Field(max_length=MAX_AUDITED_TOPICS)] = ()
+    """Topics with differences first."""
+    excluded: Annotated[tuple[ExcludedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
+    lag: int = 0
+    """Offsets that the source got during the audit."""
+
+
+def audited_topics(
+    run: MirrorTestRun, source: Mapping[str, int], target: Mapping[str, int]
+) -> tuple[AuditedTopic, ...]:
+    """Return the topics that an audit compares.
+
+    Args:
+        run: The run, whose test is resolved.
+        source: Partitions of all topics of the source, by name.
+        target: Partitions of all topics of the target, by name.
+
+    Raises:
+        InvalidSpec: No topic matches, or a topic has fewer partitions than the mirror preserves.
+    """
+    spec, where = run.test.spec, f"{run.test.metadata.name}: spec.audit.topics"
+    assert spec.audit is not None
+    chosen = tuple(map(re.compile, spec.audit.topics or ()))
+    excluded = tuple(map(re.compile, spec.audit.exclude))
+
+    def is_chosen(name: str) -> bool:
+        return (
+            not is_internal(name)
+            and name != HEARTBEATS
+            and any(pattern.fullmatch(name) for pattern in chosen)
+            and not any(pattern.fullmatch(name) for pattern in excluded)
+        )
+
+    template, alias = spec.target_topic, run.source.alias
+    copies = {name: template.format(source=alias, topic=name) for name in source if is_chosen(name)}
+    origin = _origins(template, alias)
+    for name in target.keys() - set(copies.values()):
+        found = origin.fullmatch(name)
+        if found and is_chosen(found["topic"]) and found["topic"] not in source:
+            copies[found["topic"]] = name
+    if not copies:
+        patterns = ", ".join(pattern.pattern for pattern in chosen)
+        raise InvalidSpec(
+            f"{where}: no topic of {alias} matches {patterns}: correct the patterns, or check that "
+            "the user of headrace may describe the topics"
+        )
+    for name, copy in sorted(copies.items()):
+        here, there = source.get(name, 0), target.get(copy, 0)
+        if spec.partitioning is Partitioning.PRESERVED and 0 < there < here:
+            raise InvalidSpec(
+                f"{where}: topic {name} has {here} partitions on {alias}, and its copy {copy} has "
+                f"{there} on {run.target.alias}: partitions are not preserved; set "
+                "spec.partitioning to ByKey or Any, or add partitions to the copy"
+            )
+    return tuple(
+        AuditedTopic(
+            source=name,
+            target=copy,
+            source_partitions=source.get(name, 0),
+            target_partitions=target.get(copy, 0),
+        )
+        for name, copy in sorted(copies.items())
+    )
+
+
+def _origins(template: str, alias: str) -> re.Pattern[str]:
+    """Return the pattern of a mirror's topics, with the source's name as the group ``topic``."""
+    first, *others = template.replace("{source}", alias).split("{topic}")
+    rest = "(?P=topic)".join(map(re.escape, others))
+    return re.compile(f"{re.escape(first)}(?P<topic>.+){rest}")

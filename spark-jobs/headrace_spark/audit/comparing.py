@@ -1,0 +1,384 @@
+"""Compares the fixed ranges of both clusters, and counts every difference."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.api import Partitioning, TopicPartition
+from headrace.errors import GaveUp
+from headrace.mirror_test import AuditedTopic, ExcludedRange, Exclusion, FindingType, MirrorTestRun
+from headrace_spark.audit import ranges, records
+from headrace_spark.audit.differences import (
+    UNORDERED,
+    AuditBlock,
+    Edges,
+    HashedRecord,
+    Key,
+    Lane,
+    RecordDifference,
+    classify,
+    compare_blocks,
+    explain,
+    spans,
+)
+from headrace_spark.audit.ranges import AuditedSide, Ranges
+from headrace_spark.audit.records import Scale
+from headrace_spark.records import OffsetRange
+from headrace_spark.session import Phases, now_ms
+
+MOST_RECORDS = 400_000
+"""Records that are compared one by one: about 200 MB of Python's memory."""
+_BLOCK = 8_192
+"""Records of a block, if they are spread evenly over time."""
+_MOST_BLOCKS = 100_000
+"""Blocks of one side: 50 MB of Python's memory."""
+_ROWS = 1_000_000
+"""Records for each task of a shuffle."""
+_ATTEMPTS = 3
+_EDGE = 100
+"""Offsets at each end of a partition whose timestamps make the scale of its topic."""
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Size of one topic on one side."""
+
+    records: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Differences and sizes that an audit found."""
+
+    differences: tuple[RecordDifference, ...]
+    excluded: tuple[ExcludedRange, ...]
+    source: Mapping[str, Totals]
+    target: Mapping[str, Totals]
+    lag: int
+    """Offsets that the source got during the audit."""
+    after_frontier: int
+    """Records of the source that the target need not have, and does not have."""
+    stamped: frozenset[str]
+
+
+def compare(
+    spark: SparkSession,
+    run: MirrorTestRun,
+    topics: Sequence[AuditedTopic],
+    phases: Phases,
+    on_wait: Callable[[], None],
+) -> Found:
+    """Compare the topics on both sides.
+
+    Records that retention deletes during the comparison are excluded, and the rest is compared
+    again. Raises ``GaveUp`` if a range cannot be read.
+    """
+    with phases.timed("waiting until the target has as much as the source"):
+        fixed = ranges.fix(run, topics, on_wait)
+    excluded: list[ExcludedRange] = []
+    for attempt in range(_ATTEMPTS):
+        try:
+            found = _Comparison(spark, run, topics, fixed, phases).compare()
+        except PySparkException:
+            moved = [ranges.moved_start(side) for side in (fixed.source, fixed.target)]
+            for side in (fixed.source, fixed.target):
+                ranges.check(side, side.end)
+            if not any(moved) or attempt + 1 == _ATTEMPTS:
+                raise
+            for side, lost in zip((fixed.source, fixed.target), moved, strict=True):
+                excluded += _deleted(side, lost, side is fixed.source)
+            fixed = replace(
+                fixed,
+                source=ranges.without(fixed.source, moved[0]),
+                target=ranges.without(fixed.target, moved[1]),
+            )
+        else:
+            for side in (fixed.source, fixed.target):
+                ranges.check(side, side.end)
+            return replace(found, excluded=(*excluded, *found.excluded))
+    raise GaveUp("retention deletes records faster than they are compared")
+
+
+def _deleted(
+    side: AuditedSide, lost: Mapping[TopicPartition, tuple[int, int]], is_source: bool
+) -> Iterable[ExcludedRange]:
+    for at, (start, end) in lost.items():
+        yield ExcludedRange(
+            reason=Exclusion.DELETED_ON_SOURCE if is_source else Exclusion.DELETED_ON_TARGET,
+            cluster=side.cluster.alias,
+            topic=at.topic,
+            partition=at.partition,
+            first=start,
+            last=end - 1,
+            count=end - start,
+        )
+
+
+@dataclass
+class _Comparison:
+    """One attempt to compare fixed ranges."""
+
+    spark: SparkSession
+    run: MirrorTestRun
+    topics: Sequence[AuditedTopic]
+    ranges: Ranges
+    phases: Phases
+    scales: dict[str, Scale] = field(default_factory=dict)
+    excluded: list[ExcludedRange] = field(default_factory=list)
+    after_frontier: int = 0
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the mirror preserves partitions."""
+        return self.run.test.spec.partitioning is Partitioning.PRESERVED
+
+    def compare(self) -> Found:
+        """Compare by blocks, then the blocks that differ by records."""
+        source, target = self.ranges.source, self.ranges.target
+        offsets = sum(source.end[at] - start for at, start in source.start.items())
+        slots = max(2 * self.spark.sparkContext.defaultParallelism, offsets // _ROWS + 1)
+        self.spark.conf.set("spark.sql.shuffle.partitions", slots)
+        with self.phases.timed("reading the ends of the source"):
+            self.scales = self._scales()
+        with self.phases.timed("reading the source"):
+            on_source = self._summaries(source)
+        with self.phases.timed("reading the target"):
+            on_target = self._summaries(target)
+        totals = [self._totals(side) for side in (on_source, on_target)]
+        plain = [
+            [block for block in side if block.topic not in self.ranges.compacted]
+            for side in (on_source, on_target)
+        ]
+        with self.phases.timed("comparing record by record"):
+            found = [*self._by_records(*plain), *self._by_latest()]
+        ends = self.ranges.source.end
+        return Found(
+            differences=tuple(found),
+            excluded=tuple(self.excluded),
+            source=totals[0],
+            target=totals[1],
+            lag=sum(ends[at] - frontier for at, frontier in self.ranges.frontier.items()),
+            after_frontier=self.after_frontier,
+            stamped=self.ranges.stamped,
+        )
+
+    def _read(self, side: AuditedSide, wanted: OffsetRange | None = None) -> DataFrame:
+        wanted = wanted or side.range()
+        found = records.read(self.spark, side.cluster, wanted, self.ranges.stamped)
+        return records.in_blocks(found, self.scales, ordered=self.ordered)
+
+    def _summaries(self, side: AuditedSide) -> list[AuditBlock]:
+        return records.summarised(self._read(side)) if side.start else []
+
+    def _scales(self) -> dict[str, Scale]:
+        """Return the intervals of each topic, from the timestamps at the ends of its source."""
+        side = self.ranges.source
+        sizes: Counter[str] = Counter()
+        for at, start in side.start.items():
+            sizes[at.topic] = max(sizes[at.topic], side.end[at] - start)
+        lanes = max(1, len(side.start) if self.ordered else len(self.topics))
+        most = max(1, _MOST_BLOCKS // lanes)
+        known: dict[str, tuple[int, int]] = {}
+        if side.start:
+            starts = {
+                at: (start, min(start + _EDGE, max(start, side.end[at])))
+                for at, start in side.start.items()
+            }
+            ends = {
+                at: (max(start, side.end[at] - _EDGE), max(start, side.end[at]))
+                for at, start in side.start.items()
+            }
+            for spans in (starts, ends):
+                part = records.read(self.spark, side.cluster, side.range(spans), frozenset())
+                for topic, (oldest, newest) in records.oldest_and_newest(part).items():
+                    first, last = known.get(topic, (oldest, newest))
+                    known[topic] = (min(first, oldest), max(last, newest))
+        return {
+            topic.source: records.scale_of(
+                *known.get(topic.source, (0, _DAY_MS)),
+                max(1, min(sizes[topic.source] // _BLOCK, most)),
+                is_stamped=topic.source in self.ranges.stamped,
+            )
+            for topic in self.topics
+        }
+
+    def _totals(self, side: Iterable[AuditBlock]) -> dict[str, Totals]:
+        found: dict[str, Totals] = {}
+        for block in side:
+            known = found.get(block.topic, Totals())
+            found[block.topic] = Totals(
+                known.records + block.count, known.size_bytes + block.size_bytes
+            )
+        return found
+
+    def _by_records(
+        self, on_source: list[AuditBlock], on_target: list[AuditBlock]
+    ) -> Iterable[RecordDifference]:
+        """Compare the blocks, and the records of those that differ."""
+        result = compare_blocks(on_source, on_target, MOST_RECORDS)
+        here = {block.key: block for block in on_source}
+        there = {block.key: block for block in on_target}
+        outcome = classify(
+            self._records(self.ranges.source, result.differing, here),
+            self._records(self.ranges.target, result.differing, there),
+            result.agreed,
+            self._edges(),
+            ordered=self.ordered,
+        )
+        self.after_frontier = outcome.after_frontier
+        yield from outcome.differences
+        if outcome.strangers:
+            contents = {record.content for record in outcome.strangers}
+            source = self._read(self.ranges.source) if self.ranges.source.start else None
+            originals = records.with_content(source, contents) if source is not None else {}
+            yield from explain(outcome.strangers, originals, ordered=self.ordered)
+        self._exclude(Exclusion.DELETED_ON_SOURCE, self.ranges.target, outcome.deleted_on_source)
+        self._exclude(Exclusion.DELETED_ON_TARGET, self.ranges.source, outcome.deleted_on_target)
+        yield from self._unread(result.unread, here, there)
+
+    def _records(
+        self, side: AuditedSide, keys: Iterable[Key], known: Mapping[Key, AuditBlock]
+    ) -> list[HashedRecord]:
+        wanted = [key for key in keys if key in known]
+        if not wanted:
+            return []
+        if not self.ordered:
+            return records.of_blocks(self._read(side), wanted)
+        here = {source: name for name, source in side.names.items()}
+        parts = {
+            TopicPartition(here[topic], partition): span
+            for (topic, partition), span in spans(wanted, known)
+        }
+        return records.of_blocks(self._read(side, side.range(parts)), wanted)
+
+    def _edges(self) -> dict[Lane, Edges]:
+        source, target = self.ranges.source, self.ranges.target
+        cut: dict[Lane, list[bool]] = defaultdict(lambda: [False, False])
+        frontier: dict[Lane, dict[int, int]] = defaultdict(dict)
+        for index, side in enumerate((source, target)):
+            for at in side.start:
+                lane = self._lane(side.names[at.topic], at.partition)
+                cut[lane][index] |= side.is_cut(at)
+                if side is source:
+                    # The target finds its first record by a time of its own.
+                    cut[lane][0] |= at.topic in self.ranges.stamped and side.start[at] > 0
+                    frontier[lane][at.partition] = self.ranges.frontier[at]
+        return {lane: Edges(frontier[lane], *both) for lane, both in cut.items()}
+
+    def _lane(self, topic: str, partition: int) -> Lane:
+        return topic, partition if self.ordered else UNORDERED
+
+    def _by_latest(self) -> Iterable[RecordDifference]:
+        """Compare the latest record of each key in the compacted topics."""
+        compacted = self.ranges.compacted
+        if not compacted:
+            return
+        source, target = self.ranges.source, self.ranges.target
+        wanted = [
+            {
+                at: (start, max(start, side.end[at]))
+                for at, start in side.start.items()
+                if side.names[at.topic] in compacted
+            }
+            for side in (source, target)
+        ]
+        frontier = {at: end for at, end in self.ranges.frontier.items() if at.topic in compacted}
+        found = records.latest_differing(
+            self._read(source, source.range(wanted[0])),
+            self._read(target, target.range(wanted[1])),
+            frontier,
+            MOST_RECORDS,
+        )
+        if len(found) == MOST_RECORDS:
+            self._exclude_uncounted(compacted)
+        edges = self._edges()
+        rewritten, cut_on_source, cut_on_target = [], [], []
+        for one in found:
+            record = one.source or one.target
+            assert record is not None
+            edge = edges.get(self._lane(record.topic, record.partition), Edges())
+            difference = records.judge_latest(one, now_ms() - compacted[record.topic])
+            if one.is_rewritten:
+                rewritten.append(record)
+            elif difference and difference.kind is FindingType.MISSING and edge.target_is_cut:
+                cut_on_target.append(record)
+            elif difference and difference.kind is FindingType.ALIEN and edge.source_is_cut:
+                cut_on_source.append(record)
+            elif difference:
+                yield difference
+        self._exclude(Exclusion.BEING_REWRITTEN, source, rewritten)
+        self._exclude(Exclusion.DELETED_ON_SOURCE, target, cut_on_source)
+        self._exclude(Exclusion.DELETED_ON_TARGET, source, cut_on_target)
+
+    def _exclude_uncounted(self, topics: Iterable[str]) -> None:
+        """Report that the keys of compacted topics differ more often than they are compared."""
+        for topic in sorted(topics):
+            self.excluded.append(
+                ExcludedRange(
+                    reason=Exclusion.UNREAD,
+                    cluster=self.ranges.source.cluster.alias,
+                    topic=topic,
+                    count=0,
+                )
+            )
+
+    def _exclude(
+        self, reason: Exclusion, side: AuditedSide, excluded: Sequence[HashedRecord]
+    ) -> None:
+        lanes: dict[Lane, list[int]] = defaultdict(list)
+        for record in excluded:
+            lanes[record.topic, record.partition].append(record.offset)
+        here = {source: name for name, source in side.names.items()}
+        for (topic, partition), offsets in sorted(lanes.items()):
+            self.excluded.append(
+                ExcludedRange(
+                    reason=reason,
+                    cluster=side.cluster.alias,
+                    topic=here.get(topic, topic),
+                    partition=partition,
+                    first=min(offsets),
+                    last=max(offsets),
+                    count=len(offsets),
+                )
+            )
+
+    def _unread(
+        self, keys: Iterable[Key], here: Mapping[Key, AuditBlock], there: Mapping[Key, AuditBlock]
+    ) -> Iterable[RecordDifference]:
+        """Count what is certain of the blocks that were not read: which side has more records."""
+        edges, unsure = self._edges(), Counter[Lane]()
+        for key in sorted(keys):
+            lane, ours, theirs = key[:2], here.get(key), there.get(key)
+            counts = [block.count if block else 0 for block in (ours, theirs)]
+            edge = edges.get(lane, Edges())
+            first = [_first_of(block) if block else None for block in (ours, theirs)]
+            surplus = counts[1] - counts[0]
+            is_old = ours is not None and ours.last < min(edge.frontier.values(), default=0)
+            if surplus < 0 and is_old and not edge.target_is_cut:
+                yield RecordDifference(FindingType.MISSING, first[0], None, records=-surplus)
+                unsure[lane] += counts[1]
+            elif surplus > 0 and not edge.source_is_cut:
+                yield RecordDifference(FindingType.ALIEN, None, first[1], records=surplus)
+                unsure[lane] += counts[0]
+            else:
+                unsure[lane] += max(counts)
+        for (topic, partition), count in sorted((+unsure).items()):
+            self.excluded.append(
+                ExcludedRange(
+                    reason=Exclusion.UNREAD,
+                    cluster=self.ranges.source.cluster.alias,
+                    topic=topic,
+                    partition=None if partition == UNORDERED else partition,
+                    count=count,
+                )
+            )
+
+
+def _first_of(block: AuditBlock) -> HashedRecord:
+    """Return the first record of a block that was not read: only its place is known."""
+    return HashedRecord(block.topic, max(block.lane, 0), block.first, 0, 0, 0, 0, 0)

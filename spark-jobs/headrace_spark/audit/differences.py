@@ -1,0 +1,467 @@
+"""Blocks of records that differ, and the classes of their records: pure functions over both sides.
+
+A block holds every record with timestamps of one interval. The borders depend on the records alone,
+so both sides have the same blocks whatever their offsets are, and a block that agrees has the same
+records on both sides, in the same order. All copies of a record that keep its timestamp are in one
+block. Only a record that changed its timestamp, partition or topic has its counterpart in another
+block, and both blocks then differ.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from headrace.mirror_test import FindingType
+from headrace_spark.blocks import Sums
+
+Lane = tuple[str, int]
+"""A topic of the source and a partition, whose records keep their order; partition -1 where the
+mirror does not preserve partitions."""
+UNORDERED = -1
+
+
+class HashedRecord(NamedTuple):
+    """A record with its content as hashes."""
+
+    topic: str
+    """Name on the source."""
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """0 where the target stamps records itself, so that timestamps are not compared."""
+    key: int
+    value: int
+    headers: int
+    content: int
+    """Second hash of key, value and headers."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Everything that a mirror has to preserve, except the place."""
+        return self[3:]
+
+
+class Agreed(NamedTuple):
+    """A block whose records are equal and in the same order on both sides."""
+
+    on_source: int
+    """Offset of its first record on the source; without order, its oldest timestamp."""
+    on_target: int
+    """The corresponding number of the target."""
+    records: int
+
+
+Key = tuple[str, int, int]
+"""Topic of the source, partition (``UNORDERED`` where partitions are not preserved), number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditBlock(Sums):
+    """Sums over the records of a lane with timestamps of one interval."""
+
+    topic: str
+    lane: int
+    number: int
+    size_bytes: int
+    """Keys and values together."""
+    first: int
+    last: int
+    """Smallest and largest offset."""
+    oldest_ms: int
+
+    @property
+    def key(self) -> Key:
+        """The place of its counterpart on the other side."""
+        return self.topic, self.lane, self.number
+
+    @property
+    def position(self) -> int:
+        """Offset of the first record; without order, the oldest timestamp."""
+        return self.oldest_ms if self.lane == UNORDERED else self.first
+
+
+@dataclass(frozen=True)
+class BlockComparison:
+    """Result of comparing the sums of both sides."""
+
+    agreed: Mapping[Lane, Sequence[Agreed]]
+    differing: frozenset[Key]
+    """Blocks whose records are compared one by one: they differ, or share offsets with others that
+    differ."""
+    unread: frozenset[Key]
+    """Further blocks of this kind, which are too many to be compared one by one."""
+
+
+def compare_blocks(
+    source: Iterable[AuditBlock], target: Iterable[AuditBlock], most_records: int
+) -> BlockComparison:
+    """Compare the blocks of both sides; at most ``most_records`` are to be read of both."""
+    here, there = ({block.key: block for block in side} for side in (source, target))
+    differing = set(here.keys() ^ there.keys())
+    apart: dict[Key, int] = {}
+    for key in here.keys() & there.keys():
+        ours, theirs = here[key], there[key]
+        if not ours.has_records_of(theirs):
+            differing.add(key)
+        elif key[1] == UNORDERED:
+            apart[key] = 0
+        elif (rows := ours.rows_apart(theirs)) is None:
+            differing.add(key)
+        else:
+            apart[key] = rows
+    differing |= _interleaved(here, apart) | _interleaved(there, apart)
+    beside = set().union(
+        *(_beside(side, apart.keys() - differing, differing) for side in (here, there))
+    )
+    agreed: dict[Lane, list[Agreed]] = defaultdict(list)
+    for key in sorted(apart.keys() - differing - beside):
+        ours, theirs = here[key], there[key]
+        agreed[key[:2]].append(Agreed(ours.position, theirs.position, ours.count))
+    read, left = set(), most_records
+    wanted = differing | beside
+
+    def priority(key: Key) -> tuple[bool, bool, Key]:
+        # A count says the most about blocks that only one side has, so these are read later.
+        return key in beside, key not in here or key not in there, key
+
+    for key in sorted(wanted, key=priority):
+        count = sum(side[key].count for side in (here, there) if key in side)
+        if count <= left:
+            read.add(key)
+            left -= count
+    return BlockComparison(agreed, frozenset(read), frozenset(wanted - read))
+
+
+def _interleaved(side: Mapping[Key, AuditBlock], apart: Mapping[Key, int]) -> set[Key]:
+    """Return the blocks that agree and overlap, but moved by different numbers of rows.
+
+    The order of their records may differ.
+    """
+    found: set[Key] = set()
+    furthest: AuditBlock | None = None
+    for block in sorted((side[key] for key in apart), key=lambda b: (b.topic, b.lane, b.first)):
+        same_lane = furthest is not None and furthest.key[:2] == block.key[:2]
+        if furthest is not None and same_lane and block.lane != UNORDERED:
+            overlap = block.first < furthest.last
+            if overlap and apart[block.key] != apart[furthest.key]:
+                found |= {block.key, furthest.key}
+        if furthest is None or not same_lane or block.last > furthest.last:
+            furthest = block
+    return found
+
+
+def _beside(side: Mapping[Key, AuditBlock], agreed: Set[Key], differing: Set[Key]) -> Iterator[Key]:
+    """Yield the blocks that agree, and share offsets with a block that differs.
+
+    A record of the other block may have moved across records of this one. A record that is missing
+    or repeated nearby can make up for the rows by which it moved these, so that the sums agree.
+    """
+    starts: dict[Lane, list[int]] = defaultdict(list)
+    ends: dict[Lane, list[int]] = defaultdict(list)
+    for block in sorted((side[key] for key in differing & side.keys()), key=lambda b: b.first):
+        lane = block.key[:2]
+        if ends[lane] and block.first <= ends[lane][-1]:
+            ends[lane][-1] = max(ends[lane][-1], block.last)
+        else:
+            starts[lane].append(block.first)
+            ends[lane].append(block.last)
+    for key in agreed:
+        lane, block = key[:2], side[key]
+        nearest = bisect_right(starts[lane], block.last) - 1
+        if block.lane != UNORDERED and nearest >= 0 and ends[lane][nearest] > block.first:
+            yield key
+
+
+def spans(
+    keys: Iterable[Key], side: Mapping[Key, AuditBlock]
+) -> Iterator[tuple[Lane, tuple[int, int]]]:
+    """Yield the offsets, the last one excluded, that contain all blocks of each lane."""
+    found: dict[Lane, tuple[int, int]] = {}
+    for key in keys:
+        if key in side:
+            block = side[key]
+            first, end = found.get(key[:2], (block.first, block.last + 1))
+            found[key[:2]] = (min(first, block.first), max(end, block.last + 1))
+    yield from found.items()
+
+
+class RecordDifference(NamedTuple):
+    """A record that is not on both sides as it should be."""
+
+    kind: FindingType
+    source: HashedRecord | None
+    target: HashedRecord | None
+    differs: str = ""
+    """Parts of a corrupted or duplicated record that differ, separated by commas."""
+    records: int = 1
+    """Number of records, of which this is the first: more than one where a whole block moved."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where what one side lacks proves nothing, for one lane."""
+
+    frontier: Mapping[int, int] = field(default_factory=dict)
+    """Offset of the source, by partition, from which records may be absent on the target: they
+    were written after the audit began."""
+    source_is_cut: bool = False
+    """Whether the source may have deleted records that the target still has."""
+    target_is_cut: bool = False
+    """Whether the target may have deleted records that the source still has."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Differences in the blocks that differ, and records that these do not explain."""
+
+    differences: tuple[RecordDifference, ...] = ()
+    strangers: tuple[HashedRecord, ...] = ()
+    """Records of the target without a counterpart in these blocks of the source."""
+    after_frontier: int = 0
+    """Records of the source from after the frontier that the target does not have."""
+    deleted_on_source: tuple[HashedRecord, ...] = ()
+    """Records of the target from before the first record that both sides have."""
+    deleted_on_target: tuple[HashedRecord, ...] = ()
+    """Records of the source from before the first record that both sides have."""
+
+
+_CHANGES: tuple[tuple[str, ...], ...] = (
+    ("value",),
+    ("headers",),
+    ("timestamp",),
+    ("key",),
+    ("value", "headers"),
+)
+"""Parts that may differ between a record and its changed copy; the likeliest first."""
+_FIELDS = ("timestamp_ms", "key", "value", "headers")
+
+
+def classify(
+    source: Sequence[HashedRecord],
+    target: Sequence[HashedRecord],
+    agreed: Mapping[Lane, Sequence[Agreed]],
+    edges: Mapping[Lane, Edges],
+    *,
+    ordered: bool,
+) -> Outcome:
+    """Compare the records of the blocks that differ.
+
+    Args:
+        source: Records of these blocks on the source.
+        target: Records of these blocks on the target.
+        agreed: Blocks that agree, by lane, for the order of all records of the lane.
+        edges: What either side may lack, by lane.
+        ordered: Whether the mirror preserves partitions and their order.
+    """
+
+    def lane(record: HashedRecord) -> Lane:
+        return record.topic, record.partition if ordered else UNORDERED
+
+    def position(record: HashedRecord) -> int:
+        return record.offset if ordered else record.timestamp_ms
+
+    pairs, lost, surplus = _paired(source, target, lambda record: (lane(record), record.identity))
+    present = {(lane(s), s.identity): s for s, _ in reversed(pairs)}
+    found = [
+        RecordDifference(FindingType.DUPLICATED, original, record)
+        for record in surplus
+        if (original := present.get((lane(record), record.identity)))
+    ]
+    strangers = [r for r in surplus if (lane(r), r.identity) not in present]
+    changed: list[RecordDifference] = []
+    if ordered:
+        moved, lost, strangers = _paired(lost, strangers, lambda r: (r.topic, r.identity))
+        changed += (RecordDifference(FindingType.CORRUPTED, s, t, "partition") for s, t in moved)
+    exchanged, lost, strangers = _paired(lost, strangers, lambda r: r.identity)
+    changed += (RecordDifference(FindingType.CORRUPTED, s, t, "topic") for s, t in exchanged)
+    for what in _CHANGES:
+        name = _others(what, lane)
+        altered, lost, strangers = _paired(lost, strangers, name)
+        changed += (
+            RecordDifference(FindingType.CORRUPTED, s, t, ", ".join(what)) for s, t in altered
+        )
+    if ordered:
+        found += _out_of_order(pairs, agreed)
+    starts = _first_common(pairs, agreed, lane, position)
+    late: list[HashedRecord] = []
+    after_frontier = 0
+    cut_on_target: list[HashedRecord] = []
+    for record in lost:
+        edge = edges.get(lane(record), Edges())
+        if record.offset >= edge.frontier.get(record.partition, record.offset + 1):
+            after_frontier += 1
+            continue
+        first = starts.get(lane(record))
+        is_cut = edge.target_is_cut and (first is None or position(record) < first[0])
+        (cut_on_target if is_cut else late).append(record)
+    cut_on_source: list[HashedRecord] = []
+    unknown: list[HashedRecord] = []
+    for record in strangers:
+        edge, first = edges.get(lane(record), Edges()), starts.get(lane(record))
+        is_cut = edge.source_is_cut and (first is None or position(record) < first[1])
+        (cut_on_source if is_cut else unknown).append(record)
+    found += changed
+    found += (RecordDifference(FindingType.MISSING, record, None) for record in late)
+    return Outcome(
+        tuple(found), tuple(unknown), after_frontier, tuple(cut_on_source), tuple(cut_on_target)
+    )
+
+
+def explain(
+    strangers: Iterable[HashedRecord], originals: Mapping[int, HashedRecord], *, ordered: bool
+) -> tuple[RecordDifference, ...]:
+    """Return the class of each record of the target that its blocks of the source do not explain.
+
+    Args:
+        strangers: The records of the target.
+        originals: Records of the whole source, by their hash ``content``.
+        ordered: Whether the mirror preserves partitions.
+    """
+    found = []
+    for record in strangers:
+        original = originals.get(record.content)
+        if original is None or original[4:] != record[4:]:
+            found.append(RecordDifference(FindingType.ALIEN, None, record))
+            continue
+        differs = [
+            what
+            for what, is_other in (
+                ("timestamp", original.timestamp_ms != record.timestamp_ms),
+                ("topic", original.topic != record.topic),
+                ("partition", ordered and original.partition != record.partition),
+            )
+            if is_other
+        ]
+        found.append(RecordDifference(FindingType.DUPLICATED, original, record, ", ".join(differs)))
+    return tuple(found)
+
+
+def _paired(
+    source: Iterable[HashedRecord],
+    target: Iterable[HashedRecord],
+    name: Callable[[HashedRecord], Hashable],
+) -> tuple[list[tuple[HashedRecord, HashedRecord]], list[HashedRecord], list[HashedRecord]]:
+    """Pair the n-th record of a name on the source with the n-th on the target.
+
+    Returns the pairs, and the records of the source and of the target that have none.
+    """
+    waiting: dict[Hashable, list[HashedRecord]] = defaultdict(list)
+    for record in sorted(target, key=_place, reverse=True):
+        waiting[name(record)].append(record)
+    pairs, lost = [], []
+    for record in sorted(source, key=_place):
+        copies = waiting.get(name(record))
+        if copies:
+            pairs.append((record, copies.pop()))
+        else:
+            lost.append(record)
+    surplus = [record for records in waiting.values() for record in records]
+    return pairs, lost, sorted(surplus, key=_place)
+
+
+def _place(record: HashedRecord) -> tuple[str, int, int]:
+    return record[:3]
+
+
+def _others(
+    what: Collection[str], lane: Callable[[HashedRecord], Lane]
+) -> Callable[[HashedRecord], Hashable]:
+    """Return a function that reads the lane of a record and everything that may not differ."""
+    fields = [name for name in _FIELDS if name.removesuffix("_ms") not in what]
+    return lambda record: (lane(record), *(getattr(record, name) for name in fields))
+
+
+def _first_common(
+    pairs: Iterable[tuple[HashedRecord, HashedRecord]],
+    agreed: Mapping[Lane, Sequence[Agreed]],
+    lane: Callable[[HashedRecord], Lane],
+    position: Callable[[HashedRecord], int],
+) -> dict[Lane, tuple[int, int]]:
+    """Return the smallest positions on both sides of the records that both sides have, by lane."""
+    found: dict[Lane, tuple[int, int]] = {}
+
+    def see(at: Lane, source: int, target: int) -> None:
+        known = found.get(at, (source, target))
+        found[at] = (min(known[0], source), min(known[1], target))
+
+    for at, blocks in agreed.items():
+        for block in blocks:
+            see(at, block.on_source, block.on_target)
+    for source, target in pairs:
+        see(lane(source), position(source), position(target))
+    return found
+
+
+def _out_of_order(
+    pairs: Iterable[tuple[HashedRecord, HashedRecord]], agreed: Mapping[Lane, Sequence[Agreed]]
+) -> list[RecordDifference]:
+    """Return the fewest records that have to move for the order of the source, in each partition.
+
+    They are those outside a longest common order of both sides.
+    """
+    lanes: dict[Lane, list[_Item]] = defaultdict(list)
+    for source, target in pairs:
+        at = (source.topic, source.partition)
+        lanes[at].append(_Item(source.offset, target.offset, 1, (source, target)))
+    for at, blocks in agreed.items():
+        for block in blocks:
+            first = (_first_of(at, block.on_source), _first_of(at, block.on_target))
+            lanes[at].append(_Item(*block, first))
+    return [
+        RecordDifference(FindingType.REORDERED, *item.pair, records=item.weight)
+        for items in lanes.values()
+        for item in _outside_longest_order(items)
+    ]
+
+
+def _first_of(at: Lane, offset: int) -> HashedRecord:
+    """Return the first record of a block that was not read: only its place is known."""
+    return HashedRecord(*at, offset, 0, 0, 0, 0, 0)
+
+
+class _Item(NamedTuple):
+    source: int
+    target: int
+    weight: int
+    pair: tuple[HashedRecord, HashedRecord]
+
+
+def _outside_longest_order(items: Iterable[_Item]) -> list[_Item]:
+    """Return the items outside the heaviest sequence that rises on both sides."""
+    ordered = sorted(items)
+    if all(a.target < b.target for a, b in pairwise(ordered)):
+        return []
+    ranks = {target: rank for rank, target in enumerate(sorted({i.target for i in ordered}), 1)}
+    best = [(0, -1)] * (len(ranks) + 1)
+    """Heaviest sequence that ends at a rank or below, as a Fenwick tree: weight and last item."""
+    before, heaviest = [], (0, -1)
+    for index, item in enumerate(ordered):
+        rank = ranks[item.target] - 1
+        weight, last = 0, -1
+        while rank > 0:
+            weight, last = max((weight, last), best[rank])
+            rank -= rank & -rank
+        before.append(last)
+        reached = (weight + item.weight, index)
+        heaviest = max(heaviest, reached)
+        rank = ranks[item.target]
+        while rank < len(best):
+            best[rank] = max(best[rank], reached)
+            rank += rank & -rank
+    kept, index = set(), heaviest[1]
+    while index >= 0:
+        kept.add(index)
+        index = before[index]
+    return [item for index, item in enumerate(ordered) if index not in kept]

@@ -1,0 +1,306 @@
+"""From the topics of an audit to its verdict, with all that a report shows."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from headrace.api import AuditExamples, Verdict
+from headrace.kafka import Admin
+from headrace.mirror_test import (
+    MAX_AUDITED_TOPICS,
+    MAX_EXAMPLES,
+    MAX_EXCLUDED,
+    MAX_SHARES,
+    AuditDifference,
+    AuditedTopic,
+    AuditOutcome,
+    Counts,
+    Exclusion,
+    FieldDifference,
+    FindingShare,
+    FindingType,
+    MirroredTopic,
+    MirrorTestRun,
+    Place,
+    Result,
+    TopicAudit,
+    allowed_counts,
+    audited_topics,
+)
+from headrace_spark.audit.comparing import Found, Totals, compare
+from headrace_spark.audit.differences import HashedRecord, RecordDifference
+from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
+from headrace_spark.verdict import Objection, few
+
+_WORDS = {  # the heaviest first
+    FindingType.MISSING: "missing on the target",
+    FindingType.REORDERED: "out of order on the target",
+    FindingType.CORRUPTED: "changed on the target",
+    FindingType.DUPLICATED: "repeated on the target",
+    FindingType.ALIEN: "on the target and not on the source",
+}
+_UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
+"""Reasons for which nobody knows whether records arrived."""
+_FIELDS = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp_ms"}
+
+
+def judged(run: MirrorTestRun) -> Result:
+    """Compare the topics and judge.
+
+    Raises:
+        InvalidSpec: No topic matches.
+        GaveUp: A range does not exist any more. Errors of Spark are also raised.
+    """
+    phases, started_ms = Phases(), now_ms()
+    topics = audited_topics(run, Admin(run.source).topics(), Admin(run.target).topics())
+    began_s = time.monotonic()
+    with session("audit", run.name) as spark:
+        phases.add("starting Spark", time.monotonic() - began_s)
+        event("reading")
+        found = compare(spark, run, topics, phases, lambda: event("waiting"))
+        used = spark_versions(spark)
+    counts = counts_of(found)
+    verdict, reasons, warnings = judge(run, topics, found, counts)
+    return Result(
+        verdict=verdict,
+        reasons=reasons,
+        warnings=warnings,
+        run=run.name,
+        flow=run.flow,
+        test=run.test,
+        topics=tuple(
+            MirroredTopic(
+                source=topic.source,
+                target=topic.target,
+                partitions=topic.source_partitions,
+                acknowledged=found.source.get(topic.source, Totals()).records,
+            )
+            for topic in topics
+        ),
+        counts=counts,
+        audit=_outcome(run, topics, found),
+        differences=tuple(_examples(run, topics, found.differences)),
+        shares=_shares(topics, found.differences),
+        started_ms=started_ms,
+        read_until_ms=started_ms,
+        judged_ms=now_ms(),
+        phases=phases.ended,
+        versions=versions() | used,
+    )
+
+
+def counts_of(found: Found) -> Counts:
+    """Return the numbers of records by outcome. The target must have the acknowledged ones."""
+    by_kind: Counter[FindingType] = Counter()
+    for one in found.differences:
+        by_kind[one.kind] += one.records
+    read = sum(totals.records for totals in found.source.values())
+    return Counts(
+        acknowledged=read - found.after_frontier,
+        **{kind.field: count for kind, count in by_kind.items()},
+    )
+
+
+def judge(
+    run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found, counts: Counts
+) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
+    """Return the verdict, the reasons for it with the heaviest first, and warnings."""
+    objections = [
+        *_absent(run, topics, found),
+        *_against_budgets(run, found, counts),
+        *_without_evidence(run, found, counts),
+    ]
+
+    def sentences(verdict: Verdict) -> tuple[str, ...]:
+        return tuple(o.sentence for o in objections if o.verdict is verdict)
+
+    failed, unclear = sentences(Verdict.FAILED), sentences(Verdict.INCONCLUSIVE)
+    if failed or unclear:
+        verdict = Verdict.FAILED if failed else Verdict.INCONCLUSIVE
+        return verdict, (*failed, *unclear), sentences(Verdict.PASSED)
+    count = len(found.source)
+    names = "1 topic" if count == 1 else f"{count:,} topics"
+    passed = (
+        f"all {counts.acknowledged:,} records of {names} are on the target, within every budget"
+    )
+    return Verdict.PASSED, (passed,), sentences(Verdict.PASSED)
+
+
+def _absent(
+    run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found
+) -> Iterator[Objection]:
+    """Topics that one side does not have."""
+    for topic in topics:
+        if not topic.target_partitions:
+            count = found.source.get(topic.source, Totals()).records
+            yield Objection(
+                Verdict.FAILED if count else Verdict.INCONCLUSIVE,
+                f"topic {topic.target} does not exist on {run.target.alias}: "
+                f"{_are(count)} missing there",
+            )
+        elif not topic.source_partitions:
+            count = found.target.get(topic.source, Totals()).records
+            yield Objection(
+                Verdict.PASSED,
+                f"topic {topic.source} does not exist on {run.source.alias}, and its copy "
+                f"{topic.target} has {count:,} records",
+            )
+
+
+def _against_budgets(run: MirrorTestRun, found: Found, counts: Counts) -> Iterator[Objection]:
+    allowed = allowed_counts(run.test.spec.budgets)
+    for kind, words in _WORDS.items():
+        count, most = getattr(counts, kind.field), allowed[kind]
+        if count and (most is None or count <= most):
+            yield Objection(Verdict.PASSED, f"{_are(count)} {words} (allowed)")
+        elif count:
+            first = next(one for one in found.differences if one.kind is kind)
+            yield Objection(
+                Verdict.FAILED, f"{_are(count)} {words} (allowed: {most:,}){_for_example(first)}"
+            )
+
+
+def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Iterator[Objection]:
+    by_reason: dict[Exclusion, list[str]] = defaultdict(list)
+    sums: Counter[Exclusion] = Counter()
+    for one in found.excluded:
+        offsets = "" if one.first is None else f" offsets {one.first} to {one.last}"
+        partition = "" if one.partition is None else f"-{one.partition}"
+        by_reason[one.reason].append(f"{one.topic}{partition}{offsets} of {one.cluster}")
+        sums[one.reason] += one.count
+    for reason, places in by_reason.items():
+        yield Objection(
+            Verdict.INCONCLUSIVE if reason in _UNKNOWN else Verdict.PASSED,
+            f"{sums[reason]:,} records were not compared ({reason}): {few(tuple(places))}",
+        )
+    if not counts.acknowledged:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"the topics have no records on {run.source.alias}: nothing was compared",
+        )
+    if found.stamped:
+        yield Objection(
+            Verdict.PASSED,
+            "the target stamps records itself (LogAppendTime), so timestamps were not compared: "
+            f"{few(tuple(sorted(found.stamped)))}",
+        )
+    if found.lag:
+        yield Objection(
+            Verdict.PASSED,
+            f"the source got {found.lag:,} offsets during the audit: records there may be absent "
+            "on the target",
+        )
+
+
+def _are(count: int) -> str:
+    return f"{count:,} record is" if count == 1 else f"{count:,} records are"
+
+
+def _for_example(first: RecordDifference) -> str:
+    record = first.target or first.source
+    assert record is not None
+    side = "target" if first.target else "source"
+    what = f" ({first.differs})" if first.differs else ""
+    return (
+        f", for example {record.topic}-{record.partition} offset {record.offset} of the "
+        f"{side}{what}"
+    )
+
+
+def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -> AuditOutcome:
+    by_topic: dict[str, Counter[FindingType]] = defaultdict(Counter)
+    for one in found.differences:
+        by_topic[_of(one).topic][one.kind] += one.records
+    names = {topic.target: topic.source for topic in topics}
+    excluded: Counter[str] = Counter()
+    for part in found.excluded:
+        is_target = part.cluster == run.target.alias
+        excluded[names.get(part.topic, part.topic) if is_target else part.topic] += part.count
+    table = [
+        TopicAudit(
+            **topic.model_dump(),
+            source_records=found.source.get(topic.source, Totals()).records,
+            target_records=found.target.get(topic.source, Totals()).records,
+            size_bytes=found.source.get(topic.source, Totals()).size_bytes,
+            excluded=excluded[topic.source],
+            **{kind.field: by_topic[topic.source][kind] for kind in _WORDS},
+        )
+        for topic in topics
+    ]
+    table.sort(key=lambda t: (-sum(by_topic[t.source].values()), t.source))
+    return AuditOutcome(
+        topics=tuple(table[:MAX_AUDITED_TOPICS]),
+        excluded=found.excluded[:MAX_EXCLUDED],
+        lag=found.lag,
+    )
+
+
+def _of(difference: RecordDifference) -> HashedRecord:
+    """Return the record of the target, or of the source if the target has none."""
+    record = difference.target or difference.source
+    assert record is not None
+    return record
+
+
+def _examples(
+    run: MirrorTestRun, topics: Iterable[AuditedTopic], differences: Iterable[RecordDifference]
+) -> Iterator[AuditDifference]:
+    copies = {topic.source: topic.target for topic in topics}
+    audit = run.test.spec.audit
+    hashes = audit is not None and audit.examples is AuditExamples.HASHES
+    shown: Counter[tuple[FindingType, str]] = Counter()
+    by_kind: Counter[FindingType] = Counter()
+    waiting = []
+    for one in sorted(differences, key=lambda d: (d.kind, _of(d)[:3])):
+        # Each topic gets its examples before any topic gets a second one.
+        shown[one.kind, _of(one).topic] += 1
+        waiting.append((one.kind, shown[one.kind, _of(one).topic], one))
+    for kind, _, one in sorted(waiting, key=lambda item: item[:2]):
+        by_kind[kind] += 1
+        if by_kind[kind] <= MAX_EXAMPLES:
+            yield AuditDifference(
+                kind=kind,
+                source=_place(one.source, {}),
+                target=_place(one.target, copies),
+                differs=one.differs,
+                count=one.records,
+                changes=tuple(_changes(one)) if hashes else (),
+            )
+
+
+def _place(record: HashedRecord | None, names: Mapping[str, str]) -> Place | None:
+    if record is None:
+        return None
+    topic = names.get(record.topic, record.topic)
+    return Place(topic=topic, partition=record.partition, offset=record.offset)
+
+
+def _changes(difference: RecordDifference) -> Iterator[FieldDifference]:
+    source, target = difference.source, difference.target
+    if source is None or target is None:
+        return
+    for what in filter(None, difference.differs.split(", ")):
+        if name := _FIELDS.get(what):
+            expected, found = (_shown(what, getattr(r, name)) for r in (source, target))
+            yield FieldDifference(what=what, expected=expected, found=found)
+
+
+def _shown(what: str, value: int) -> str:
+    return f"{value} ms" if what == "timestamp" else f"hash {value & (1 << 64) - 1:016x}"
+
+
+def _shares(
+    topics: Iterable[AuditedTopic], differences: Iterable[RecordDifference]
+) -> tuple[FindingShare, ...]:
+    copies = {topic.source: topic.target for topic in topics}
+    sums: Counter[tuple[FindingType, str, int, str]] = Counter()
+    for one in differences:
+        record = _of(one)
+        topic = copies.get(record.topic, record.topic) if one.target else record.topic
+        sums[one.kind, topic, record.partition, one.differs] += one.records
+    found = [
+        FindingShare(kind=kind, topic=topic, partition=partition, differs=differs, count=count)
+        for (kind, topic, partition, differs), count in sums.items()
+    ]
+    found.sort(key=lambda s: (-s.count, s.kind, s.topic, s.partition or 0))
+    return tuple(found[:MAX_SHARES])

@@ -1,0 +1,200 @@
+"""Offsets that an audit reads on both sides, and settings that explain differences."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from headrace.api import AuditStart, ClusterAccess, TopicPartition
+from headrace.errors import GaveUp
+from headrace.kafka import Admin, Position, replaced
+from headrace.mirror_test import AuditedTopic, MirrorTestRun
+from headrace_spark.records import OffsetRange
+
+_POLL_S = 0.5
+_COMPACT = "compact"
+_STAMPS = "LogAppendTime"
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class AuditedSide:
+    """One cluster and the offsets that are read of it."""
+
+    cluster: ClusterAccess
+    names: Mapping[str, str]
+    """Names on the source, by the names here."""
+    ids: Mapping[str, str]
+    """Ids of the topics."""
+    oldest: Offsets
+    """First offset that each partition has."""
+    start: Offsets
+    end: Offsets
+
+    def range(self, spans: Mapping[TopicPartition, tuple[int, int]] | None = None) -> OffsetRange:
+        """Return the offsets as Spark reads them; with ``spans``, only these."""
+        start: dict[str, list[int]] = {}
+        end: dict[str, list[int]] = {}
+        for at in sorted(self.start):
+            first, last = self.start[at], max(self.start[at], self.end[at])
+            if spans is not None:
+                first, last = spans.get(at, (last, last))
+            start.setdefault(at.topic, []).append(first)
+            end.setdefault(at.topic, []).append(last)
+        return OffsetRange(
+            {here: self.names[here] for here in start},
+            {name: tuple(offsets) for name, offsets in start.items()},
+            {name: tuple(offsets) for name, offsets in end.items()},
+        )
+
+    def is_cut(self, at: TopicPartition) -> bool:
+        """Return True if what is read begins where the log begins, and the log was longer once."""
+        return self.start[at] == self.oldest[at] > 0
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Offsets that are compared, and the settings of the topics."""
+
+    source: AuditedSide
+    target: AuditedSide
+    frontier: Offsets
+    """Offsets of the source at the beginning: every record before must be on the target."""
+    compacted: Mapping[str, int]
+    """Topics that are compacted on either side, and for how many ms they keep tombstones."""
+    stamped: frozenset[str]
+    """Topics whose target stamps records itself."""
+
+
+def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[], None]) -> Ranges:
+    """Fix the offsets that are compared, once the target has as much as the source had before.
+
+    The frontier of the source is fixed first, then the end of the target, and last the end of what
+    is read of the source: it contains the originals of all that the target has.
+    """
+    audit = run.test.spec.audit
+    assert audit is not None
+    topics = tuple(topics)
+    sides = (
+        (
+            Admin(run.source),
+            run.source,
+            {t.source: t.source for t in topics if t.source_partitions},
+        ),
+        (
+            Admin(run.target),
+            run.target,
+            {t.target: t.source for t in topics if t.target_partitions},
+        ),
+    )
+    partitions = [
+        [TopicPartition(name, p) for name in names for p in range(counts[name])]
+        for (_, _, names), counts in zip(
+            sides,
+            (
+                {t.source: t.source_partitions for t in topics},
+                {t.target: t.target_partitions for t in topics},
+            ),
+            strict=True,
+        )
+    ]
+    begun = []
+    for (admin, cluster, names), ats in zip(sides, partitions, strict=True):
+        oldest = admin.offsets(ats, Position.EARLIEST)
+        ends = admin.offsets(ats, Position.LAST_STABLE)
+        start = _start(admin, audit.start_from, oldest, ends)
+        ids = {name: one.topic_id for name, one in admin.describe(names).items()}
+        begun.append(AuditedSide(cluster, names, ids, oldest, start, ends))
+    source, target = begun
+    frontier = source.end
+    deadline = time.monotonic() + run.test.spec.settle_seconds
+    while not _has_as_much(source, target) and time.monotonic() < deadline:
+        on_wait()
+        time.sleep(_POLL_S)
+        target = replace(target, end=sides[1][0].offsets(partitions[1], Position.LAST_STABLE))
+    source = replace(source, end=sides[0][0].offsets(partitions[0], Position.LAST_STABLE))
+    for side, earlier in ((source, begun[0]), (target, begun[1])):
+        check(side, earlier.end)
+    compacted, stamped = _settings(sides[0][0], sides[1][0], topics)
+    return Ranges(source, target, frontier, compacted, stamped)
+
+
+def check(side: AuditedSide, ends: Offsets) -> None:
+    """Raise ``GaveUp`` if a topic was created again, or a log is shorter than it was."""
+    admin = Admin(side.cluster)
+    described = admin.describe(side.ids)
+    for name, topic_id in side.ids.items():
+        if name not in described:
+            raise GaveUp(f"topic {name} of {side.cluster.alias} was deleted during the audit")
+        if replaced(topic_id, described[name].topic_id):
+            raise GaveUp(
+                f"topic {name} of {side.cluster.alias} was deleted and created again during the "
+                "audit: its records cannot be compared; audit it again"
+            )
+    now = admin.offsets(ends, Position.LATEST)
+    for at, end in ends.items():
+        if now[at] < end:
+            raise GaveUp(
+                f"{at} of {side.cluster.alias} ends at offset {now[at]} and ended at {end} when "
+                "the audit began: the log was truncated"
+            )
+
+
+def moved_start(side: AuditedSide) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the old and the new first offset of the partitions that lost records since."""
+    oldest = Admin(side.cluster).offsets(side.start, Position.EARLIEST)
+    return {
+        at: (start, oldest[at])
+        for at, start in side.start.items()
+        if start < oldest[at] and start < side.end[at]
+    }
+
+
+def without(side: AuditedSide, moved: Mapping[TopicPartition, tuple[int, int]]) -> AuditedSide:
+    """Return a side without the records that it lost."""
+    starts = {at: min(new, side.end[at]) for at, (_, new) in moved.items()}
+    return replace(side, start={**side.start, **starts}, oldest={**side.oldest, **starts})
+
+
+def _start(admin: Admin, start: AuditStart, oldest: Offsets, ends: Offsets) -> Offsets:
+    if start.timestamp is None:
+        return oldest
+    found = admin.offsets_at(oldest, _milliseconds(start.timestamp))
+    return {at: found[at] if found[at] >= 0 else ends[at] for at in oldest}
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _has_as_much(source: AuditedSide, target: AuditedSide) -> bool:
+    """Return True if each topic of the target has as many offsets as its source."""
+
+    def sizes(side: AuditedSide) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for at, start in side.start.items():
+            name = side.names[at.topic]
+            found[name] = found.get(name, 0) + side.end[at] - start
+        return found
+
+    there = sizes(target)
+    return all(there.get(name, size) >= size for name, size in sizes(source).items())
+
+
+def _settings(
+    source: Admin, target: Admin, topics: Iterable[AuditedTopic]
+) -> tuple[dict[str, int], frozenset[str]]:
+    """Return ``Ranges.compacted`` and ``Ranges.stamped``."""
+    compacted: dict[str, int] = {}
+    stamped = set()
+    for topic in topics:
+        if not topic.source_partitions or not topic.target_partitions:
+            continue
+        here = source.topic_config(topic.source)
+        there = target.topic_config(topic.target)
+        if any(_COMPACT in config["cleanup.policy"] for config in (here, there)):
+            kept = (int(config["delete.retention.ms"]) for config in (here, there))
+            compacted[topic.source] = min(kept)
+        if there["message.timestamp.type"] == _STAMPS:
+            stamped.add(topic.source)
+    return compacted, frozenset(stamped)

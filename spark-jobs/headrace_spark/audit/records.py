@@ -1,0 +1,252 @@
+"""Records of real topics as narrow DataFrames: the only Spark I/O of an audit.
+
+Payloads are hashed where they are read. Keys, values and headers never leave Spark. In compacted
+topics the latest record of each key has to agree: older records of a key may be absent on either
+side, and so may old tombstones.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.mirror_test import FindingType
+from headrace_spark.audit.differences import (
+    UNORDERED,
+    AuditBlock,
+    HashedRecord,
+    Key,
+    RecordDifference,
+)
+from headrace_spark.blocks import PRIME
+from headrace_spark.records import OffsetRange, raw
+
+_ROW = (1 << 33) - 1
+"""The bits in which ``monotonically_increasing_id`` counts; the others are the task's number."""
+_COLUMNS = (
+    *("topic", "partition", "offset", "timestamp_ms"),
+    *("key_hash", "value_hash", "headers_hash", "content"),
+)
+_KEY = ("topic", "lane", "key_hash")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The intervals of timestamps that make the blocks of one topic."""
+
+    oldest_ms: int
+    width_ms: int
+    blocks: int
+    is_stamped: bool = False
+    """Whether the target stamps records itself: blocks are then by content."""
+
+
+def scale_of(oldest_ms: int, newest_ms: int, blocks: int, *, is_stamped: bool) -> Scale:
+    """Return the scale that divides a time into at most this number of blocks."""
+    width_ms = max(1, -(-(newest_ms - oldest_ms + 1) // blocks))
+    return Scale(oldest_ms, width_ms, blocks, is_stamped)
+
+
+def read(
+    spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, stamped: Collection[str]
+) -> DataFrame:
+    """Read the committed records between two offsets of each partition, as of ``hashed``."""
+    return hashed(raw(spark, cluster, wanted), wanted.source_names, stamped)
+
+
+def hashed(
+    records: DataFrame, source_names: Mapping[str, str], stamped: Collection[str]
+) -> DataFrame:
+    """Reduce records of Spark's Kafka source to hashes of their content.
+
+    Columns: ``topic`` (its name on the source), ``partition``, ``offset``, ``timestamp_ms`` (0 in a
+    topic whose target stamps records itself), ``key_hash``, ``value_hash``, ``headers_hash``,
+    ``content`` (a second hash of all three), ``is_tombstone``, ``size_bytes``, ``row`` (the number
+    of records before it: Spark reads a partition in one task, in the order of the log).
+    """
+    names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
+    # Hashes of Spark skip nulls: the flags keep null and empty, and key and value, apart. JSON
+    # keeps the borders of headers, and is only written where there are some.
+    nulls = (F.col("key").isNull(), F.col("value").isNull())
+    headers = F.when(F.size("headers") > 0, F.to_json("headers"))
+    topic = names[F.col("topic")]
+    return records.select(
+        topic.alias("topic"),
+        "partition",
+        "offset",
+        F.when(topic.isin(*stamped), F.lit(0).cast("bigint"))
+        .otherwise(F.unix_millis("timestamp"))
+        .alias("timestamp_ms"),
+        F.xxhash64("key", nulls[0]).alias("key_hash"),
+        F.xxhash64("value", nulls[1]).alias("value_hash"),
+        F.xxhash64(headers).alias("headers_hash"),
+        F.xxhash64(F.lit(1), "key", nulls[0], "value", nulls[1], headers).alias("content"),
+        nulls[1].alias("is_tombstone"),
+        (F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0)))
+        .cast("bigint")
+        .alias("size_bytes"),
+        F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW)).alias("row"),
+    )
+
+
+def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool) -> DataFrame:
+    """Add the columns ``lane`` and ``number`` of the block of each record."""
+
+    def of_topic(values: Iterable[int]) -> Column:
+        pairs = zip(
+            map(F.lit, scales), (F.lit(value).cast("bigint") for value in values), strict=True
+        )
+        return F.create_map(*chain(*pairs))[F.col("topic")]
+
+    oldest = of_topic(scale.oldest_ms for scale in scales.values())
+    width = of_topic(scale.width_ms for scale in scales.values())
+    blocks = of_topic(scale.blocks for scale in scales.values())
+    # Older and newer records than those that the scale was made from are in the outer blocks.
+    interval = F.floor((F.col("timestamp_ms") - oldest) / width)
+    by_time = F.least(F.greatest(interval, F.lit(-1)), blocks)
+    stamped = [name for name, scale in scales.items() if scale.is_stamped]
+    number = F.when(F.col("topic").isin(*stamped), F.pmod("content", blocks)).otherwise(by_time)
+    return records.withColumns(
+        {
+            "lane": F.col("partition") if ordered else F.lit(UNORDERED),
+            "number": number.cast("bigint"),
+        }
+    )
+
+
+def summarised(records: DataFrame) -> list[AuditBlock]:
+    """Return the sums of each block; ``records`` as from ``in_blocks``."""
+    mixed = F.xxhash64("key_hash", "value_hash", "headers_hash", "timestamp_ms")
+    weight = F.xxhash64("content", "timestamp_ms")
+    weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
+    row = F.col("row") % PRIME
+    summaries = records.groupBy("topic", "lane", "number").agg(
+        F.count("*").alias("count"),
+        F.sum("size_bytes").alias("size_bytes"),
+        F.bit_xor(mixed).alias("mixed"),
+        F.sum(mixed.bitwiseAND(F.lit(PRIME))).alias("total"),
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.min("timestamp_ms").alias("oldest_ms"),
+        F.sum("row").alias("rows"),
+        F.array(*map(F.sum, weights)).alias("weights"),
+        F.array(*(F.sum(weight * row % PRIME) for weight in weights)).alias("weighted"),
+    )
+    return [AuditBlock(**row.asDict()) for row in summaries.collect()]
+
+
+def of_blocks(records: DataFrame, keys: Collection[Key]) -> list[HashedRecord]:
+    """Return the records of some blocks; ``records`` as from ``in_blocks``."""
+    wanted = records.sparkSession.createDataFrame(
+        sorted(keys), "topic string, lane int, number bigint"
+    )
+    found = records.join(F.broadcast(wanted), ["topic", "lane", "number"], "left_semi")
+    return [HashedRecord(*row) for row in found.select(*_COLUMNS).collect()]
+
+
+def with_content(records: DataFrame, contents: Collection[int]) -> dict[int, HashedRecord]:
+    """Return the first record of each of these contents (``HashedRecord.content``)."""
+    wanted = records.sparkSession.createDataFrame(
+        [(content,) for content in sorted(contents)], "content bigint"
+    )
+    first = F.min(F.struct(*_COLUMNS)).alias("first")
+    found = records.join(F.broadcast(wanted), "content", "left_semi").groupBy("content").agg(first)
+    return {row["content"]: HashedRecord(*row["first"]) for row in found.collect()}
+
+
+def oldest_and_newest(records: DataFrame) -> dict[str, tuple[int, int]]:
+    """Return the smallest and the largest timestamp of each topic, in ms."""
+    found = records.groupBy("topic").agg(F.min("timestamp_ms"), F.max("timestamp_ms"))
+    return {topic: (oldest, newest) for topic, oldest, newest in found.collect()}
+
+
+class Latest(NamedTuple):
+    """The latest record of one key on both sides, where they differ."""
+
+    source: HashedRecord | None
+    """Latest record before the frontier."""
+    source_is_tombstone: bool
+    target: HashedRecord | None
+    target_is_tombstone: bool
+    is_rewritten: bool
+    """Whether the source has newer records of the key."""
+
+
+def latest_differing(
+    source: DataFrame, target: DataFrame, frontier: Mapping[TopicPartition, int], most: int
+) -> list[Latest]:
+    """Return the keys whose latest records differ, at most ``most``; frames as of ``in_blocks``."""
+    spark = source.sparkSession
+    rows = [(at.topic, at.partition, offset) for at, offset in frontier.items()]
+    ends = spark.createDataFrame(rows, "topic string, partition int, frontier bigint")
+    is_new = F.col("offset") >= F.col("frontier")
+    record = F.struct("offset", *(c for c in _COLUMNS if c != "offset"), "is_tombstone")
+    same = F.xxhash64("content", "timestamp_ms")
+    here = (
+        source.join(F.broadcast(ends), ["topic", "partition"])
+        .groupBy(*_KEY)
+        .agg(
+            F.max(F.when(~is_new, record)).alias("s"),
+            F.count_if(is_new).alias("newer"),
+            F.collect_set(F.when(is_new, same)).alias("after"),
+        )
+    )
+    there = target.groupBy(*_KEY).agg(F.max(record).alias("t"))
+    both = here.join(there, list(_KEY), "full_outer")
+    agrees = (
+        F.col("s.content").eqNullSafe(F.col("t.content"))
+        & F.col("s.timestamp_ms").eqNullSafe(F.col("t.timestamp_ms"))
+        & F.col("s").isNotNull()
+        & F.col("t").isNotNull()
+    )
+    is_newer = F.array_contains("after", F.xxhash64("t.content", "t.timestamp_ms"))
+    found = both.where(
+        (F.col("s").isNotNull() | F.col("t").isNotNull())
+        & ~F.coalesce(agrees, F.lit(False))
+        & ~F.coalesce(is_newer, F.lit(False))
+    )
+    return [
+        Latest(
+            _record(row["s"]),
+            bool(row["s"] and row["s"]["is_tombstone"]),
+            _record(row["t"]),
+            bool(row["t"] and row["t"]["is_tombstone"]),
+            bool(row["newer"]),
+        )
+        for row in found.limit(most).collect()
+    ]
+
+
+def judge_latest(latest: Latest, tombstones_end_ms: int) -> RecordDifference | None:
+    """Return the difference between both sides, or ``None`` if compaction explains it.
+
+    ``tombstones_end_ms``: tombstones that are older may have been removed.
+    """
+    source, target = latest.source, latest.target
+
+    def is_absent(record: HashedRecord | None, is_tombstone: bool) -> bool:
+        return record is None or (is_tombstone and record.timestamp_ms < tombstones_end_ms)
+
+    if source is None and target is not None:
+        # A tombstone without its original says that the key is absent, as it is on the source.
+        return (
+            None
+            if latest.target_is_tombstone
+            else RecordDifference(FindingType.ALIEN, None, target)
+        )
+    if target is None and source is not None:
+        gone = is_absent(source, latest.source_is_tombstone)
+        return None if gone else RecordDifference(FindingType.MISSING, source, None)
+    assert source is not None
+    assert target is not None
+    names = {"timestamp": 3, "value": 5, "headers": 6}
+    differs = ", ".join(what for what, i in names.items() if source[i] != target[i])
+    return RecordDifference(FindingType.CORRUPTED, source, target, differs)
+
+
+def _record(row: Mapping[str, int] | None) -> HashedRecord | None:
+    return None if row is None else HashedRecord(*(row[name] for name in _COLUMNS))  # type: ignore[arg-type]

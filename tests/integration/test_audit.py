@@ -1,0 +1,262 @@
+"""Audits of real topics on real brokers, with real Spark: each difference is found and named."""
+
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from support.flows import spec
+from support.records import (
+    Record,
+    delete_records,
+    make_topic,
+    numbered,
+    produce,
+    produce_with,
+    unique,
+)
+from support.verifying import Verified, result_in, verified, verify_command
+
+from headrace.mirror_test import Exclusion, Result
+from headrace.sandbox import SandboxCluster
+
+RECORDS, PARTITIONS = 60, 2
+Log = list[Record]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic, and what its mirror makes of it."""
+
+    source: Log
+    target: Log
+    found: dict[str, int] = field(default_factory=dict)
+    """Records of each class that the audit has to find; of no other class there are any."""
+    differs: str = ""
+    excluded: int = 0
+    config: dict[str, str] = field(default_factory=dict)
+    target_config: dict[str, str] = field(default_factory=dict)
+
+
+def log() -> Log:
+    """Return records of two partitions, with keys that recur."""
+    return [one._replace(key=b"key-%d" % (n % 7)) for n, one in enumerate(numbered(RECORDS, 2))]
+
+
+def marked(records: Log, name: str) -> Log:
+    """Return the records with a header that no other topic has."""
+    return [one._replace(headers=(("case", name.encode()), *one.headers)) for one in records]
+
+
+def changed(place: int, **fields: Any) -> Case:
+    """One record with another content."""
+    copy = log()
+    copy[place] = copy[place]._replace(**fields)
+    what = {"timestamp_ms": "timestamp"}
+    differs = ", ".join(what.get(name, name) for name in fields)
+    return Case(log(), copy, {"corrupted": 1}, differs)
+
+
+def edited(edit: Callable[[Log], object], differs: str = "", **found: int) -> Case:
+    """Return a log that one edit has changed."""
+    copy = log()
+    edit(copy)
+    return Case(log(), copy, found, differs)
+
+
+def swap(copy: Log) -> None:
+    copy[10], copy[12] = copy[12], copy[10]
+
+
+def cases() -> dict[str, Case]:
+    """All that a mirror may do wrong, and what is right."""
+    headers = (("a", b"1"), ("b", None))
+    with_headers = [one._replace(headers=headers) for one in log()]
+    other_order = list(with_headers)
+    other_order[20] = other_order[20]._replace(headers=headers[::-1])
+    null_for_empty = [one._replace(value=b"") for one in log()]
+    empty = [*null_for_empty[:9], null_for_empty[9]._replace(value=None), *null_for_empty[10:]]
+    keyed = [one._replace(partition=0) for one in log()]
+    tombstone = keyed[-1]._replace(key=b"key-0", value=None)
+    compact = {"cleanup.policy": "compact"}
+    one_key = log()[30]
+    return {
+        "clean": Case(log(), log()),
+        "dropped": edited(lambda copy: copy.pop(31), missing=1),
+        "doubled": edited(lambda copy: copy.append(copy[31]), duplicated=1),
+        "swapped": edited(swap, reordered=1),
+        "moved": changed(30, partition=1),
+        "key": changed(30, key=b"Key-2"),
+        "no-key": changed(30, key=None),
+        "value": changed(30, value=one_key.value[:-1] + b"1" if one_key.value else b""),
+        "header": changed(30, headers=(("n", b"31"),)),
+        "timestamp": changed(30, timestamp_ms=one_key.timestamp_ms + 1),
+        "header-order": Case(with_headers, other_order, {"corrupted": 1}, "headers"),
+        "null-for-empty": Case(null_for_empty, empty, {"corrupted": 1}, "value"),
+        "alien": edited(lambda copy: copy.extend(numbered(2, 2, first=900)), alien=2),
+        "truncated-tail": edited(lambda copy: copy.__delitem__(slice(-4, None)), missing=4),
+        "again-later": edited(
+            lambda copy: copy.append(one_key._replace(timestamp_ms=one_key.timestamp_ms + 5000)),
+            "timestamp",
+            duplicated=1,
+        ),
+        "tombstone": Case([*keyed, tombstone], keyed, {"corrupted": 1},
+                          "timestamp, value, headers", config=compact),
+        "stale": Case(keyed, keyed[:-1], {"corrupted": 1}, "timestamp, value, headers",
+                      config=compact),
+        "compacted": Case(keyed, keyed[-7:], config=compact),
+        "stamped": Case(
+            log(),
+            [one._replace(timestamp_ms=one.timestamp_ms + 9) for one in log()],
+            target_config={"message.timestamp.type": "LogAppendTime"},
+        ),
+    }  # fmt: skip
+
+
+def manifest(
+    source: SandboxCluster, target: SandboxCluster, topics: Sequence[str], **more: Any
+) -> Any:
+    """Return an audit of a mirror that keeps the names of topics."""
+    return {
+        "apiVersion": "headrace.dev/v1beta1",
+        "kind": "MirrorTest",
+        "metadata": {"name": "audit"},
+        "spec": {
+            "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
+            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "targetTopic": "{topic}",
+            "settleSeconds": 1,
+            "audit": {"topics": list(topics), "examples": "Hashes"},
+            **more,
+        },
+    }
+
+
+def audited(folder: Path, test: Any, code: int) -> Result:
+    """Return the report of an audit that ends with this code."""
+    file = folder / "audit.yaml"
+    file.write_text(yaml.safe_dump(test))
+    ended = subprocess.run(
+        verify_command(file, folder / "report"), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return result_in(folder / "report")
+
+
+def write(cluster: SandboxCluster, topic: str, records: Log, config: dict[str, str]) -> None:
+    make_topic(spec(cluster), topic, PARTITIONS, **config)
+    produce(spec(cluster), topic, records)
+
+
+def test_each_difference_is_found_and_named(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
+    prefix = unique("audit")
+    expected = cases()
+    for name, case in expected.items():
+        topic = f"{prefix}.{name}"
+        write(east, topic, marked(case.source, name), case.config)
+        write(west, topic, marked(case.target, name), case.config | case.target_config)
+    # Two topics with each other's records.
+    here, there = log(), numbered(RECORDS, PARTITIONS, first=5_000)
+    for name, records, copies in (("one", here, there), ("other", there, here)):
+        write(east, f"{prefix}.exchanged-{name}", records, {})
+        write(west, f"{prefix}.exchanged-{name}", copies, {})
+        expected[f"exchanged-{name}"] = Case([], [], {"corrupted": RECORDS}, "topic")
+    # The mirror copied an aborted transaction; another transaction is committed on both sides.
+    write(east, f"{prefix}.aborted", marked(log(), "aborted"), {})
+    for end, first in (("commit", 2_000), ("abort", 3_000)):
+        producer = produce_with(
+            spec(east), f"{prefix}.aborted", numbered(3, 1, first=first),
+            **{"transactional.id": unique("audit")},
+        )  # fmt: skip
+        getattr(producer, f"{end}_transaction")(60)
+    copies = [*marked(log(), "aborted"), *numbered(3, 1, first=2_000), *numbered(3, 1, first=3_000)]
+    write(west, f"{prefix}.aborted", copies, {})
+    expected["aborted"] = Case([], [], {"alien": 3})
+    # The target has lost its first records: nobody knows whether they arrived.
+    here = marked(log(), "truncated-head")
+    write(east, f"{prefix}.truncated-head", here, {})
+    write(west, f"{prefix}.truncated-head", here, {})
+    delete_records(spec(west), f"{prefix}.truncated-head", {0: 5})
+    expected["truncated-head"] = Case([], [], excluded=5)
+    # A topic that the mirror does not have, and one that the source does not have.
+    write(east, f"{prefix}.absent", marked(log(), "absent"), {})
+    expected["absent"] = Case([], [], {"missing": RECORDS})
+    write(west, f"{prefix}.unknown", marked(log(), "unknown"), {})
+    expected["unknown"] = Case([], [], {"alien": RECORDS})
+
+    result = audited(tmp_path, manifest(east, west, [f"{prefix}[.].*"]), 1)
+
+    assert result.audit is not None
+    classes = ("missing", "duplicated", "reordered", "corrupted", "alien")
+    found = {
+        topic.source.removeprefix(f"{prefix}."): (
+            {kind: count for kind in classes if (count := getattr(topic, kind))},
+            topic.excluded,
+        )
+        for topic in result.audit.topics
+    }
+    assert found == {name: (case.found, case.excluded) for name, case in expected.items()}
+    differs = {share.topic.removeprefix(f"{prefix}."): share.differs for share in result.shares}
+    assert {name: differs.get(name, "") for name in expected} == {
+        name: case.differs for name, case in expected.items()
+    }
+    [deleted] = result.audit.excluded
+    assert (deleted.reason, deleted.cluster) == (Exclusion.DELETED_ON_TARGET, "east")
+    assert (deleted.partition, deleted.first, deleted.last) == (0, 0, 4)
+    for example in result.differences:
+        assert (example.source is None) == (example.kind == "alien")
+        assert (example.target is None) == (example.kind == "missing")
+
+
+def test_a_clean_mirror_passes(east: SandboxCluster, west: SandboxCluster, tmp_path: Path) -> None:
+    topic = unique("audit-clean")
+    write(east, topic, numbered(20_000, PARTITIONS), {})
+    write(west, topic, numbered(20_000, PARTITIONS), {})
+    run = verified(tmp_path, manifest(east, west, [topic]))
+    assert run.result.counts is not None
+    assert run.result.counts.acknowledged == 20_000
+    assert "all 20,000 records of 1 topic are on the target" in run.printed
+    _check_page(run)
+
+
+def _check_page(run: Verified) -> None:
+    page = (run.report / "report.html").read_text()
+    assert "What was compared" in page
+    assert "acknowledged" not in page
+
+
+def test_a_wrong_audit_is_refused_before_spark_starts(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+) -> None:
+    topic = unique("audit-wrong")
+    make_topic(spec(east), topic, 3)
+    make_topic(spec(west), topic, 2)
+    same = manifest(east, west, [topic])
+    same["spec"]["target"]["bootstrapServers"] = east.bootstrap_servers.replace(
+        "127.0.0.1", "localhost"
+    )
+    wrong = {
+        "no topic of east matches nothing-.*: correct the patterns": manifest(
+            east, west, ["nothing-.*"]
+        ),
+        f"topic {topic} has 3 partitions on east, and its copy {topic} has 2": manifest(
+            east, west, [topic]
+        ),
+        "are one cluster": same,
+        "spec.load: must be left out beside audit": manifest(
+            east, west, [topic], load={"messages": 5}
+        ),
+    }
+    for sentence, test in wrong.items():
+        file = tmp_path / "audit.yaml"
+        file.write_text(yaml.safe_dump(test))
+        ended = subprocess.run(
+            verify_command(file, tmp_path / "report"), capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 3, ended.stdout + ended.stderr
+        assert sentence in ended.stderr
+        assert not (tmp_path / "report").exists()

@@ -1,0 +1,103 @@
+"""Sentences and verdicts of audits."""
+
+from typing import Any
+
+from headrace.api import MirrorTest, Verdict
+from headrace.mirror_test import AuditedTopic, ExcludedRange, Exclusion, FindingType, MirrorTestRun
+from headrace_spark.audit.comparing import Found, Totals
+from headrace_spark.audit.differences import HashedRecord, RecordDifference
+from headrace_spark.audit.judging import counts_of, judge
+
+ORDERS = AuditedTopic(source="orders", target="orders", source_partitions=1, target_partitions=1)
+RECORD = HashedRecord("orders", 0, 7, 1_000, 1, 2, 3, 4)
+
+
+def run(**budgets: int) -> MirrorTestRun:
+    spec = {
+        "source": {"alias": "east", "bootstrapServers": "e:1"},
+        "target": {"alias": "west", "bootstrapServers": "w:1"},
+        "targetTopic": "{topic}",
+        "audit": {"topics": [".*"]},
+        "budgets": budgets,
+    }
+    test = MirrorTest.model_validate({"metadata": {"name": "t"}, "spec": spec})
+    return MirrorTestRun(name="r", test=test)
+
+
+def judged(
+    *differences: RecordDifference,
+    test: MirrorTestRun | None = None,
+    topic: AuditedTopic = ORDERS,
+    records: int = 100,
+    **facts: Any,
+) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
+    known: dict[str, Any] = {
+        "excluded": (),
+        "source": {"orders": Totals(records)},
+        "target": {"orders": Totals(records)},
+        "lag": 0,
+        "after_frontier": 0,
+        "stamped": frozenset(),
+    }
+    found = Found(differences=differences, **known | facts)
+    return judge(test or run(), [topic], found, counts_of(found))
+
+
+def test_equal_topics_pass() -> None:
+    assert judged() == (
+        Verdict.PASSED,
+        ("all 100 records of 1 topic are on the target, within every budget",),
+        (),
+    )
+
+
+def test_records_after_the_frontier_are_not_called_copied() -> None:
+    verdict, [reason], [warning] = judged(lag=5, after_frontier=4)
+    assert verdict is Verdict.PASSED
+    assert reason.startswith("all 96 records")
+    assert warning.startswith("the source got 5 offsets during the audit")
+
+
+def test_a_count_above_its_budget_fails_with_a_place() -> None:
+    changed = RecordDifference(FindingType.CORRUPTED, RECORD, RECORD._replace(offset=9), "value")
+    assert judged(changed)[:2] == (
+        Verdict.FAILED,
+        (
+            "1 record is changed on the target (allowed: 0), for example orders-0 offset 9 of the "
+            "target (value)",
+        ),
+    )
+    verdict, _, warnings = judged(changed, test=run(corrupted=1))
+    assert verdict is Verdict.PASSED
+    assert warnings == ("1 record is changed on the target (allowed)",)
+
+
+def test_alien_records_have_a_budget() -> None:
+    alien = RecordDifference(FindingType.ALIEN, None, RECORD)
+    assert judged(alien)[0] is Verdict.FAILED
+    assert judged(alien, test=run(alien=1))[0] is Verdict.PASSED
+
+
+def test_what_the_target_may_have_deleted_is_inconclusive() -> None:
+    part = {"cluster": "east", "topic": "orders", "partition": 0, "first": 0, "last": 4, "count": 5}
+    gone = ExcludedRange(reason=Exclusion.DELETED_ON_TARGET, **part)
+    assert judged(excluded=(gone,))[:2] == (
+        Verdict.INCONCLUSIVE,
+        ("5 records were not compared (deleted on the target): orders-0 offsets 0 to 4 of east",),
+    )
+    old = ExcludedRange(reason=Exclusion.DELETED_ON_SOURCE, **part)
+    assert judged(excluded=(old,))[0] is Verdict.PASSED
+
+
+def test_no_record_is_no_proof() -> None:
+    verdict, [reason], _ = judged(records=0)
+    assert verdict is Verdict.INCONCLUSIVE
+    assert reason == "the topics have no records on east: nothing was compared"
+
+
+def test_a_topic_that_the_target_does_not_have_is_named() -> None:
+    absent = ORDERS.model_copy(update={"target_partitions": 0})
+    lost = RecordDifference(FindingType.MISSING, RECORD, None, records=100)
+    verdict, reasons, _ = judged(lost, topic=absent, target={})
+    assert verdict is Verdict.FAILED
+    assert reasons[0] == "topic orders does not exist on west: 100 records are missing there"
