@@ -28,7 +28,7 @@ from support.fake_broker import Request, framed, metadata_of, served
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, split_batches
-from headrace.kafka.wire.varints import read_uvarint
+from headrace.kafka.wire.schemas import read_uvarint
 from headrace.movers.batch import Appender, Leaders, Outgoing, judged
 
 PARTITIONS = 8

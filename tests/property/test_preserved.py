@@ -20,7 +20,7 @@ from headrace.kafka.wire import (
     decoded,
     stored_records,
 )
-from headrace.kafka.wire.joining import Helper
+from headrace.kafka.wire.stamp import Helper
 from headrace.movers.batch.gate import Judged
 from headrace.movers.batch.joining import Joiner, Run
 from headrace.movers.batch.memory import Memory

@@ -25,13 +25,11 @@ from support.batches import encoded
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.connection import Buffers, Connection
+from headrace.kafka.wire.loop import EventLoop, start
 from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import PRODUCE, SPOKEN, Call, call, converted
-from headrace.kafka.wire.replies import start
-from headrace.kafka.wire.security import ClientSecurity
+from headrace.kafka.wire.transport import ClientSecurity
 
 NOT_THROTTLED = i32Timedelta.parse(timedelta())
 

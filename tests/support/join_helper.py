@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from crc32c import crc32c
 
-from headrace.kafka.wire.joining import Helper
 from headrace.kafka.wire.native import LIBRARY, Native, native
+from headrace.kafka.wire.stamp import Helper
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from headrace.kafka.wire import Batch, StoredRecord, split_batches
 from headrace.kafka.wire.compression import compress
-from headrace.kafka.wire.varints import varint
+from headrace.kafka.wire.schemas import varint
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _HEADER = struct.Struct(">qiibIhiqqqhii")

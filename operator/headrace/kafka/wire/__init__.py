@@ -14,14 +14,13 @@ from kio.schema.describe_producers.v0.response import ProducerState
 from headrace.kafka.wire.batches import (
     HEADER_BYTES,
     Batch,
+    aborts,
     read_batch,
     split_batches,
     stored_bytes,
 )
-from headrace.kafka.wire.cluster import ClusterClient
-from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.control import aborts
-from headrace.kafka.wire.deletion import delete_records
+from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by
+from headrace.kafka.wire.connection import Buffers, Connection
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
@@ -37,43 +36,42 @@ from headrace.kafka.wire.fetch import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Fetched,
+    FetchOutcome,
     FetchPosition,
     FetchResponse,
+    FetchSession,
     Session,
     fetch_call,
+    fetch_outcome,
 )
-from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
-from headrace.kafka.wire.fetch_session import FetchSession
-from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.group_offsets import Committed, committed_offsets, set_committed_offsets
-from headrace.kafka.wire.groups import list_groups
-from headrace.kafka.wire.joining import (
-    Helper,
-    Joined,
-    join_helper,
-    joined,
-    joined_bytes,
+from headrace.kafka.wire.groups import (
+    Committed,
+    committed_offsets,
+    list_groups,
+    set_committed_offsets,
+    set_share_starts,
+    share_starts,
+    used_share_groups,
 )
-from headrace.kafka.wire.leaders import Answers
-from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.loop import EventLoop, Reply, start
 from headrace.kafka.wire.offsets import (
     EARLIEST,
     LATEST,
     EpochEnd,
+    delete_records,
     describe_producers,
     epoch_ends,
     list_offsets,
     log_ends,
 )
 from headrace.kafka.wire.opening import ConnectionSettings
-from headrace.kafka.wire.outcomes import Answer, Produced, ProduceResult
 from headrace.kafka.wire.permissions import (
     answer_to_acls,
     may_use_transactional_id,
     unreadable,
     unwritable,
 )
-from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.produce import Answer, Produced, ProduceResult, produce_call
 from headrace.kafka.wire.protocol import Buffer
 from headrace.kafka.wire.records import (
     BatchWriter,
@@ -84,7 +82,7 @@ from headrace.kafka.wire.records import (
     stored_records,
     with_headers,
 )
-from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.routing import Answers
 from headrace.kafka.wire.scan import (
     BatchVerdict,
     Gate,
@@ -94,10 +92,18 @@ from headrace.kafka.wire.scan import (
     batch_at,
     refuse_corrupt,
 )
-from headrace.kafka.wire.share_groups import set_share_starts, share_starts, used_share_groups
-from headrace.kafka.wire.stamp import MAX_SEQUENCE, sequence_after, stamp, stamped
+from headrace.kafka.wire.stamp import (
+    MAX_SEQUENCE,
+    Helper,
+    Joined,
+    join_helper,
+    joined,
+    joined_bytes,
+    sequence_after,
+    stamp,
+    stamped,
+)
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
-from headrace.kafka.wire.view import ClusterMetadata, led_by
 
 __all__ = [
     "EARLIEST",

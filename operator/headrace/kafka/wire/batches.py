@@ -1,4 +1,4 @@
-"""Headers of record batches, read in place: no record is decompressed, nothing is copied.
+"""Headers of record batches, read where they lie, and markers of transactions.
 
 The format is described in Kafka's documentation, "Message Format". All values that a broker may
 send are checked before use.
@@ -169,3 +169,23 @@ def read_batch(records: memoryview, place: int, next_offset: int) -> Batch | Non
 
 def _at(base_offset: int, place: int) -> str:
     return f"the record batch with base offset {base_offset}, at byte {place} of the response,"
+
+
+_KEY = struct.Struct(">hh")  # version, type
+_KEY_BYTES = 4
+_FIXED_BYTES = 4  # length, attributes, and both deltas of the one record: a byte each
+
+
+def aborts(batch: Batch) -> bool:
+    """Whether a control batch ends its producer's transaction by aborting it.
+
+    It has one record, never compressed, with small deltas; other types are commits, and those of
+    Raft, which no data partition has. Raises ``CorruptBatch``.
+    """
+    place = HEADER_BYTES + _FIXED_BYTES
+    data = batch.data
+    # Lengths are zigzag-encoded.
+    if len(data) < place + 1 + _KEY_BYTES or data[place] != 2 * _KEY_BYTES:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} has no readable key")
+    _, kind = _KEY.unpack_from(data, place + 1)
+    return bool(kind == 0)

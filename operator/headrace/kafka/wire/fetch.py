@@ -1,4 +1,4 @@
-"""Fetch, framed by hand: the hot path. Versions 11 to 13.
+"""Fetch requests, framed by hand, with incremental sessions (KIP-227). Versions 11 to 13.
 
 Version 12 is flexible (KIP-482) and compares the last fetched epoch. Version 13 names topics by
 their ids.
@@ -9,17 +9,17 @@ here they stay where they were received. The tests compare each message with kio
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.wire.errors import Garbled
 from headrace.kafka.wire.protocol import FETCH, Call, Encoded, Released
-from headrace.kafka.wire.schemas import error_code
-from headrace.kafka.wire.varints import read_uvarint, uvarint
+from headrace.kafka.wire.schemas import error_code, read_uvarint, uvarint
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _FLEXIBLE, _BY_ID = 12, 13
@@ -327,3 +327,113 @@ def _tags(view: memoryview, place: int) -> tuple[dict[int, memoryview], int]:
         found[tag] = view[place : place + size]
         place += size
     return found, place
+
+
+# Incremental fetch sessions (KIP-227): a request names what changed, a response what has news.
+#
+# The rules are those of Kafka's ``FetchSessionHandler``.
+
+K = TypeVar("K", bound=Hashable)
+_OPEN = 0
+"""The epoch that asks for a new session. A broker without room for one answers without an id."""
+_LAST_EPOCH = (1 << 31) - 1
+
+
+class FetchSession(Generic[K]):
+    """Fetch session with one broker.
+
+    There is one request at a time: call ``begin``, then ``answered`` or ``lost``.
+    """
+
+    def __init__(self) -> None:
+        self._id, self._epoch = 0, _OPEN
+        self._named = False
+        self._known: Mapping[K, FetchPosition] = {}
+        """Partitions that the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
+
+    def begin(self, wanted: Mapping[K, FetchPosition]) -> tuple[list[FetchPosition], Session]:
+        """Return the changes that the next request must contain so that ``wanted`` is fetched.
+
+        A partition whose topic was created again has another id: it is removed and added again.
+        """
+        known, self._known = self._known, wanted
+        if self._epoch == _OPEN:
+            self._named = any(one.topic_id is None for one in wanted.values())
+            return list(wanted.values()), Session(self._id, _OPEN, named=self._named)
+        changed = [
+            one
+            for key, one in wanted.items()
+            # Offsets differ most often, and comparing ids of topics takes a call.
+            if (old := known.get(key)) is not one
+            and (old is None or old.offset != one.offset or old != one)
+        ]
+        self._named = self._named or any(one.topic_id is None for one in changed)
+        topics: dict[tuple[UUID | None, str], list[int]] = {}
+        for key, old in known.items():
+            if (new := wanted.get(key)) is None or (
+                new.topic_id is not old.topic_id and new.topic_id != old.topic_id
+            ):
+                topics.setdefault((old.topic_id, old.topic), []).append(old.partition)
+        forgotten = tuple(Forgotten(*topic, indexes) for topic, indexes in topics.items())
+        return changed, Session(self._id, self._epoch, forgotten, self._named)
+
+    def answered(self, response: FetchResponse) -> bool:
+        """Return whether the response's partitions count.
+
+        After an error of the session the next request is a full one.
+        """
+        if response.error is not ErrorCode.none:
+            if response.error is ErrorCode.fetch_session_id_not_found:
+                self._id = 0
+            self._epoch = _OPEN
+            return False
+        self._id = response.session_id
+        if not self._id:
+            self._epoch = _OPEN
+        else:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        return True
+
+    def lost(self) -> None:
+        """There was no answer: the next request closes the session, and opens another one."""
+        self._epoch = _OPEN
+
+
+class FetchOutcome(Enum):
+    """Outcome for one partition."""
+
+    FETCHED = auto()
+    MOVED = auto()
+    """Look for its leader, and at the topic's id; then ask again."""
+    OUT_OF_RANGE = auto()
+    """That broker does not have this offset."""
+    CORRUPT = auto()
+    """That broker cannot read its log."""
+    REFUSED = auto()
+    """Anything else."""
+
+
+_OUTCOMES = {
+    ErrorCode.none: FetchOutcome.FETCHED,
+    ErrorCode.offset_out_of_range: FetchOutcome.OUT_OF_RANGE,
+    ErrorCode.corrupt_message: FetchOutcome.CORRUPT,
+} | dict.fromkeys(
+    (
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.leader_not_available,
+        ErrorCode.replica_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.offset_not_available,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    ),
+    FetchOutcome.MOVED,
+)
+
+
+def fetch_outcome(code: ErrorCode) -> FetchOutcome:
+    """Return the outcome for a partition's error code."""
+    return _OUTCOMES.get(code, FetchOutcome.REFUSED)

@@ -1,13 +1,48 @@
-"""The groups of a cluster with their kinds: librdkafka leaves out those of KIP-932 and KIP-1071."""
+"""Consumer groups and share groups (KIP-932): kinds, offsets and starts."""
 
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kio.schema.alter_share_group_offsets.v0.response import AlterShareGroupOffsetsResponse
+from kio.schema.describe_share_group_offsets.v0.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kio.schema.describe_share_group_offsets.v0.response import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
+from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v4.request import ListGroupsRequest
 from kio.schema.list_groups.v4.response import ListGroupsResponse
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+from kio.schema.offset_fetch.v7 import OffsetFetchRequest as FetchOneRequest
+from kio.schema.offset_fetch.v7 import OffsetFetchResponse as FetchOneResponse
+from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
+from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i64
 
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire.cluster import ClusterClient
-from headrace.kafka.wire.errors import check
-from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import NoShareGroups, RefusedForGood, check, refusal
+from headrace.kafka.wire.offsets import by_topic
+from headrace.kafka.wire.protocol import OFFSET_FETCH, SHARE_GROUP_KEYS, call
+from headrace.kafka.wire.routing import WITHIN_S, Ask, Found, at_coordinators
 
 _WITHOUT_MEMBERS = {"Empty", "Dead"}
 """States of groups of all kinds."""
@@ -46,3 +81,286 @@ async def list_groups(cluster: ClusterClient) -> dict[str, GroupListing]:
             for one in response.groups
         }
     return found
+
+
+# Committed offsets of groups, read and set at their coordinators.
+#
+# librdkafka's admin client ends the process, by a segmentation fault or an assertion, if a
+# coordinator has moved or is loading (librdkafka issue 3663). It gives up setting offsets at a
+# coordinator that has moved, and it needs a request for each group.
+
+_SEVERAL_AT_ONCE = 8
+"""Since this version a request names several groups."""
+_AT_ONCE = 200
+"""Groups in a request: each may have thousands of partitions."""
+
+
+class Committed(NamedTuple):
+    """Offset that a consumer group has committed for a partition."""
+
+    offset: int
+    metadata: str
+    leader_epoch: int = -1
+    """Leader epoch of the last record that was read, as consumers commit it; -1 without one."""
+
+
+Offsets = dict[TopicPartition, Committed]
+
+
+async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Found[Offsets]:
+    """Return the offsets of each topic that the principal may describe.
+
+    They are empty for a group that is absent. Raise ``Unreachable``, ``AccessDenied``.
+    """
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[Offsets]:
+        left, found = list(those), dict[str, Offsets | HeadraceError]()
+        if connection.version(OFFSET_FETCH) < _SEVERAL_AT_ONCE:
+            asked_for = {
+                group: connection.send(
+                    call(FetchOneRequest(group_id=GroupId(group), topics=None), FetchOneResponse),
+                    timeout_s=WITHIN_S,
+                )
+                for group in left
+            }
+            return {
+                group: _offsets(cluster, group, await reply) for group, reply in asked_for.items()
+            }
+        while left:
+            asked, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            request = OffsetFetchRequest(
+                groups=tuple(
+                    OffsetFetchRequestGroup(group_id=GroupId(one), topics=None) for one in asked
+                )
+            )
+            response = await connection.send(call(request, OffsetFetchResponse), timeout_s=WITHIN_S)
+            found |= {one.group_id: _offsets(cluster, one.group_id, one) for one in response.groups}
+        return found
+
+    return await at_coordinators(cluster, groups, ask)
+
+
+async def set_committed_offsets(
+    cluster: ClusterClient, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> Found[None]:
+    """Commit offsets as a consumer that is not a member does; create absent groups.
+
+    The result is ``GroupActive`` for a group with members. Raise as ``committed_offsets``.
+    """
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
+        asked = {}
+        for group in those:
+            request = call(_commit(group, offsets[group]), OffsetCommitResponse)
+            asked[group] = connection.send(request, timeout_s=WITHIN_S)
+        found: Found[None] = {}
+        for group, reply in asked.items():
+            try:
+                found[group] = _not_set(cluster, group, await reply)
+            except Retriable as error:
+                found[group] = error
+        return found
+
+    return await at_coordinators(cluster, offsets, ask)
+
+
+def _offsets(
+    cluster: ClusterClient, group: str, answer: OffsetFetchResponseGroup | FetchOneResponse
+) -> Offsets | HeadraceError:
+    if answer.error_code is ErrorCode.group_id_not_found:
+        return {}
+    if answer.error_code is not ErrorCode.none:
+        tried = f"read the committed offsets of group {group} of {cluster.name}"
+        return refusal(answer.error_code, tried)
+    return {
+        TopicPartition(topic.name, one.partition_index): Committed(
+            int(one.committed_offset), one.metadata or "", int(one.committed_leader_epoch)
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+        if one.error_code is ErrorCode.none and one.committed_offset >= 0
+    }
+
+
+def _commit(group: str, offsets: Mapping[TopicPartition, Committed]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=GroupId(group),
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=i32(at.partition),
+                        committed_offset=i64(one.offset),
+                        committed_metadata=one.metadata,
+                    )
+                    for at, one in those
+                ),
+            )
+            for topic, those in by_topic(list(offsets.items()))
+        ),
+    )
+
+
+def _not_set(
+    cluster: ClusterClient, group: str, response: OffsetCommitResponse
+) -> HeadraceError | None:
+    tried = f"set the committed offsets of group {group} of {cluster.name}"
+    for topic in response.topics:
+        for one in topic.partitions:
+            if one.error_code is not ErrorCode.none:
+                return refusal(one.error_code, f"{tried} for {topic.name}/{one.partition_index}")
+    return None
+
+
+# Share groups (KIP-932) at their coordinators: their start offsets, and whether they were used.
+#
+# Brokers serve these requests since Kafka 4.1. librdkafka has none of them.
+
+T = TypeVar("T")
+_FIRST_ASSIGNMENT = 2
+"""Assignment epoch of a group's first members. One that has had none has 1, or 0 before Kafka 4.3
+(KAFKA-20268), where it is 1 of the first members: of these, only the start offset tells."""
+_DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
+
+
+async def share_starts(
+    cluster: ClusterClient, groups: Iterable[str]
+) -> Found[dict[TopicPartition, int]]:
+    """Return the start offset of each partition that has one.
+
+    Only topics that the principal may describe are included. The result is empty for a group that
+    is absent or is no share group. Raise ``Unreachable``, ``AccessDenied``, ``NoShareGroups``.
+    """
+
+    async def ask(
+        connection: Connection, those: Collection[str]
+    ) -> Found[dict[TopicPartition, int]]:
+        request = DescribeShareGroupOffsetsRequest(
+            groups=tuple(
+                DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(one), topics=None)
+                for one in those
+            )
+        )
+        response = await connection.send(call(request, DescribeShareGroupOffsetsResponse))
+        return {one.group_id: _starts(cluster, one) for one in response.groups}
+
+    return await _where_served(cluster, groups, ask)
+
+
+async def set_share_starts(
+    cluster: ClusterClient, starts: Mapping[str, Mapping[TopicPartition, int]]
+) -> Found[None]:
+    """Set start offsets; create absent groups (since Kafka 4.2).
+
+    The result is ``GroupActive`` for a group with members. Raise as ``share_starts``.
+    """
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
+        found: Found[None] = {}
+        for group in those:
+            request = _alter(group, starts[group])
+            response = await connection.send(call(request, AlterShareGroupOffsetsResponse))
+            found[group] = _start_not_set(cluster, group, response)
+        return found
+
+    return await _where_served(cluster, starts, ask)
+
+
+async def used_share_groups(cluster: ClusterClient, groups: Iterable[str]) -> Found[bool]:
+    """Whether a group has, or ever had, members. Raises as ``share_starts``."""
+
+    async def ask(connection: Connection, those: Collection[str]) -> Found[bool]:
+        request = ShareGroupDescribeRequest(
+            group_ids=tuple(map(GroupId, those)), include_authorized_operations=False
+        )
+        response = await connection.send(call(request, ShareGroupDescribeResponse))
+        tried = "describe share group {} of " + cluster.name
+        return {
+            one.group_id: False
+            if one.error_code is ErrorCode.group_id_not_found
+            else _error(cluster, one.error_code, tried.format(one.group_id))
+            or bool(one.members)
+            or one.assignment_epoch >= _FIRST_ASSIGNMENT
+            for one in response.groups
+        }
+
+    return await _where_served(cluster, groups, ask)
+
+
+def _starts(
+    cluster: ClusterClient, group: DescribeShareGroupOffsetsResponseGroup
+) -> dict[TopicPartition, int] | HeadraceError:
+    tried = f"read the start offsets of share group {group.group_id} of {cluster.name}"
+    if group.error_code is ErrorCode.group_id_not_found:
+        return {}
+    if error := _error(cluster, group.error_code, tried):
+        return error
+    found = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            at = TopicPartition(topic.topic_name, one.partition_index)
+            if one.error_code in _DELETED:
+                continue
+            if error := _error(cluster, one.error_code, f"{tried} for {at.topic}/{at.partition}"):
+                return error
+            if one.start_offset >= 0:
+                found[at] = int(one.start_offset)
+    return found
+
+
+def _alter(group: str, starts: Mapping[TopicPartition, int]) -> AlterShareGroupOffsetsRequest:
+    return AlterShareGroupOffsetsRequest(
+        group_id=GroupId(group),
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=TopicName(topic),
+                partitions=tuple(
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=i32(at.partition), start_offset=i64(offset)
+                    )
+                    for at, offset in those
+                ),
+            )
+            for topic, those in by_topic(list(starts.items()))
+        ),
+    )
+
+
+def _start_not_set(
+    cluster: ClusterClient, group: str, response: AlterShareGroupOffsetsResponse
+) -> HeadraceError | None:
+    tried = f"set the start offsets of share group {group} of {cluster.name}"
+    if response.error_code is ErrorCode.group_id_not_found:
+        why = "the group there is no share group; or it is absent, and Kafka older than 4.2"
+        return RefusedForGood(f"could not {tried}: {why}", response.error_code)
+    if error := _error(cluster, response.error_code, tried):
+        return error
+    for topic in response.responses:
+        for one in topic.partitions:
+            at = f"{topic.topic_name}/{one.partition_index}"
+            if error := _error(cluster, one.error_code, f"{tried} for {at}"):
+                return error
+    return None
+
+
+def _error(cluster: ClusterClient, code: ErrorCode, tried: str) -> HeadraceError | None:
+    if code is ErrorCode.none:
+        return None
+    if code is ErrorCode.unsupported_version:
+        return NoShareGroups(
+            f"share groups are disabled on {cluster.name}: its feature share.version is 0"
+        )
+    return refusal(code, tried)
+
+
+async def _where_served(cluster: ClusterClient, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
+    async def ask_if_served(connection: Connection, those: Collection[str]) -> Found[T]:
+        if not all(map(connection.serves, SHARE_GROUP_KEYS)):
+            raise NoShareGroups(
+                f"{cluster.name} has no start offsets of share groups: they take Kafka 4.1 or newer"
+            )
+        return await ask(connection, those)
+
+    return await at_coordinators(cluster, groups, ask_if_served)

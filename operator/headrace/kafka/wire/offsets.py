@@ -1,9 +1,16 @@
-"""Offsets and producers of partitions according to their leaders. All requests are read-only."""
+"""Offsets and producers of partitions, asked of leaders, and deletion of records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kio.schema.delete_records.v2.response import DeleteRecordsResponse
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 from kio.schema.describe_producers.v0.response import DescribeProducersResponse, ProducerState
 from kio.schema.list_offsets.v7.request import (
@@ -19,12 +26,12 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 )
 from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i64
+from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire.cluster import ClusterClient
-from headrace.kafka.wire.leaders import Answers, Group, Results, ask_leaders
 from headrace.kafka.wire.protocol import Call, call
+from headrace.kafka.wire.routing import Answers, Group, Results, ask_leaders
 
 EARLIEST, LATEST = -2, -1
 TIMEOUT_S = 30.0
@@ -198,3 +205,44 @@ def by_topic(
     for at, one in group:
         topics.setdefault(at.topic, []).append((at, one))
     yield from topics.items()
+
+
+_REPLICAS_S = 20
+
+
+async def delete_records(
+    cluster: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
+) -> Answers[int]:
+    """Delete records before these offsets, each at most the high watermark.
+
+    The results are the first offsets of the logs afterwards. A second call changes nothing. The
+    call needs permission to delete records, and a topic whose ``cleanup.policy`` has ``delete``
+    (otherwise the error is 44, ``policy_violation``).
+    """
+
+    def request(group: Group) -> Call[DeleteRecordsResponse]:
+        topics = tuple(
+            DeleteRecordsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    DeleteRecordsPartition(
+                        partition_index=i32(at.partition), offset=i64(before[at])
+                    )
+                    for at, _ in those
+                ),
+            )
+            for topic, those in by_topic(group)
+        )
+        timeout = i32Timedelta.parse(timedelta(seconds=_REPLICAS_S))
+        return call(DeleteRecordsRequest(topics=topics, timeout=timeout), DeleteRecordsResponse)
+
+    def results(response: DeleteRecordsResponse) -> Results[int]:
+        for topic in response.topics:
+            for one in topic.partitions:
+                at = TopicPartition(topic.name, one.partition_index)
+                yield at, one.error_code, one.low_watermark
+
+    return await ask_leaders(
+        cluster, before, f"delete records of {cluster.name}:", request, results,
+        timeout_s=timeout_s,
+    )  # fmt: skip

@@ -1,27 +1,271 @@
-"""From an address to a connection that requests can be sent on: TCP, TLS, versions, login."""
+"""Steps from an address to an open connection: TCP, TLS, versions and login."""
 
+import base64
+import hashlib
+import hmac
 import ipaddress
 import os
+import random
+import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
+
 from headrace.api import ClusterAccess
 from headrace.api.client_settings import text_of
 from headrace.errors import GaveUp, HeadraceError, Unreachable
-from headrace.kafka.errors import TlsFailed
-from headrace.kafka.wire.connection import Connection
-from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import WRITE, EventLoop
-from headrace.kafka.wire.protocol import Headers
-from headrace.kafka.wire.replies import Reply
-from headrace.kafka.wire.security import ClientSecurity
-from headrace.kafka.wire.session import begin_session
-from headrace.kafka.wire.transport import Encrypted, Plain, Transport
+from headrace.kafka.errors import AuthenticationFailed, TlsFailed
+from headrace.kafka.wire.connection import OLDEST_KAFKA, Buffers, Connection
+from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
+from headrace.kafka.wire.loop import WRITE, EventLoop, Reply, start
+from headrace.kafka.wire.protocol import (
+    REQUIRED,
+    SASL_HANDSHAKE,
+    Call,
+    Encoded,
+    Headers,
+    Released,
+    call,
+)
+from headrace.kafka.wire.transport import ClientSecurity, Encrypted, Login, Plain, Transport
+
+Exchange = Generator[bytes, bytes, None]
+"""Yields what to send, is sent what was answered; ends when the login is complete."""
+
+_ITERATIONS = range(4096, 1_000_001)
+"""Kafka's least; and what takes a second, so that no broker makes us compute for hours."""
+_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+def exchange(login: Login, nonce: str | None = None) -> Exchange:
+    """Return the exchange of a mechanism; raise ``AuthenticationFailed``.
+
+    ``nonce`` is for tests.
+    """
+    if login.mechanism in _HASHES:
+        return _scram(login, nonce or secrets.token_urlsafe(24))
+    if login.mechanism == "PLAIN":
+        return _plain(login)
+    if login.mechanism == "OAUTHBEARER":
+        return _oauth_bearer(login)
+    raise AuthenticationFailed(f"SASL mechanism {login.mechanism} is not one of this client's")
+
+
+def _plain(login: Login) -> Exchange:
+    """RFC 4616."""
+    yield b"\0" + login.username.encode() + b"\0" + login.password.encode()
+
+
+def _oauth_bearer(login: Login) -> Exchange:
+    """RFC 7628; a broker that refuses the token says why, and waits for one byte."""
+    more = "".join(f"{name}={value}\x01" for name, value in sorted(login.extensions.items()))
+    answer = yield f"n,,\x01auth=Bearer {login.password}\x01{more}\x01".encode()
+    if answer:
+        yield b"\x01"
+        raise AuthenticationFailed(
+            f"the broker refuses the token: {answer.decode(errors='replace')}"
+        )
+
+
+def _scram(login: Login, nonce: str) -> Exchange:
+    """RFC 5802, as Kafka's ``ScramSaslClient``: no channel binding, no normalisation."""
+    name = _HASHES[login.mechanism]
+    username = login.username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={username},r={nonce}"
+    answer = yield f"n,,{first}".encode()
+    server_first = _fields(answer)
+    try:
+        full_nonce = server_first["r"]
+        salt = base64.b64decode(server_first["s"], validate=True)
+        iterations = int(server_first["i"])
+    except (KeyError, ValueError) as error:
+        raise _unfit(f"misses or spoils {error}") from None
+    if not full_nonce.startswith(nonce) or len(full_nonce) == len(nonce):
+        raise _unfit("does not continue our nonce")
+    if iterations not in _ITERATIONS:
+        raise _unfit(f"wants {iterations} iterations: {_ITERATIONS[0]} to {_ITERATIONS[-1]} are")
+    salted = hashlib.pbkdf2_hmac(name, login.password.encode(), salt, iterations)
+    without_proof = f"c=biws,r={full_nonce}"
+    signed = f"{first},{answer.decode()},{without_proof}".encode()
+    client_key = hmac.digest(salted, b"Client Key", name)
+    signature = hmac.digest(hashlib.new(name, client_key).digest(), signed, name)
+    proof = bytes(key ^ mask for key, mask in zip(client_key, signature, strict=True))
+    final = _fields((yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", name), signed, name)
+    if not hmac.compare_digest(final.get("v", ""), base64.b64encode(expected).decode()):
+        raise _unfit("does not prove that the broker knows the password")
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        parts = message.decode().split(",")
+    except UnicodeDecodeError:
+        raise _unfit("is not text") from None
+    return {key: value for key, _, value in (part.partition("=") for part in parts)}
+
+
+def _unfit(why: str) -> AuthenticationFailed:
+    return AuthenticationFailed(f"the broker's SCRAM message {why}; is this the right cluster?")
+
+
+_OLD = f"headrace needs brokers of Kafka {OLDEST_KAFKA} or newer"
+_UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+_SHORTEST_SESSION_S = 0.02
+
+
+async def begin_session(
+    loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
+) -> None:
+    """Begin a session; raise ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
+    connection.hold()
+    await _check_versions(connection, timeout_s)
+    if (login := await security.login(loop)) is not None:
+        await _log_in_for_good(loop, connection, security, login, timeout_s)
+    connection.go_on()
+
+
+async def _check_versions(connection: Connection, timeout_s: float) -> None:
+    request = ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1")
+    try:
+        response = await connection.send(
+            _readable_of_old(call(request, ApiVersionsResponse)),
+            timeout_s=timeout_s,
+            during_login=True,
+        )
+    except Garbled as error:
+        raise UnsupportedBroker(
+            f"{connection.server} does not answer as Kafka does: {error}"
+        ) from None
+    if response is None:
+        raise UnsupportedBroker(f"{connection.server} is too old; {_OLD}")
+    if response.error_code is not ErrorCode.none:
+        raise UnsupportedBroker(
+            f"{connection.server} does not report its versions: {response.error_code.name}"
+        )
+    connection.versions = {
+        int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys
+    }
+    for key in REQUIRED:
+        connection.version(key)
+
+
+def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsResponse | None]:
+    """Return a call whose answer is ``None`` for a broker that does not know our version.
+
+    Such a broker answers in version 0 (KIP-511).
+    """
+
+    def encode(version: int) -> Encoded[ApiVersionsResponse | None]:
+        encoded = asked.encode(version)
+
+        def read(frame: Released, place: int) -> ApiVersionsResponse | None:
+            if bytes(frame.view[place : place + 2]) == _UNSUPPORTED_VERSION:
+                frame.release()
+                return None
+            return encoded.read(frame, place)
+
+        return Encoded(version, encoded.body, read)
+
+    return Call(asked.api_key, asked.newest, encode)
+
+
+async def _log_in_for_good(
+    loop: EventLoop,
+    connection: Connection,
+    security: ClientSecurity,
+    login: Login,
+    timeout_s: float,
+) -> None:
+    """Log in, and schedule the renewal."""
+    try:
+        lifetime_s = await _log_in(connection, login, timeout_s)
+    except AuthenticationFailed:
+        security.refused(login)
+        raise
+    _renew_later(loop, connection, security, lifetime_s, timeout_s)
+
+
+async def _log_in(connection: Connection, login: Login, timeout_s: float) -> float:
+    """Log in, and return for how long the login is valid in seconds; 0: while it is open."""
+    server = connection.server
+    if not connection.serves(SASL_HANDSHAKE):
+        raise AuthenticationFailed(f"{server} takes no login: does its listener want one?")
+    hello = SaslHandshakeRequest(mechanism=login.mechanism)
+    offered = await connection.send(
+        call(hello, SaslHandshakeResponse), timeout_s=timeout_s, during_login=True
+    )
+    if offered.error_code is ErrorCode.unsupported_sasl_mechanism:
+        raise AuthenticationFailed(
+            f"{server} does not take {login.mechanism}, but {', '.join(offered.mechanisms)}"
+        )
+    if offered.error_code is not ErrorCode.none:
+        raise AuthenticationFailed(
+            f"{server} takes no login ({offered.error_code.name}): does its listener want one?"
+        )
+    messages = exchange(login)
+    message = next(messages)
+    while True:
+        answer = await connection.send(
+            call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse),
+            timeout_s=timeout_s,
+            during_login=True,
+        )
+        if answer.error_code is not ErrorCode.none:
+            reason = answer.error_message or answer.error_code.name
+            raise AuthenticationFailed(
+                f"{server} refuses the login of {login.username!r}: {reason}"
+            )
+        try:
+            message = messages.send(answer.auth_bytes)
+        except StopIteration:
+            return answer.session_lifetime.total_seconds()
+
+
+def _renew_later(
+    loop: EventLoop,
+    connection: Connection,
+    security: ClientSecurity,
+    lifetime_s: float,
+    timeout_s: float,
+) -> None:
+    """Log in again before the broker ends the session (KIP-368).
+
+    This happens after 85 to 95 % of its duration, as in Kafka's client, so that not all connections
+    do it at once.
+    """
+    if lifetime_s > 0:
+        # A token that could not be replaced is sent again until it expires: not ever more often.
+        delay_s = max(lifetime_s * random.uniform(0.85, 0.95), _SHORTEST_SESSION_S)
+
+        def due() -> None:
+            start(_renew(loop, connection, security, timeout_s))
+
+        loop.call_later(delay_s, due)
+
+
+async def _renew(
+    loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
+) -> None:
+    if connection.closed_by is not None:
+        return
+    try:
+        login = await security.login(loop)  # first: a token endpoint may take seconds
+        await connection.hold()
+        if login is not None:
+            await _log_in_for_good(loop, connection, security, login, timeout_s)
+        connection.go_on()
+    except HeadraceError as error:
+        connection.close(error)
+
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 

@@ -14,8 +14,7 @@ from kio.static.primitive import i8, i16
 
 from headrace.kafka.wire.cluster import ClusterClient
 from headrace.kafka.wire.fetch import FetchPosition, fetch_call
-from headrace.kafka.wire.outcomes import Answer
-from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.produce import Answer, produce_call
 from headrace.kafka.wire.protocol import call
 
 _FORBIDDEN = {

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from headrace.kafka.wire.batches import Batch, read_batch
-from headrace.kafka.wire.control import aborts
+from headrace.kafka.wire.batches import Batch, aborts, read_batch
 from headrace.kafka.wire.errors import CorruptBatch
 from headrace.kafka.wire.native import Native, address_of, native
 

@@ -30,7 +30,6 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable, Unreachable
 from headrace.kafka.errors import AccessDenied
 from headrace.kafka.wire.cluster import ClusterClient
-from headrace.kafka.wire.coordinators import find_coordinators
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     RequestRefused,
@@ -40,6 +39,7 @@ from headrace.kafka.wire.errors import (
 )
 from headrace.kafka.wire.offsets import by_topic
 from headrace.kafka.wire.protocol import Call, call
+from headrace.kafka.wire.routing import find_coordinators
 from headrace.timing import Backoff
 
 T = TypeVar("T")

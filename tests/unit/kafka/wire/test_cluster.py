@@ -31,7 +31,7 @@ from support.patience import WITHIN_S
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable, Unreachable
 from headrace.kafka.wire import cluster as cluster_of_wire
-from headrace.kafka.wire.cluster import ClusterClient
+from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by, updated
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     ForeignBroker,
@@ -40,12 +40,10 @@ from headrace.kafka.wire.errors import (
     UnsupportedBroker,
 )
 from headrace.kafka.wire.groups import GroupListing, list_groups
-from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.loop import EventLoop, start
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
 from headrace.kafka.wire.opening import ConnectionSettings, Server
-from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
-from headrace.kafka.wire.view import ClusterMetadata, led_by, updated
 
 METADATA, LIST_GROUPS, API_VERSIONS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 16, 18, 22, 23
 AT = TopicPartition("orders", 0)

@@ -27,13 +27,12 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
+from headrace.kafka.wire.connection import Buffers
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
-from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.loop import EventLoop
+from headrace.kafka.wire.loop import EventLoop, start
 from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import call
-from headrace.kafka.wire.replies import start
-from headrace.kafka.wire.security import ClientSecurity
+from headrace.kafka.wire.transport import ClientSecurity
 
 
 def test_requests_are_answered_in_their_order(loop: EventLoop, serve: Serve) -> None:

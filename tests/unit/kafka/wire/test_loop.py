@@ -7,8 +7,7 @@ import pytest
 from support.patience import WITHIN_S
 
 from headrace.errors import GaveUp
-from headrace.kafka.wire.loop import READ, EventLoop
-from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.loop import READ, EventLoop, Reply, start
 
 
 def test_timers_come_in_their_order_unless_cancelled(loop: EventLoop) -> None:

@@ -5,8 +5,8 @@ import base64
 import pytest
 
 from headrace.kafka.errors import AuthenticationFailed
-from headrace.kafka.wire.sasl import exchange
-from headrace.kafka.wire.security import Login
+from headrace.kafka.wire.opening import exchange
+from headrace.kafka.wire.transport import Login
 
 PENCIL = Login("SCRAM-SHA-256", "user", "pencil")
 NONCE = "rOprNGfwEbeRWgbNEkqO"

@@ -7,7 +7,7 @@ from support.join_helper import BrokenHelper, compiled
 from support.stored import content, log_batch, sealed
 
 from headrace.kafka.wire import Batch, Buffers, StoredRecord, stored_records
-from headrace.kafka.wire.joining import Helper
+from headrace.kafka.wire.stamp import Helper
 from headrace.movers.batch import joining
 from headrace.movers.batch.joining import Joiner, Misjoined
 from headrace.movers.batch.memory import Memory
