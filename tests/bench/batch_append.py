@@ -29,7 +29,10 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, split_batches
 from headrace.kafka.wire.schemas import read_uvarint
-from headrace.movers.batch import Appender, Leaders, Outgoing, judged
+from headrace.movers.append import Appender
+from headrace.movers.chunk import judged
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 PARTITIONS = 8
 RUNS = 3

@@ -32,9 +32,12 @@ from headrace.kafka.wire import (
 )
 from headrace.kafka.wire.stamp import MAX_SEQUENCE
 from headrace.movers import CopiedCounts
-from headrace.movers.batch import Appender, Leaders, Outgoing, Passage, judged, rebuilt
-from headrace.movers.batch.queue import PartitionQueue
-from headrace.movers.batch.verifying import Verifier
+from headrace.movers.append import Appender
+from headrace.movers.chunk import Passage, judged
+from headrace.movers.producer import Leaders, PartitionQueue
+from headrace.movers.rebuild import rebuilt
+from headrace.movers.spans import Outgoing
+from headrace.movers.verify import Verifier
 from headrace.sandbox import ClusterPlan, Sandbox
 from headrace.sandbox import SandboxCluster as Brokers
 

@@ -46,10 +46,9 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Batch, stored_records
 from headrace.kafka.wire import ClusterClient as Wire
-from headrace.movers import Before, CopiedCounts, CopyFrom, Mover, Resumed
-from headrace.movers.batch import Why, joining, rebuild
-from headrace.movers.batch.joining import Joiner
-from headrace.movers.batch.loop_thread import shared_loop
+from headrace.movers import Before, CopiedCounts, CopyFrom, Mover, Resumed, chunk, rebuild
+from headrace.movers.chunk import Joiner, Why
+from headrace.movers.resources import shared_loop
 from headrace.replication.reconcile import ResumeReason
 from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
@@ -149,7 +148,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
 ) -> None:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     helper = None if seed % 2 else compiled()
-    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: helper)
+    monkeypatch.setattr("headrace.movers.chunk.join_helper", lambda: helper)
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}
@@ -209,7 +208,7 @@ def test_joined_batches_are_compared_before_they_are_sent_and_read_back(
     helper, at, thread = BrokenHelper(), TopicPartition(topic, 0), shared_loop()
     joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s)
     monkeypatch.setattr(thread, "joiner", joiner)
-    monkeypatch.setattr(joining, "join_helper", lambda: helper if broken else compiled())
+    monkeypatch.setattr(chunk, "join_helper", lambda: helper if broken else compiled())
     with lane_of(batch_mover(east, west, prefix, BatchVerification.SAMPLED)) as (lane, copied, _):
         lane.open({at: CopyFrom(0, -1)})
         run_until_caught_up(lane, spec(east), [at], wait_until)

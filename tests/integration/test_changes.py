@@ -23,7 +23,7 @@ from support.records import (
 
 from headrace.kafka.wire import Batch, EventLoop
 from headrace.kafka.wire import ClusterClient as WireCluster
-from headrace.movers.batch.tail import Tail
+from headrace.movers.tail import Tail
 from headrace.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker

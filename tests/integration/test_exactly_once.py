@@ -38,7 +38,7 @@ from headrace.api.flow import BatchVerification
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, Before, CopyFrom, ProgressLog, Resumed
-from headrace.movers.batch import Why
+from headrace.movers.chunk import Why
 from headrace.replication import Progress
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import SandboxCluster

@@ -25,7 +25,7 @@ from headrace.api import TopicPartition
 from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.kafka.wire import EventLoop, RequestRefused, Transactions, start
 from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
-from headrace.movers.progress_log import PARTITIONS
+from headrace.movers.progress import PARTITIONS
 from headrace.replication import OwnerProducer, Progress, ProgressKey
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster

@@ -17,8 +17,7 @@ from headrace.api import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import log_ends, start
-from headrace.movers import Before, Closed, CopyFrom, Lane, Resumed
-from headrace.movers.batch import fencing
+from headrace.movers import Before, Closed, CopyFrom, Lane, Resumed, fence
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
@@ -196,7 +195,7 @@ def test_a_marker_that_no_follower_has_closes_nothing(
 ) -> None:
     """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
     records lie above the high watermark; then the leader is killed, and the follower leads."""
-    monkeypatch.setattr(fencing, "READ_S", 1.5)
+    monkeypatch.setattr(fence, "READ_S", 1.5)
     topic = make_topic(spec(east), unique("orders"), 1)
     copy = f"{east.name}.{topic}"
     create(target, NewTopic(copy, 1, replica_assignment=[[1, 2]], config=ONE_IN_SYNC))

@@ -11,7 +11,7 @@ from support.records import arrived, make_topic, numbered, produce, read, unique
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
-from headrace.movers.batch.requirements import NoTransactions, check_clusters
+from headrace.movers.fence import NoTransactions, check_clusters
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]

@@ -35,8 +35,9 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.kafka.wire.compression import compress, decompress
-from headrace.movers.batch import Outgoing, Passage, judged, rebuilt
-from headrace.movers.batch.rebuild import halves
+from headrace.movers.chunk import Passage, judged
+from headrace.movers.rebuild import halves, rebuilt
+from headrace.movers.spans import Outgoing
 
 PRODUCER = ProducerIdentity(2**40, 9)
 blobs = st.none() | st.binary(max_size=200) | st.binary(max_size=8).map(lambda part: part * 2_000)

@@ -21,12 +21,9 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.kafka.wire.stamp import Helper
-from headrace.movers.batch.gate import Judged
-from headrace.movers.batch.joining import Joiner, Run
-from headrace.movers.batch.memory import Memory
-from headrace.movers.batch.partition_data import each_found_in
+from headrace.movers.chunk import Joiner, Judged, Memory, Run, each_found_in
 from headrace.movers.preserved.plan import Append, Hole, Operation, planned
-from headrace.movers.preserved.shape import Entry, first_difference
+from headrace.movers.preserved.takeover import Entry, first_difference
 from headrace.replication.reconcile import Dropped, Record
 
 STAMPED = 0x08

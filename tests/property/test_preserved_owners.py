@@ -16,13 +16,12 @@ from support.preserving_target import PreservingTarget
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
-from headrace.movers.batch import Leaders
-from headrace.movers.batch.marking import new_epoch
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.ends import End, ends_of
-from headrace.movers.preserved.owner import Closer, identified
+from headrace.movers.markers import new_epoch
+from headrace.movers.preserved.owner import Closer, End, ends_of, identified
 from headrace.movers.preserved.plan import Append, Hole, Operation
 from headrace.movers.preserved.writer import Writer
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 TOPIC, DATA = "orders", "headrace-data"
 Plan = Sequence[bool]

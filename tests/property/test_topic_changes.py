@@ -13,9 +13,7 @@ from headrace.api.records import (
     RecordHeader,
 )
 from headrace.kafka.wire import Decoded, StoredRecord, decoded, stored_records
-from headrace.movers.batch import rebuilt
-from headrace.movers.batch.rebuild import halves
-from headrace.movers.batch.topic_changes import TopicChanges
+from headrace.movers.rebuild import TopicChanges, halves, rebuilt
 from headrace.replication import RecordChanges
 
 NAMES = ["a", "b", "ü"]

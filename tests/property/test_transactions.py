@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.stored import content, log_batch, marker
 
 from headrace.kafka.wire import Batch, StoredRecord, split_batches
-from headrace.movers.batch.held_batches import HeldBatches
+from headrace.movers.chunk import HeldBatches
 from headrace.replication.reconcile import Ended, TransactionalBatch, decided
 
 STEPS = st.lists(

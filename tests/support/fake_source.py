@@ -31,9 +31,9 @@ from headrace.errors import HeadraceError
 from headrace.kafka.wire import ClusterClient, ConnectionSettings, EventLoop, split_batches
 from headrace.kafka.wire.protocol import converted
 from headrace.movers import TokenBucket
-from headrace.movers.batch.memory import HeldResponse, Memory
-from headrace.movers.batch.reader import Reader
-from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.chunk import HeldResponse, Memory
+from headrace.movers.fetch import Reader
+from headrace.movers.locate import SourcePartition
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, EPOCH_ENDS = 1, 2, 3, 18, 23
 TOPIC = "orders"

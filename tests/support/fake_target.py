@@ -37,7 +37,9 @@ from headrace.kafka.wire import (
     split_batches,
     stored_records,
 )
-from headrace.movers.batch import Appender, Leaders, Outgoing
+from headrace.movers.append import Appender
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 PRODUCE, FETCH, METADATA, EPOCH_ENDS = 0, 1, 3, 23
 TOPIC = "orders"

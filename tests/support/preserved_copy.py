@@ -24,15 +24,14 @@ from headrace.kafka.wire import (
     split_batches,
     start,
 )
-from headrace.movers.batch import Leaders
-from headrace.movers.batch.gate import judged
-from headrace.movers.batch.marking import new_epoch
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.ends import End
-from headrace.movers.preserved.owner import Closer, identified
+from headrace.movers.chunk import judged
+from headrace.movers.markers import new_epoch
+from headrace.movers.preserved.owner import Closer, End, identified
 from headrace.movers.preserved.plan import planned, trailing
-from headrace.movers.preserved.starting import Pair, Starts
+from headrace.movers.preserved.takeover import Pair, Starts
 from headrace.movers.preserved.writer import Writer
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 
 class Copier:

@@ -6,7 +6,6 @@ A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface
 """
 
 from headrace.movers.bandwidth import TokenBucket
-from headrace.movers.batch import BatchMover
 from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.lane import (
@@ -27,9 +26,9 @@ from headrace.movers.lane import (
     TargetLoss,
     Transactional,
 )
+from headrace.movers.mover import BatchMover
 from headrace.movers.preserved.mover import PreservedMover
-from headrace.movers.progress_log import PARTITIONS, ProgressLog
-from headrace.movers.storing import ANSWER_S, Storing
+from headrace.movers.progress import ANSWER_S, PARTITIONS, ProgressLog, Storing
 
 __all__ = [
     "ANSWER_S",

@@ -16,7 +16,7 @@ from headrace.kafka import KafkaException, Producer, Renewed, translated
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.lane import RecordRefused, SourceRecord
-from headrace.movers.storing import Storing
+from headrace.movers.progress import Storing
 from headrace.timing import Clock
 
 log = get_logger(__name__)
@@ -25,7 +25,7 @@ PREFIX = "__connect.errors."
 TIMESTAMP_HEADER = "__headrace.errors.timestamp"
 _ANSWER_S = 5.0
 """Its task waits for it."""
-_CLASS = "headrace.movers.batch.lane.BatchLane"
+_CLASS = "headrace.movers.mover.BatchLane"
 _ERRORS = "org.apache.kafka.common.errors."
 _EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
     "MESSAGE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",

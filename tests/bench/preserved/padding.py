@@ -12,9 +12,8 @@ from headrace.api import TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Admin, make_producer
 from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, start
-from headrace.movers.preserved.ends import End
-from headrace.movers.preserved.owner import identified
-from headrace.movers.preserved.padding import pad
+from headrace.movers.preserved.owner import End, identified
+from headrace.movers.preserved.takeover import pad
 from headrace.sandbox import Sandbox
 
 _LEAST_PER_S = 100_000

@@ -6,9 +6,9 @@ from support.record_mover.producer_transactions import RecordTransactions
 
 from headrace.api import ClusterAccess
 from headrace.kafka.wire import Transactions
-from headrace.movers.batch.fencing import MarkerFencing
-from headrace.movers.batch.marking import COORDINATOR_S, wait_for
 from headrace.movers.clients import Clients
+from headrace.movers.fence import MarkerFencing
+from headrace.movers.markers import COORDINATOR_S, wait_for
 from headrace.replication import OwnerProducer, RecordChanges
 from headrace.timing import Clock
 

@@ -4,8 +4,8 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message, concerns_record
-from headrace.movers.commit_window import CommitWindow, Mark
 from headrace.movers.lane import CopiedCounts
+from headrace.movers.transactions import CommitWindow, Mark
 
 _DROPPED = {
     KafkaError._PURGE_QUEUE,

@@ -19,8 +19,8 @@ from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, tra
 from headrace.logs import get_logger
 from headrace.movers.bandwidth import TokenBucket
 from headrace.movers.clients import Clients
-from headrace.movers.commit_window import Mark
 from headrace.movers.lane import CopiedCounts, CopyFrom, Problem, Reached, TargetLoss, Transactional
+from headrace.movers.transactions import Mark
 from headrace.replication import RecordChanges
 from headrace.replication.progress import ContiguousRange
 from headrace.timing import Clock

@@ -8,8 +8,8 @@ from headrace.api import ClusterAccess, ReplicationFlow
 from headrace.errors import Fatal, Retriable, Unreachable
 from headrace.kafka.wire import UnsupportedBroker
 from headrace.movers import BatchMover, PreservedMover, TokenBucket
-from headrace.movers.batch.requirements import NoTransactions
-from headrace.movers.making import make_mover
+from headrace.movers.clients import make_mover
+from headrace.movers.fence import NoTransactions
 
 
 def made(error: Exception | None = None, **spec: Any) -> BatchMover:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason, ReplicationFlowSpec
 from headrace.movers import CopiedCounts, TokenBucket
-from headrace.movers.batch import BatchComparison
+from headrace.movers.verify import BatchComparison
 
 _LONGEST_MESSAGE = 1024
 """Maximum length for one task: a flow shows the messages of all tasks."""

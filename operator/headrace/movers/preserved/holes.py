@@ -1,29 +1,193 @@
-"""Fills holes: each empty transaction, aborted, is one offset that no consumer sees.
+"""Holes between batches, filled by aborted transactions.
 
 Holes of many partitions share transactions; a hole of several offsets has the markers of several
 transactional ids at the same time, or empty records before a marker
 (``offsets.holes: AbortedFillers``).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 from headrace.api import TopicPartition
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
+    Batch,
+    BatchWriter,
     ClusterClient,
+    ProduceResult,
+    ProducerIdentity,
     Reply,
     Transactions,
+    describe_producers,
+    encoded,
     list_offsets,
     log_ends,
+    produce_call,
+    sequence_after,
+    stamped,
     start,
 )
-from headrace.movers.preserved.filler import BATCH_RECORDS, Filler
 from headrace.movers.preserved.owner import Closer, TaskProducers
 from headrace.movers.preserved.plan import Hole
-from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
+
+REBUILD = "have it copied again: `headrace flow rebuild`"
+"""End of a sentence that asks a user to rebuild the copy."""
+
+
+class WrongOffset(Fatal):
+    """A record was written at another offset than on the source, so another client writes there."""
+
+    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+        """Create the error; ``offset`` is the first that differs from the source."""
+        super().__init__(message)
+        self.at, self.offset = at, offset
+
+
+def appended_elsewhere(
+    at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
+) -> HeadraceError:
+    """Return the error about ``what``, which belongs at ``offset`` of a partition.
+
+    ``name`` is the partition's cluster. By default ``what`` is a record of the source.
+    """
+    what = what or f"what the source holds at offset {offset}"
+    if base_offset < offset:
+        # Nothing is appended before a log's end.
+        return Retriable(
+            f"{name} took {what} for a repetition of what {at} holds at {base_offset}: no log "
+            "takes records before its end (possible causes: an earlier owner appended meanwhile, "
+            "or an unclean election); the log is read again"
+        )
+    return WrongOffset(
+        at,
+        offset,
+        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on offsets are "
+        f"not those of the source; another client writes there; stop it, then {REBUILD}",
+    )
+
+
+# Filler of offsets by aborted transactions: empty records, followed by a marker.
+#
+# Consumers of committed records see neither.
+
+BATCH_RECORDS = 10_000
+"""Empty records of a batch, at most: with zstd some 0.9 bytes an offset."""
+_COORDINATOR_S = 15.0
+_ANSWER_WITHIN_S = 30.0
+_OLD_MS = 0
+"""Timestamp of the records if the target allows it. Their segment is then not kept for them, and
+searches by time do not find them.
+"""
+
+
+class Filler:
+    """Filler with one transactional id in its owner's epoch, in the target loop's thread."""
+
+    def __init__(
+        self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
+    ) -> None:
+        self._target, self._transactions = target, transactions
+        self._identity = replace(identity, transactional=True)
+        self._sequences: dict[TopicPartition, int] = {}
+        """Next sequence where everything sent before is acknowledged."""
+        self._timestamp_ms = _OLD_MS
+
+    async def fill(
+        self, holes: Mapping[TopicPartition, Hole]
+    ) -> dict[TopicPartition, HeadraceError]:
+        """Fill gaps by one transaction, whose markers have the last offset of each gap.
+
+        A gap of a single offset may be filled by others at the same time. A gap that failed may be
+        filled in part. Raise ``HeadraceError`` if nothing was begun: either all partitions of a
+        request are added, or none.
+        """
+        await self._transactions.add_partitions(
+            self._identity, holes.keys(), timeout_s=_COORDINATOR_S
+        )
+        sent = {at: start(self._append(at, hole)) for at, hole in holes.items() if hole.offsets > 1}
+        failed: dict[TopicPartition, HeadraceError] = {}
+        for at, reply in sent.items():
+            try:
+                await reply
+            except HeadraceError as error:
+                self._sequences.pop(at, None)
+                failed[at] = error
+        try:  # always: while it is open, the ends of the partitions are unknown
+            await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
+        except HeadraceError as error:
+            return dict.fromkeys(holes, error) | failed
+        return failed
+
+    async def _append(self, at: TopicPartition, hole: Hole) -> None:
+        """All but its last offset."""
+        for piece in Hole(hole.first, hole.next - 1).pieces(BATCH_RECORDS):
+            sequence = await self._next_sequence(at)
+            await self._send(at, piece, sequence)
+            self._sequences[at] = sequence_after(sequence, piece.offsets)
+
+    async def _next_sequence(self, at: TopicPartition) -> int:
+        """0, unless this owner was here before."""
+        if (known := self._sequences.get(at)) is not None:
+            return known
+        for one in (await describe_producers(self._target, [at])).all()[at]:
+            written = one.producer_id, one.producer_epoch
+            if written == (self._identity.producer_id, self._identity.epoch):
+                return 0 if one.last_sequence < 0 else sequence_after(one.last_sequence, 1)
+        return 0
+
+    async def _send(self, at: TopicPartition, piece: Hole, sequence: int) -> None:
+        name, offset = self._target.name, piece.first
+        led = self._target.view.leadership(at)
+        if led is None:
+            raise Retriable(f"{at} on {name} has no leader")
+        connection = await self._target.connection(led.leader, f"append {self._transactions.id}")
+        sent = stamped(_records(piece.offsets, self._timestamp_ms), self._identity, sequence)
+        call = produce_call(
+            {at.topic: {at.partition: sent}}, transactional_id=self._transactions.id
+        )
+        produced = await connection.send(call, timeout_s=_ANSWER_WITHIN_S)
+        answer = produced.answers.get(at)
+        if answer is None:
+            raise Retriable(f"{name} gave no answer for {at}")
+        if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
+            # message.timestamp.before.max.ms: they stay until their segment goes, and nobody sees
+            # them.
+            self._timestamp_ms = int(time.time() * 1000)
+            await self._send(at, piece, sequence)
+            return
+        if answer.outcome is not ProduceResult.APPENDED:
+            error = answer.error(f"fill offsets of {at} on {name} from {offset} on")
+            if answer.name == "INVALID_TXN_STATE":  # its coordinator has ended the transaction
+                raise Retriable(str(error))
+            raise _as_retriable(answer.outcome, error)
+        if answer.base_offset != offset:
+            raise appended_elsewhere(
+                at, name, offset, answer.base_offset, what=f"what fills offset {offset}"
+            )
+
+
+@lru_cache(maxsize=64)  # holes have as many sizes as they like
+def _records(count: int, timestamp_ms: int) -> Batch:
+    """With a key each: compacted topics take no other."""
+    writer = BatchWriter("zstd")
+    for number in range(count):
+        writer.add(encoded(number, timestamp_ms, b"", None))
+    return writer.finish()
+
+
+def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError:
+    """Return ``Retriable`` if another owner took the partition over, or if it moved.
+
+    The partition's end then says how far it is filled.
+    """
+    if outcome in {ProduceResult.OUT_OF_ORDER, ProduceResult.INDEFINITE, ProduceResult.AGAIN}:
+        return Retriable(str(error))
+    return error
+
 
 _READ_WITHIN_S = 5.0
 """From the end of a transaction to its marker below the high watermark."""

@@ -20,7 +20,7 @@ from headrace.api import (
 from headrace.api.partitions import TopicPartition
 from headrace.connect.takeover.preserving import begun_again
 from headrace.connect.topics.losses import PartitionState
-from headrace.movers.preserved import fencing, filler, padding
+from headrace.movers.preserved import holes, takeover
 from headrace.replication import Loss, OwnerProducer
 
 THERE = TopicPartition(COPY, 0)
@@ -35,9 +35,9 @@ def scenes() -> Iterator[PreservedScenes]:
 @pytest.fixture
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten offsets at a time."""
-    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
-    monkeypatch.setattr(fencing, "PAD_S", -1.0)
+    monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
+    monkeypatch.setattr(takeover, "PAD_S", -1.0)
 
 
 def copied(scenes: PreservedScenes, cells: str) -> None:

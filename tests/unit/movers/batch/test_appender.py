@@ -7,7 +7,7 @@ from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal, Unr
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, RefusedForGood
-from headrace.movers.batch import BatchCorrupt, BatchRefused, Indefinite
+from headrace.movers.spans import BatchCorrupt, BatchRefused, Indefinite
 
 AT = TopicPartition("orders", 0)
 

@@ -27,9 +27,8 @@ from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.kafka.wire import Batch, Decoded, StoredRecord, decoded, stored_records
 from headrace.movers import BatchMover, CopiedCounts, CopyFrom, RecordRefused
-from headrace.movers.batch import rebuilt
-from headrace.movers.batch.lane import BatchLane
-from headrace.movers.batch.topic_changes import TopicChanges
+from headrace.movers.mover import BatchLane
+from headrace.movers.rebuild import TopicChanges, rebuilt
 from headrace.replication import RecordChanges
 
 AT = TopicPartition("orders", 0)

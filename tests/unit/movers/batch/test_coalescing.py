@@ -4,8 +4,8 @@ import pytest
 from support.stored import batches_of, content, log_batch, marker
 
 from headrace.kafka.wire import CorruptBatch, StoredRecord
-from headrace.movers.batch import judged
-from headrace.movers.batch.coalescing import coalesced
+from headrace.movers.chunk import judged
+from headrace.movers.plan import coalesced
 
 LARGE = 20_000
 

@@ -7,7 +7,7 @@ import pytest
 from support.batches import record_batch
 
 from headrace.kafka.wire import Batch, BatchWriter, CorruptBatch, split_batches, stored_records
-from headrace.movers.batch import BatchComparison, compared
+from headrace.movers.verify import BatchComparison, compared
 
 VALUES = [b"a", b"b", b"c"]
 

@@ -4,7 +4,7 @@ import pytest
 from support.stored import batches_of, content, log_batch, marker, message
 
 from headrace.kafka.wire import CorruptBatch, StoredRecord
-from headrace.movers.batch import Passage, Why, judged
+from headrace.movers.chunk import Passage, Why, judged
 
 RECORDS = [StoredRecord(offset, 5, content(None, b"v")) for offset in range(10, 13)]
 PLAIN = log_batch(RECORDS)

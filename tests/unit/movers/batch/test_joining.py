@@ -8,9 +8,8 @@ from support.stored import content, log_batch, sealed
 
 from headrace.kafka.wire import Batch, Buffers, StoredRecord, stored_records
 from headrace.kafka.wire.stamp import Helper
-from headrace.movers.batch import joining
-from headrace.movers.batch.joining import Joiner, Misjoined
-from headrace.movers.batch.memory import Memory
+from headrace.movers import chunk
+from headrace.movers.chunk import Joiner, Memory, Misjoined
 
 
 class Clock:
@@ -26,14 +25,14 @@ class Scene:
         self.memory = Memory()
         self.joiner = Joiner(Buffers(1 << 20), self.memory, self.clock)
         self.compared = 0
-        monkeypatch.setattr(joining, "stored_records", self._stored_records)
+        monkeypatch.setattr(chunk, "stored_records", self._stored_records)
 
     def _stored_records(self, batch: Batch) -> list[StoredRecord]:
         self.compared += 1
         return list(stored_records(batch))
 
     def use(self, helper: Helper) -> None:
-        self.monkeypatch.setattr(joining, "join_helper", lambda: helper)
+        self.monkeypatch.setattr(chunk, "join_helper", lambda: helper)
 
     def join(self, *, check: bool = True) -> list[StoredRecord]:
         """Three batches, which are released."""

@@ -35,11 +35,13 @@ from headrace.movers import (
     OffsetGone,
     RecordRefused,
     TargetLoss,
+    verify,
 )
-from headrace.movers.batch import Appender, Outgoing, verifying
-from headrace.movers.batch.joining import Joiner
-from headrace.movers.batch.lane import BatchLane
-from headrace.movers.batch.loop_thread import shared_loop
+from headrace.movers.append import Appender
+from headrace.movers.chunk import Joiner
+from headrace.movers.mover import BatchLane
+from headrace.movers.resources import shared_loop
+from headrace.movers.spans import Outgoing
 from headrace.replication import OwnerProducer, TargetSeen
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -124,7 +126,7 @@ def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
     fenced.open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
     other.open({ONE: START})
     assert not fenced.outdated
-    monkeypatch.setattr("headrace.movers.batch.lane.LANE_AGE_S", -1.0)
+    monkeypatch.setattr("headrace.movers.mover.LANE_AGE_S", -1.0)
     assert (fenced.outdated, other.outdated) == (True, False)
 
 
@@ -169,12 +171,12 @@ def test_a_start_inside_a_batch_takes_its_rest(
 
 @pytest.fixture
 def without_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: None)
+    monkeypatch.setattr("headrace.movers.chunk.join_helper", lambda: None)
 
 
 @pytest.fixture
 def with_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", compiled)
+    monkeypatch.setattr("headrace.movers.chunk.join_helper", compiled)
 
 
 @pytest.fixture(params=["without_helper", "with_helper"])
@@ -389,7 +391,7 @@ def test_a_target_that_gives_an_offset_again_has_lost_records(
 def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.movers.batch.target_epochs._INTERVAL_S", 0.01)
+    monkeypatch.setattr("headrace.movers.verify._EPOCH_INTERVAL_S", 0.01)
     lane = lanes.make()
     lane.open({ZERO: START})
     source.append(b"a", b"b")
@@ -403,7 +405,7 @@ def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
 def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.movers.batch.target_epochs._INTERVAL_S", 0.01)
+    monkeypatch.setattr("headrace.movers.verify._EPOCH_INTERVAL_S", 0.01)
     target.truncated_at[0] = 1
     lane = lanes.make()
     lane.open({ZERO: START})
@@ -714,7 +716,7 @@ def test_batches_are_read_back_and_counted(
 def test_a_right_that_is_missing_is_said_once(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "log", log := Mock())
+    monkeypatch.setattr(verify, "log", log := Mock())
     lanes.verification = BatchVerification.FULL
     target.read_back = forbidden
     lane = lanes.make()
@@ -835,8 +837,8 @@ def test_a_helper_that_joins_wrongly_is_not_used_any_more(
 ) -> None:
     thread, broken = shared_loop(), BrokenHelper()
     monkeypatch.setattr(thread, "joiner", Joiner(thread.buffers, thread.memory, thread.loop.now_s))
-    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: broken)
-    monkeypatch.setattr(verifying, "log", log := Mock())
+    monkeypatch.setattr("headrace.movers.chunk.join_helper", lambda: broken)
+    monkeypatch.setattr(verify, "log", log := Mock())
     lanes.verification = BatchVerification.SAMPLED
     values = append_batches(source, 20, 50)
     lane = lanes.make()
@@ -858,7 +860,7 @@ def test_a_helper_that_joins_wrongly_is_not_used_any_more(
 def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
     lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "_MOST_BYTES", 1)
+    monkeypatch.setattr(verify, "_MOST_BYTES", 1)
     lanes.verification = BatchVerification.FULL
     answer = threading.Event()
     target.read_back = lambda stored: stored if answer.wait(WITHIN_S) else b""

@@ -3,7 +3,7 @@
 from support.batches import record_batch
 
 from headrace.kafka.wire import split_batches
-from headrace.movers.batch import Outgoing
+from headrace.movers.spans import Outgoing
 
 
 def test_a_copied_batch_keeps_the_offsets_of_the_source() -> None:

@@ -27,7 +27,7 @@ from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.kafka.wire import StoredRecord
 from headrace.movers import BatchMover, CopiedCounts, CopyFrom
-from headrace.movers.batch.loop_thread import shared_loop
+from headrace.movers.resources import shared_loop
 
 PARTITIONS, BATCHES, RECORDS = 64, 68, 16
 """A request has a batch of each partition that its broker leads."""
@@ -50,7 +50,7 @@ def test_copying_a_batch_takes_less_than_three_calls(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that are sent once a second, however much is copied, are left out."""
-    monkeypatch.setattr("headrace.movers.batch.target_epochs._INTERVAL_S", 3600.0)
+    monkeypatch.setattr("headrace.movers.verify._EPOCH_INTERVAL_S", 3600.0)
     source, target = FakeSource(serve, PARTITIONS), FakeTarget(serve, PARTITIONS)
     content = batches()
     source.store(content[:WARM_UP], WARM_UP * RECORDS)

@@ -13,8 +13,8 @@ from support.patience import WITHIN_S
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import ConnectionSettings, EventLoop
 from headrace.movers import OffsetGone, TokenBucket
-from headrace.movers.batch.memory import LEAST_BYTES
-from headrace.movers.batch.reader import Reader
+from headrace.movers.chunk import LEAST_BYTES
+from headrace.movers.fetch import Reader
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brou
 def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 5 << 20)
+    monkeypatch.setattr("headrace.movers.chunk.SOFT_BYTES", 5 << 20)
     patient = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S))
     reading = Reading(loop, source, settings=patient)
     reading.open()
@@ -395,7 +395,7 @@ def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: 
 def test_nothing_more_is_fetched_than_memory_is_for(
     loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 1000)
+    monkeypatch.setattr("headrace.movers.chunk.SOFT_BYTES", 1000)
     reading = Reading(loop, source)
     reading.held = []
     source.append(b"x" * 2000)

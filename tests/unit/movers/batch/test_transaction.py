@@ -27,7 +27,7 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.movers import transactions
-from headrace.movers.batch.transaction import LaneTransactions
+from headrace.movers.commit import LaneTransactions
 from headrace.replication import OwnerProducer
 
 LIST_OFFSETS, METADATA, ADD_PARTITIONS = 2, 3, 24

@@ -5,8 +5,8 @@ from support.batches import record_batch
 from headrace.api import TopicPartition
 from headrace.kafka.wire import split_batches
 from headrace.movers import CopiedCounts, CopyFrom
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.batch.window import BatchWindow
+from headrace.movers.ledger import BatchWindow
+from headrace.movers.spans import Outgoing
 from headrace.replication import ContiguousRange
 
 AT = TopicPartition("orders", 0)

@@ -13,13 +13,12 @@ from support.preserving_target import PreservingTarget
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
-from headrace.movers.batch import Leaders
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.ends import End, ends_of
-from headrace.movers.preserved.owner import TaskProducers, data_producer, identified
+from headrace.movers.preserved.holes import WrongOffset
+from headrace.movers.preserved.owner import End, TaskProducers, data_producer, ends_of, identified
 from headrace.movers.preserved.plan import Append
 from headrace.movers.preserved.writer import FirstBatch, Writer
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 AT = TopicPartition("orders", 0)
 Batch = tuple[int, int]

@@ -12,7 +12,7 @@ from support.preserving_target import PreservingTarget
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import ClusterClient, EventLoop, start
-from headrace.movers.batch.marking import new_epoch
+from headrace.movers.markers import new_epoch
 from headrace.movers.preserved import holes
 from headrace.movers.preserved.holes import Holes
 from headrace.movers.preserved.owner import Closer, identified

@@ -17,8 +17,8 @@ from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
 from headrace.movers import Before, Closed, CopiedCounts, CopyFrom, PreservedMover, Resumed
-from headrace.movers.preserved import pipeline
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.preserved import writer
+from headrace.movers.preserved.holes import WrongOffset
 from headrace.replication import OwnerProducer
 
 AT = TopicPartition("orders", 0)
@@ -392,7 +392,7 @@ def test_behind_a_fail_over_no_lane_appends_data_or_markers(lanes: Lanes) -> Non
 def test_a_partition_that_leaves_does_not_wait_for_the_end_of_a_long_hole(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_MARKERS", 10)
+    monkeypatch.setattr(writer, "_MARKERS", 10)
     lanes.fill("ab" + "-" * 35 + "cd-e")
     lanes.west.holds_markers = True
     lanes.open()

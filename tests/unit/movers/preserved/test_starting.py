@@ -14,11 +14,10 @@ from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import ClusterClient, EventLoop, start
 from headrace.movers.lane import Filling
-from headrace.movers.preserved import filler, padding
-from headrace.movers.preserved.ends import End
-from headrace.movers.preserved.owner import data_producer, identified
-from headrace.movers.preserved.starting import Pair, Starts
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.preserved import holes, takeover
+from headrace.movers.preserved.holes import WrongOffset
+from headrace.movers.preserved.owner import End, data_producer, identified
+from headrace.movers.preserved.takeover import Pair, Starts
 
 AT = TopicPartition("orders", 0)
 Cells = str
@@ -117,8 +116,8 @@ def test_what_differs_is_refused_with_its_first_offset(
 @pytest.fixture
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five offsets in a batch, eleven in a transaction."""
-    monkeypatch.setattr(filler, "BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_TRANSACTION_OFFSETS", 11)
+    monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
 
 
 @pytest.mark.parametrize("first", [1, 2, 37])

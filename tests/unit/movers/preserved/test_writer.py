@@ -12,14 +12,13 @@ from support.preserving_target import PreservingTarget
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
-from headrace.movers.batch import Leaders
-from headrace.movers.batch.marking import new_epoch
-from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.ends import ends_of
-from headrace.movers.preserved.owner import Closer, data_producer, identified
+from headrace.movers.markers import new_epoch
+from headrace.movers.preserved.holes import WrongOffset
+from headrace.movers.preserved.owner import Closer, data_producer, ends_of, identified
 from headrace.movers.preserved.plan import Append, Hole
 from headrace.movers.preserved.writer import Writer
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.producer import Leaders
+from headrace.movers.spans import Outgoing
 
 AT, OTHER = (TopicPartition("orders", number) for number in range(2))
 DATA = "headrace-data"
