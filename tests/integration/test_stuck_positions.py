@@ -19,7 +19,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.source.stuck_positions import StuckPositions
+from headrace.connect.source.observing import StuckPositions
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Admin
 from headrace.movers import CopiedCounts, CopyFrom, Lane

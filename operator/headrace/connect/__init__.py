@@ -1,7 +1,6 @@
 """The Worker with its connectors, tasks, states; the Herder port that it needs."""
 
 from headrace.connect.runtime.figures import CommitCounts, UnitFigures
-from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.herder import (
     EpochAltered,
     Herder,
@@ -9,8 +8,8 @@ from headrace.connect.runtime.herder import (
     TargetTaken,
     TaskConflict,
 )
-from headrace.connect.runtime.task import Role
-from headrace.connect.runtime.task_manager import TaskManager
+from headrace.connect.runtime.ownership import DriverIdentity, may_claim
+from headrace.connect.runtime.task_manager import Role, TaskManager
 from headrace.connect.worker import Worker
 
 __all__ = [

@@ -23,14 +23,11 @@ from headrace.connect.checkpoint.checkpointing import CheckpointConnector, Check
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import UnitFigures
-from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.herder import Herder
 from headrace.connect.runtime.lifecycle import release
-from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.connect.runtime.restarts import Reclaims, Restarts
-from headrace.connect.runtime.task import Role
-from headrace.connect.runtime.task_loop import TaskLoop
-from headrace.connect.runtime.task_manager import TaskManager
+from headrace.connect.runtime.ownership import DriverIdentity, Ownership, OwnershipLost, may_claim
+from headrace.connect.runtime.retries import Reclaims, Restarts
+from headrace.connect.runtime.task_manager import Role, TaskLoop, TaskManager
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.connect.source.source_connector import SourceConnector
 from headrace.connect.source.source_task import SourceTask

@@ -27,8 +27,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, DRIVER_MANAGER, FLOW_LABEL
-from headrace.connect.runtime.handover import DriverIdentity, may_claim
-from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.connect.runtime.ownership import DriverIdentity, Ownership, OwnershipLost, may_claim
 from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.driver.pod import DriverUnits
 from headrace.errors import HeadraceError, Retriable

@@ -24,7 +24,7 @@ from headrace.connect.failover.failover import (
     survey_target,
 )
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.open_transactions import end_open_transactions
+from headrace.connect.takeover.fenced import end_open_transactions
 from headrace.connect.takeover.switching import Switched, Wish, abort, switch, switch_deleted
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence

@@ -29,8 +29,8 @@ from headrace.cli.flow.flow_verbs import Flows, of_flows
 from headrace.cli.screen.options import confirm, secrets_option, yes_option
 from headrace.cli.screen.output import unfolded
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.rebuilding import Rebuild, copy_ends, delete_copies, plan_rebuild
-from headrace.connect.takeover.reset_preview import Preview, preview_reset
+from headrace.connect.takeover.preserving import Rebuild, copy_ends, delete_copies, plan_rebuild
+from headrace.connect.takeover.starts import Preview, preview_reset
 from headrace.errors import GaveUp
 
 Answer = dict[str, Any]

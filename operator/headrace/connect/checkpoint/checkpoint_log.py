@@ -6,7 +6,7 @@ from headrace.api import TopicPartition
 from headrace.api.flow import Location
 from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.internal_topics import AS_MIRROR_MAKER, ensure_offset_syncs_topic
+from headrace.connect.runtime.offset_sync_writer import AS_MIRROR_MAKER, ensure_offset_syncs_topic
 from headrace.connect.topics.internal_topics import CompactedLog, Keyed, TopicTail
 from headrace.logs import get_logger
 from headrace.replication import (

@@ -15,7 +15,7 @@ from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.failover.failover import Survey
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.beginnings import Beginning, store_beginnings
+from headrace.connect.takeover.switching import Beginning, store_beginnings
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.kafka import Committed, GroupActive, Position
 from headrace.replication import Applied, Checkpoint, CopiedTo, Progress, StoredCheckpoint, judge

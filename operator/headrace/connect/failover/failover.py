@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from headrace.api import HEARTBEATS, TopicPartition, denials_topic
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import other_groups
+from headrace.connect.runtime.both_clusters import groups_in_use
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.groups_in_use import groups_in_use
 from headrace.connect.takeover.switching import gaps
 from headrace.connect.topics.topic_sync import AddedAcls
 from headrace.errors import Fatal, HeadraceError, InvalidSpec

@@ -1,4 +1,4 @@
-"""State of a flow's partitions on both clusters: ids of their topics, offsets of their logs.
+"""Topics, offsets and groups in use of a flow on both clusters.
 
 All functions wait for brokers. A partition without a leader on one side is reported by itself and
 does not delay others.
@@ -12,8 +12,24 @@ from typing import Any, NamedTuple, TypeVar
 from headrace.api import TopicPartition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka import Position, Topic
+from headrace.kafka import SHARE, Admin, Position, Topic
 from headrace.replication import Progress
+
+
+def groups_in_use(admin: Admin) -> dict[str, frozenset[str]]:
+    """Return the groups with members, and the topics of which each has offsets.
+
+    Groups of all kinds and in all states count. Raises as reading the cluster does.
+    """
+    members = admin.groups_with_members()
+    share = {group for group, kind in members.items() if kind == SHARE}
+    committed, _ = admin.committed(members.keys() - share)
+    found = {group: frozenset(at.topic for at in those) for group, those in committed.items()}
+    if share:
+        starts, _ = admin.share_starts(share)
+        found |= {group: frozenset(at.topic for at in those) for group, those in starts.items()}
+    return found
+
 
 T = TypeVar("T")
 

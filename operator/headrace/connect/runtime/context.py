@@ -1,4 +1,4 @@
-"""Objects that the units of one flow share on one driver."""
+"""Context that every unit of one flow shares on one driver."""
 
 import threading
 import time
@@ -21,9 +21,8 @@ from headrace.api import (
 from headrace.api.flow import DeliveryMode, Location
 from headrace.api.offsets import OffsetsMode
 from headrace.connect.runtime.contested import Contested
-from headrace.connect.runtime.handover import DriverIdentity
 from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
-from headrace.connect.runtime.stall_detector import StallDetector
+from headrace.connect.runtime.ownership import DriverIdentity
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
 from headrace.logs import get_logger
@@ -43,6 +42,27 @@ from headrace.replication import (
     policy_for,
 )
 from headrace.timing import Clock
+
+_STALL_S = 1.0
+"""A loop that stalled for longer may have been taken for lost, and its partitions reassigned."""
+
+
+class StallDetector:
+    """One for all tasks of a loop: with many tasks, one task's own steps may be seconds apart."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic()
+        self.stalls = 0
+        """How often the loop stalled; a task that has seen fewer must check its claim."""
+
+    def beat(self) -> None:
+        """Record that the loop runs."""
+        now = self._clock.monotonic()
+        if now - self._last > _STALL_S:
+            self.stalls += 1
+        self._last = now
+
 
 log = get_logger(__name__)
 

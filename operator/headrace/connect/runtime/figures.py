@@ -1,4 +1,4 @@
-"""Figures of a driver's units: reported values, and values that only grow."""
+"""Figures of a driver's units: what is reported, and what only grows."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +8,25 @@ from headrace.api import ReplicationTaskStatus
 from headrace.assign import TaskId
 from headrace.errors import HeadraceError
 from headrace.movers import CopiedCounts
+
+
+class Rate:
+    """Units a second of a growing count, smoothed over some five seconds."""
+
+    _SMOOTHING_S = 5.0
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+        self.per_second = 0.0
+
+    def count(self, now_s: float, total: float) -> None:
+        """Update the rate: the count, which only grows, was ``total`` at ``now_s``."""
+        if self._last is not None:
+            elapsed, grown = now_s - self._last[0], total - self._last[1]
+            if elapsed > 0:
+                weight = min(1.0, elapsed / self._SMOOTHING_S)
+                self.per_second += weight * (grown / elapsed - self.per_second)
+        self._last = (now_s, total)
 
 
 @dataclass

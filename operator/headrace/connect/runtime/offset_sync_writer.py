@@ -1,16 +1,40 @@
-"""Writes offset syncs to their topic, for all source tasks of a flow on one driver."""
+"""Writer of offset syncs to their topic, for all source tasks of a driver."""
 
 import threading
 from collections import deque
 from contextlib import suppress
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.errors import HeadraceError
-from headrace.kafka import KafkaError, KafkaException, Message, Renewed, translate
+from headrace.kafka import (
+    Admin,
+    KafkaError,
+    KafkaException,
+    Message,
+    Renewed,
+    ensure_topic,
+    translate,
+)
 from headrace.logs import get_logger
 from headrace.movers import Clients
 from headrace.replication import STRETCH, OffsetPair, OffsetSync
+
+MIN_COMPACTION_LAG_MS = 86_400_000
+"""Offset syncs of a day stay as they were written: so far back a checkpoint task that starts again
+finds every pair that was written."""
+_SYNCS = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS),
+    "segment.bytes": str(64 << 20),  # a larger one would not be compacted for a week
+}
+AS_MIRROR_MAKER = "as MirrorMaker 2 makes it"
+"""Why such a topic has one partition."""
+
+
+def ensure_offset_syncs_topic(admin: Admin, topic: str) -> None:
+    """Make it where it is absent; raises as ``ensure_topic``."""
+    ensure_topic(admin, topic, 1, _SYNCS, because=AS_MIRROR_MAKER)
+
 
 log = get_logger(__name__)
 

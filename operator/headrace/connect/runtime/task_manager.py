@@ -1,19 +1,128 @@
-"""The TaskManager: all source tasks of one flow on one driver (Kafka Streams' ``TaskManager``).
+"""TaskManager of one flow on one driver (Kafka Streams), and its thread.
 
 One thread, the TaskLoop's, calls it and every method of its tasks; any other may read ``tasks``,
 ``str()`` and the tasks' properties. Tasks come and go by ``assign``; the loop repeats the rest.
 """
 
+import os
+import queue
+import threading
+import time
 from collections.abc import Callable, Mapping, Set
+from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from headrace.api import TaskPhase, TopicPartition
+from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition
 from headrace.assign import TaskId
-from headrace.connect.runtime.task import Role, Task
+from headrace.connect.runtime.ownership import Ownership
 from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
+
+
+class Role(StrEnum):
+    """Role of a task. A standby's state stays Restoring until it takes over."""
+
+    ACTIVE = "Active"
+    STANDBY = "Standby"
+
+
+class Task(Protocol):
+    """No call waits for a broker: what takes time runs in a pool; ``advance`` takes its outcome.
+
+    Each may raise an error of ours: the task then fails, and no other. Properties and attributes
+    may be read from any thread; every method is called by the loop's thread only.
+    """
+
+    id: TaskId
+    role: Role
+    ownership: Ownership
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Partitions to copy."""
+        ...
+
+    @property
+    def phase(self) -> TaskPhase:
+        """Where in its life it is."""
+        ...
+
+    @property
+    def started_at(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """Status to report."""
+        ...
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether it asks for a commit before the next regular one."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it releases the unit already: it cannot come back from that."""
+        ...
+
+    def superseded(self, partitions: Set[TopicPartition]) -> bool:
+        """Return whether a user has changed the flow or partitions of a failed task since.
+
+        Any thread may call it.
+        """
+        ...
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Copy these from now on; those that stay are not touched."""
+        ...
+
+    def activate(self) -> None:
+        """Claim the unit and restore; a standby takes over."""
+        ...
+
+    def advance(self) -> bool:
+        """Take background results and start missing steps; return whether the task runs."""
+        ...
+
+    def process(self) -> int:
+        """Move what is there; returns the records moved."""
+        ...
+
+    def commit(self) -> bool:
+        """Store progress; whether there was any to store."""
+        ...
+
+    def punctuate(self, now_s: float) -> bool:
+        """Do what is due by the clock (monotonic seconds); whether anything was."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Whether the user wants it to rest."""
+        ...
+
+    def suspend(self) -> None:
+        """Stop reading; the ownership stays."""
+        ...
+
+    def resume(self) -> None:
+        """Resume as before the suspension, without restoring."""
+        ...
+
+    def close(self) -> bool:
+        """Store what is acknowledged, free all, release the unit.
+
+        Returns false while that is not done yet: call again.
+        """
+        ...
+
+    def fail(self, error: HeadraceError) -> None:
+        """Stop permanently, and keep the reason."""
+        ...
+
 
 T = TypeVar("T")
 
@@ -171,3 +280,94 @@ class TaskManager:
 
 
 _HOLDING = (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.SUSPENDED)
+
+
+_COMMIT_INTERVAL_S = 1.0
+"""At most this much work is repeated after a kill -9 (Connect: 60 s)."""
+_TURN_TIMEOUT_S = 60.0
+"""A turn waits for brokers in ``settle`` and ``close`` only, which takes seconds: a turn that
+lasts longer hangs."""
+_SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
+"""Without work the loop waits, twice as long each time: at most this is added to a latency."""
+
+
+class TaskLoop:
+    """May be called from any thread: each call takes effect on the loop's own, in order."""
+
+    def __init__(self, manager: TaskManager, name: str, beat: Callable[[], None]) -> None:
+        """``beat`` is called in every iteration: it notices when the loop stalled."""
+        self._manager = manager
+        self._beat = beat
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._turn_began_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its turns end."""
+        return self._thread.is_alive() and time.monotonic() - self._turn_began_at < _TURN_TIMEOUT_S
+
+    @property
+    def tasks(self) -> Mapping[TaskId, Task]:
+        """Tasks of the manager."""
+        return self._manager.tasks
+
+    def __str__(self) -> str:
+        return str(self._manager)
+
+    def assign(self, active: Shares, standby: Shares) -> None:
+        """Assign tasks in the loop's thread."""
+        self._order(lambda: self._manager.assign(active, standby))
+
+    def pause(self, ids: Set[TaskId]) -> None:
+        """Pause tasks in the loop's thread."""
+        self._order(lambda: self._manager.pause(ids))
+
+    def restart(self, id: TaskId) -> None:
+        """Restart a task in the loop's thread."""
+        self._order(lambda: self._manager.restart(id))
+
+    def stop(self, timeout_s: float) -> bool:
+        """Close all tasks and end; whether all were closed in time."""
+        self._order(self._manager.shutdown)
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.put(order)
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            self._run_until_empty()
+        except Exception:
+            # Tasks without a loop would look alive: the herder must see that this driver is lost.
+            log.exception("internal error, the driver ends: please report it")
+            os._exit(1)
+
+    def _run_until_empty(self) -> None:
+        rest_s = _SHORTEST_REST_S
+        next_commit = time.monotonic()
+        while not (self._stopping.is_set() and self._orders.empty() and self._manager.empty):
+            self._turn_began_at = time.monotonic()
+            self._beat()
+            while not self._orders.empty():
+                self._orders.get()()
+            self._manager.update_restoring()
+            moved = self._manager.process()
+            now = time.monotonic()
+            if now >= next_commit:
+                next_commit = now + _COMMIT_INTERVAL_S
+                self._manager.commit_all()
+            else:
+                self._manager.commit_requested()
+            self._manager.punctuate(now)
+            rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _LONGEST_REST_S)
+            if not moved:
+                self._wake.wait(rest_s)
+                self._wake.clear()

@@ -1,21 +1,203 @@
-"""The lane of a source task.
+"""Lane of a source task: how its partitions are prepared, opened and given up.
 
 Restored partitions are opened on it. It is renewed after an error, a stall or a change of secrets.
 """
 
-from collections.abc import Mapping, Set
+import threading
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
+from functools import partial
 
 from headrace.api import TopicPartition, partitions_text
+from headrace.connect.runtime.background import BackgroundStep
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.lifecycle import DRAIN_TIMEOUT_S
 from headrace.connect.runtime.retries import Retries
-from headrace.connect.source.lanes import Lanes
-from headrace.connect.source.preparing import Preparing
 from headrace.connect.source.record_errors import RecordErrors
 from headrace.connect.source.task_context import TaskContext
-from headrace.connect.takeover.starts import Starts
+from headrace.connect.source.task_progress import TaskProgress
+from headrace.connect.takeover.fenced import with_new_epoch
+from headrace.connect.takeover.restoring import epoch_floor, restore
+from headrace.connect.takeover.starts import Restored, Starts
 from headrace.connect.topics.losses import DataLoss, sentence
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Filling, Lane, OffsetGone, TargetLoss
+
+# Lanes of a source task.
+#
+# A lane is created in the pool that prepares its partitions: clients with OAUTHBEARER tokens take a
+# second each, and the loop that moves data must not wait.
+
+
+class Lanes:
+    """``prepare`` is for the pool, all else for the loop."""
+
+    def __init__(self, make: Callable[[], Lane], pool: Executor) -> None:
+        """``make`` may take seconds, and raise; ``pool`` frees what is not needed."""
+        self._make, self._pool = make, pool
+        self._lock = threading.Lock()
+        self._prepared: Lane | None = None
+        self._ended = False
+
+    def prepare(self) -> None:
+        """Have the next lane made; raises what making it raises."""
+        with self._lock:
+            if self._prepared is not None or self._ended:
+                return
+        lane = self._make()
+        with self._lock:
+            if self._prepared is None and not self._ended:
+                self._prepared = lane
+                return
+        lane.close()  # the task has ended meanwhile
+
+    def take(self) -> Lane:
+        """Return the prepared lane, or create one."""
+        return self._taken() or self._make()
+
+    def end(self) -> None:
+        """Nothing is prepared any more; what nobody has taken has sent nothing, and is freed."""
+        with self._lock:
+            self._ended = True
+        if (lane := self._taken()) is not None:
+            self._pool.submit(lane.close)
+
+    def _taken(self) -> Lane | None:
+        with self._lock:
+            lane, self._prepared = self._prepared, None
+            return lane
+
+
+def settle(
+    context: FlowContext,
+    progress: TaskProgress,
+    record_errors: RecordErrors,
+    lane: Lane,
+    partitions: frozenset[TopicPartition],
+    *,
+    failed: Set[TopicPartition],
+) -> Restored:
+    """Drop queued records, wait for the outcome of sent ones, and store it; return where to resume.
+
+    Partitions that ``failed`` or lost records are stored with what the lane found out, and left to
+    a restore. If another driver owns the partitions by now, progress names it, and
+    ``OwnershipLost`` is raised. ``Retriable`` is raised while brokers do not respond: a restore
+    then continues from ``progress.settled``. Rejected records are handled when everything before
+    them is stored. The lane is closed.
+    """
+    try:
+        lane.settle(DRAIN_TIMEOUT_S)
+        if lane.transactions is not None:
+            progress.commit_settled(lane, DRAIN_TIMEOUT_S)
+    finally:
+        progress.keep(lane)
+        record_errors.keep(lane)
+        lane.close()
+    store_settled(context, progress, partitions)
+    record_errors.answer(progress)
+    if lane.transactions is not None or context.preserved:
+        # All are taken over again: what was not committed is to be aborted, by a marker that is
+        # read in each partition. And where offsets are preserved, the target says where it ends.
+        return Restored({}, {})
+    settled = {
+        at: start for at, start in progress.settled.items() if at not in failed and not start.waits
+    }
+    return Restored(with_new_epoch(context, progress.ownership, settled), {})
+
+
+def store_settled(
+    context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
+) -> Restored:
+    """Repeat the repeatable part of ``settle``.
+
+    Nothing may be opened after it, because the epoch of what is settled was used by its lane.
+    """
+    context.progress.read_to_end()
+    progress.check_owner(partitions)
+    progress.write(progress.to_store)
+    return Restored({}, {})
+
+
+# Preparation of a source task's partitions: a pool restores them, or settles their lane.
+#
+# Both wait for brokers.
+
+
+class Preparing(BackgroundStep[Restored]):
+    """One step at a time: claim and restore, settle a lane, or store what was settled."""
+
+    def __init__(
+        self, task: TaskContext, record_errors: RecordErrors, lanes: Lanes, pool: Executor
+    ) -> None:
+        super().__init__(pool, task.flow.clock)
+        self._lanes = lanes
+        self._context, self._ownership = task.flow, task.life.ownership
+        self._progress, self._contested = task.progress, task.contested
+        self._record_errors = record_errors
+        self.settling: Lane | None = None
+        """The lane that is settled, until partitions were opened on the next one."""
+
+    def restore(
+        self, missing: Set[TopicPartition], owned: frozenset[TopicPartition], *, lane: Lane | None
+    ) -> None:
+        """Claim the unit if need be, and restore what is ``missing``; ``lane``: to open it on."""
+        during_transactions = (
+            lane is not None and lane.transactions is not None and bool(lane.partitions)
+        )
+        step = partial(
+            self._claim_and_restore, missing, owned, during_transactions=during_transactions
+        )
+        self.start(partial(self._with_lane, step) if lane is None else step)
+
+    def _with_lane(self, step: Callable[[], Restored]) -> Restored:
+        restored = step()
+        self._lanes.prepare()
+        return restored
+
+    def _claim_and_restore(
+        self,
+        partitions: Set[TopicPartition],
+        owned: frozenset[TopicPartition],
+        *,
+        during_transactions: bool,
+    ) -> Restored:
+        if not self._ownership.epoch:
+            self._ownership.claim(epoch_floor(self._context, partitions))
+            if self._ownership.handed_over:
+                self._contested.keep(frozenset())
+        if self._progress.unstored_loss:
+            store_settled(self._context, self._progress, owned)
+        partitions = self._contested.review(partitions, self._ownership.signature)
+        if not partitions:
+            return Restored({}, {})
+        return restore(
+            self._context,
+            self._ownership,
+            partitions,
+            self._progress.settled,
+            during_transactions=during_transactions,
+        )
+
+    def settle(
+        self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]
+    ) -> None:
+        """Settle a lane that is given up; all partitions except ``failed`` ones resume after it."""
+        self.settling = lane
+        settling = partial(settle, self._context, self._progress, self._record_errors)
+        step = partial(settling, lane, owned, failed=failed)
+        self.start(partial(self._with_lane, step))
+
+    def settled_is_stored(self, owned: frozenset[TopicPartition]) -> bool:
+        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
+        if self.settling is not None and self.done:
+            try:
+                self.take()
+                self.settling = None
+            except Retriable:
+                self.back_off()
+        if self.settling is not None and self.due:
+            self.start(partial(store_settled, self._context, self._progress, owned))
+        return self.settling is None
 
 
 class Copying:

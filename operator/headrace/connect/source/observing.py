@@ -1,21 +1,325 @@
-"""Observations of a source task about its partitions while it copies: reported, or acted on."""
+"""Observations of partitions while a task copies them: ends, pauses, stuck positions, topics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
 
-from headrace.api import Lag, TaskPhase, TopicPartition, TopicPartitions
-from headrace.connect.runtime.observations import bandwidth_used_up
+from headrace.api import (
+    Condition,
+    ConditionType,
+    Lag,
+    Reason,
+    TaskPhase,
+    TopicPartition,
+    TopicPartitions,
+)
+from headrace.connect.runtime.background import BackgroundStep
+from headrace.connect.runtime.both_clusters import known_topic_ids, source_topic_ids
+from headrace.connect.runtime.contested import bandwidth_used_up, observation
+from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.copying import Copying
-from headrace.connect.source.pausing import Pausing
-from headrace.connect.source.source_ends import SourceEnds
-from headrace.connect.source.source_status import Partitions
-from headrace.connect.source.stuck_positions import StuckPositions
+from headrace.connect.source.source_status import Partitions, UnreadLag
 from headrace.connect.source.task_context import TaskContext
-from headrace.connect.source.topic_check import TopicCheck
-from headrace.connect.source.unread_lag import UnreadLag
-from headrace.connect.takeover.resets import resets_done
-from headrace.errors import Retriable
+from headrace.connect.takeover.starts import Start, Starts, resets_done
+from headrace.connect.topics.losses import recreated_on_source, recreated_on_target
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import Position, replaced
 from headrace.movers import Lane, Reached
+from headrace.replication import Loss
+
+
+class Pausing:
+    """Has a lane leave them alone. One thread calls it."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        """Partitions of the task that ``spec.pausedPartitions`` names."""
+
+    def apply(self, lane: Lane, wanted: Set[TopicPartition]) -> None:
+        """Have the lane read what is not paused; ``wanted``: what the task is to hold."""
+        self.partitions = self._context.pauses.among(wanted | lane.partitions)
+        lane.pause(self.partitions)
+
+
+# Ends of partitions that a lane holds and does not read.
+#
+# They are paused, or the target accepts nothing of them. Nothing fetches them, so their ends are
+# requested from the source, and their lag continues to grow.
+
+_ENDS_INTERVAL_S = 5.0
+_HELD_UP_S = 1.0
+
+State = Mapping[TopicPartition, Reached]
+
+
+class _Position(NamedTuple):
+    acknowledged: int
+    since_s: float
+    """Monotonic."""
+
+
+class SourceEnds:
+    """One thread calls it."""
+
+    def __init__(self, context: FlowContext, pool: Executor) -> None:
+        self._context = context
+        self._asking = BackgroundStep[dict[TopicPartition, int]](pool, context.clock)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, _Position] = {}
+        """Positions of partitions with records in flight."""
+        self._behind_since_ms: dict[TopicPartition, int] = {}
+        """Unix time at which there was nothing to wait for, as far as that is known."""
+
+    def observe(self, state: State, paused: Set[TopicPartition]) -> State:
+        """Return the state with the lag of unread partitions; request ends when due."""
+        held_up = self._held_up(state)
+        unread = {at: state[at] for at in state if at in paused or at in held_up}
+        self._behind_since_ms = {at: ms for at, ms in self._behind_since_ms.items() if at in unread}
+        if not unread:
+            self._ends = {}
+            return state
+        if self._asking.due:
+            self._asking.start(partial(self._context.source.known_ends, set(unread)))
+        if self._asking.done:
+            self._asking.put_off(_ENDS_INTERVAL_S)
+            with suppress(HeadraceError):  # brokers that are unreachable are reported where needed
+                self._ends = self._asking.take()
+        return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
+
+    def _held_up(self, state: State) -> Set[TopicPartition]:
+        """Return partitions with records in flight but without acknowledgements for a while."""
+        now_s = self._context.clock.monotonic()
+        self._positions = {
+            at: known
+            if (known := self._positions.get(at)) and known.acknowledged == one.acknowledged
+            else _Position(one.acknowledged, now_s)
+            for at, one in state.items()
+            if one.in_flight
+        }
+        return {at for at, one in self._positions.items() if now_s - one.since_s > _HELD_UP_S}
+
+    def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
+        """Return the state of a partition whose next record has waited since it lagged behind."""
+        now_ms = self._context.now_ms
+        ends = [end for end in (reached.end, self._ends.get(at)) if end is not None]
+        reached = reached._replace(end=max(ends, default=None))
+        if not reached.lag_records:
+            self._behind_since_ms[at] = now_ms
+        since_ms = self._behind_since_ms.setdefault(at, reached.oldest_timestamp_ms or now_ms)
+        return reached._replace(oldest_timestamp_ms=since_ms)
+
+
+# A coordinator aborts a transaction that is open for longer than the producer's
+# transaction.timeout.ms, 60 s by default. It checks every 10 s
+# (transaction.abort.timed.out.transaction.cleanup.interval.ms). A transaction that is open for
+# longer has a producer with a longer time-out, or it hangs (KIP-664).
+_LONGEST_S = 70.0
+_STUCK_INTERVAL_S = 30.0
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class _Wait(NamedTuple):
+    """A partition that is behind, and not copied any further."""
+
+    offset: int
+    """The next to be copied."""
+    since_s: float
+    """Monotonic."""
+    since: datetime
+
+
+class StuckPositions:
+    """Detection of positions that do not move.
+
+    The source's last stable offsets are requested only if a position has not moved for
+    ``_LONGEST_S`` although there are later records. One thread calls this object. A position is
+    never above the last stable offset, which never decreases. If that offset is still at the
+    position, the same transaction has been open since. If it is above, the client had records to
+    read and did not read them.
+    """
+
+    def __init__(self, context: FlowContext, pool: Executor) -> None:
+        self.conditions: tuple[Condition, ...] = ()
+        """``TransactionHanging``, while there is one."""
+        self._context = context
+        self._asking = BackgroundStep[Offsets](pool, context.clock)
+        self._waits: dict[TopicPartition, _Wait] = {}
+        self._stable_ends: Offsets = {}
+        """Last stable offsets of positions that had waited for long at the last request."""
+        self._unread: dict[TopicPartition, int] = {}
+        """Positions from which nothing could be read."""
+
+    def observe(self, state: State) -> Mapping[TopicPartition, HeadraceError]:
+        """Update the conditions by the lane's state; request offsets when that is due.
+
+        ``state`` has the partitions to copy. Partitions that cannot be read are returned: they must
+        be opened again.
+        """
+        clock = self._context.clock
+        now_s = clock.monotonic()
+        starts = _Wait(0, now_s, datetime.fromtimestamp(int(clock.time()), UTC))
+        behind = {at: one.acknowledged for at, one in state.items() if one.lag_records}
+        self._waits = {
+            at: known
+            if (known := self._waits.get(at)) and known.offset == offset
+            else starts._replace(offset=offset)
+            for at, offset in behind.items()
+        }
+        long = {at for at, wait in self._waits.items() if now_s - wait.since_s > _LONGEST_S}
+        if long and self._asking.due:
+            ask = self._context.source.known_ends
+            self._asking.start(partial(ask, long, Position.LAST_STABLE))
+        if answered := self._asking.done:
+            self._asking.put_off(_STUCK_INTERVAL_S)
+            try:
+                self._stable_ends = self._asking.take()
+            except HeadraceError:  # brokers that are unreachable are reported where needed
+                return {}
+        stable = {at: self._stable_ends[at] for at in sorted(long & self._stable_ends.keys())}
+        self.conditions = self._hanging(
+            {at: state[at] for at, end in stable.items() if end == behind[at]}
+        )
+        # Records of any partition that the target has not acknowledged yet may be the reason why
+        # nothing more is read; with spec.bandwidth, reads of other partitions may be.
+        in_flight = any(one.in_flight for one in state.values())
+        if not answered or in_flight or self._context.bandwidth.waited_within(_LONGEST_S):
+            return {}
+        return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
+
+    def _not_read(self, at: TopicPartition, end: int) -> HeadraceError:
+        """Return an error with which another client may retry once."""
+        offset = self._waits.pop(at).offset
+        again = self._unread.get(at) == offset
+        self._unread[at] = offset
+        kind = Fatal if again else Retriable
+        return kind(
+            f"could not read {at} offset {offset} of {self._context.source.name}: the client "
+            f"returned nothing for {_LONGEST_S:.0f} s, though committed records go on to offset "
+            f"{end - 1}; its log may be damaged there, or in a form that this client cannot read: "
+            "compare with kafka-dump-log on the partition's brokers"
+        )
+
+    def _hanging(self, hanging: State) -> tuple[Condition, ...]:
+        if not hanging:
+            return ()
+        each = [
+            f"{at} from offset {one.acknowledged} on, {one.lag_records} offsets wait since "
+            f"{self._waits[at].since:%Y-%m-%dT%H:%M:%SZ} or earlier"
+            for at, one in hanging.items()
+        ]
+        return (
+            observation(
+                ConditionType.TRANSACTION_HANGING,
+                Reason.TRANSACTION_OPEN,
+                f"transactions on {self._context.source.name} stay open, and nothing behind their "
+                "first record is copied until they end: end their producers, or abort them with "
+                f"kafka-transactions.sh: {'; '.join(each)}",
+            ),
+        )
+
+
+_SHORTEST_S = 1.0
+"""Minimum interval, equal to the interval of storing progress."""
+_SHARE = 0.05
+"""Maximum share of time spent on requests: a task may have a thousand topics."""
+
+Ids = Mapping[str, tuple[str, str]]
+
+
+class Checked(NamedTuple):
+    """Results since the last call."""
+
+    losses: dict[TopicPartition, Loss]
+    confirmed: Starts
+    """Positions that are of the topics that the task began with: acknowledged before they were
+    described."""
+
+
+_NOTHING = Checked({}, {})
+
+
+class TopicCheck:
+    """Check of topic ids on both sides every ``discovery.topicsSeconds``.
+
+    The source's ids are also compared whenever records of a topic were acknowledged. One thread
+    calls this object. Nothing else reveals a new topic: the client continues at the same offset in
+    it.
+    """
+
+    def __init__(self, context: FlowContext, pool: Executor) -> None:
+        self._context, self._clock = context, context.clock
+        self._describing = BackgroundStep[tuple[Ids, float]](pool, context.clock)
+        # A restore has also compared them.
+        self._next_of_all_s = self._clock.monotonic() + context.spec.discovery.topics_seconds
+        self._asked: Starts = {}
+
+    def check(self, starts: Starts) -> Checked:
+        """Compare the topics of ``starts``, which has what is acknowledged now."""
+        if self._describing.due:
+            self._describe(starts)
+        if not self._describing.done:
+            return _NOTHING
+        interval_s = self._context.spec.discovery.topics_seconds
+        try:
+            ids, took_s = self._describing.take()
+        except HeadraceError:  # brokers that are unreachable are reported where needed
+            self._describing.put_off(interval_s)
+            return _NOTHING
+        self._describing.put_off(max(_SHORTEST_S, took_s / _SHARE))
+        asked = {at: start for at, start in self._asked.items() if at in starts}
+        losses = {
+            at: loss for at, start in asked.items() if (loss := self._compare(start, ids[at.topic]))
+        }
+        confirmed = {
+            at: start
+            for at, start in asked.items()
+            if ids[at.topic][0]
+            and not replaced(start.source_topic_id, ids[at.topic][0])
+            and at not in losses
+        }
+        return Checked(losses, confirmed)
+
+    def _describe(self, starts: Starts) -> None:
+        now_s = self._clock.monotonic()
+        of_all = now_s >= self._next_of_all_s
+        topics = {
+            at.topic
+            for at, start in starts.items()
+            if of_all or start.source_offset != start.confirmed.source_offset
+        }
+        if not topics:
+            return
+        if of_all:
+            self._next_of_all_s = now_s + self._context.spec.discovery.topics_seconds
+        self._asked = {at: start for at, start in starts.items() if at.topic in topics}
+        ids_of = known_topic_ids if of_all else source_topic_ids
+        describe = partial(ids_of, self._context, topics)
+        self._describing.start(partial(self._measured, describe, dict(self._asked)))
+
+    def _measured(self, describe: Callable[[], Ids], asked: Starts) -> tuple[Ids, float]:
+        """Describe topics, again if one was replaced: a foreign broker may have answered."""
+        began_s = self._clock.monotonic()
+        ids = describe()
+        if any(self._compare(start, ids[at.topic]) for at, start in asked.items()):
+            self._context.check_brokers()
+            ids = describe()
+        return ids, self._clock.monotonic() - began_s
+
+    def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
+        """Return the loss by a topic that was created again; discovery handles an absent topic."""
+        source_id, target_id = ids
+        now_ms = self._context.now_ms
+        if source_id and replaced(start.source_topic_id, source_id):
+            return recreated_on_source(start.confirmed, now_ms)
+        if target_id and replaced(start.target_topic_id, target_id):
+            return recreated_on_target(start.confirmed.target_offset, now_ms)
+        return None
+
 
 _INTERVAL_S = 0.25
 

@@ -1,21 +1,275 @@
-"""The progress of one source task: what is acknowledged is stored, one write at a time."""
+"""Progress of a source task: positions, transactions, one write at a time."""
 
+import threading
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from math import inf
 from types import MappingProxyType
 
-from headrace.api import TopicPartition
+from headrace.api import Condition, LossCause, Resets, TopicPartition
+from headrace.connect.runtime.contested import not_stored
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.source.storing_outcomes import StoringOutcomes
-from headrace.connect.source.task_positions import TaskPositions
-from headrace.connect.source.task_transactions import LONGEST_S, TaskTransactions
+from headrace.connect.runtime.figures import CommitCounts
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_stretch
-from headrace.connect.takeover.starts import Starts, records
-from headrace.errors import Retriable
+from headrace.connect.takeover.starts import Start, Starts, records
+from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import CopiedCounts, Lane, Reached, Storing, Transactional
-from headrace.replication import ContiguousRange, Progress, ProgressKey, with_runs
+from headrace.movers import (
+    ANSWER_S,
+    CopiedCounts,
+    Lane,
+    OffsetGone,
+    Reached,
+    Storing,
+    TargetLoss,
+    Transactional,
+)
+from headrace.replication import ContiguousRange, Loss, Progress, ProgressKey, with_runs
+from headrace.timing import Clock
+
+
+class StoringOutcomes:
+    """Outcomes of storing progress, one write at a time."""
+
+    def __init__(self, clock: Clock, target: str) -> None:
+        self._clock, self._target = clock, target
+        self.commits = CommitCounts()
+        self._unstored_since: tuple[float, float] | None = None
+        """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
+
+    def sent(self) -> None:
+        """Progress was sent."""
+        if self._unstored_since is None:
+            self._unstored_since = self._clock.monotonic(), self._clock.time()
+
+    def succeeded(self) -> None:
+        """Record that the target has stored what was sent."""
+        self.forget()
+        self.commits.succeed(self._clock.time())
+
+    def forget(self) -> None:
+        """Whatever was sent, it is known by now what is stored."""
+        self._unstored_since = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """``ProgressNotStored``, when that was so for longer than an election takes."""
+        since = self._unstored_since
+        if since is None or self._clock.monotonic() - since[0] <= ANSWER_S:
+            return ()
+        return (not_stored(self._target, since[1]),)
+
+
+class TaskPositions:
+    """It writes nothing: ``TaskProgress`` does."""
+
+    def __init__(self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing) -> None:
+        self._context, self.ownership, self._syncing = context, ownership, syncing
+        self._starts: Starts = {}
+        self.settled: Starts = {}
+        """Results of closed lanes, until they are stored."""
+        self.losses: dict[TopicPartition, Loss] = {}
+        """The last of each partition that had one, as stored."""
+        self._noticed: dict[TopicPartition, Loss] = {}
+        """While a lane ran."""
+        self._resetting: frozenset[TopicPartition] = frozenset()
+        self._resetting_by: Resets | None = None
+        self._confirmed: set[TopicPartition] = set()
+        """Partitions of which more was confirmed than is stored."""
+
+    @property
+    def starts(self) -> Mapping[TopicPartition, Start]:
+        """Offsets at which each partition would resume, as stored last."""
+        return self._starts
+
+    def restored(self, starts: Starts) -> None:
+        """Record what a restore has stored; partitions with an unresolved loss are not opened."""
+        for at, start in starts.items():
+            self.losses.pop(at, None)
+            if start.loss is not None:
+                self.losses[at] = start.loss
+        self._starts |= {at: start for at, start in starts.items() if not start.waits}
+        self._syncing.opened(starts)
+        self.settled = {at: start for at, start in self.settled.items() if at not in starts}
+        self._resetting_by = None
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions that the task no longer has."""
+        for at in partitions:
+            self._starts.pop(at, None)
+            self._confirmed.discard(at)
+        self._resetting_by = None
+
+    @property
+    def resetting(self) -> frozenset[TopicPartition]:
+        """Partitions that resumed at their old offset and are to be reset, by another restore."""
+        resets = self._context.resets
+        if self._resetting_by is not resets:
+            self._resetting = frozenset(
+                at for at, start in self._starts.items() if resets.time_ms(at) > start.reset_ms
+            )
+            self._resetting_by = resets
+        return self._resetting
+
+    def confirm(self, starts: Starts) -> None:
+        """Record that topics still had their ids after these offsets were acknowledged."""
+        for at, start in starts.items():
+            known = self._starts.get(at)
+            # One that was restored meanwhile has other positions, or another topic.
+            if known and known.confirmed == start.confirmed != start.here:
+                self._starts[at] = known._replace(confirmed=start.here)
+                self._confirmed.add(at)
+
+    def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
+        """``OwnershipLost`` when progress names a later owner of a partition."""
+        for at in partitions:
+            stored = self._context.stored(at)
+            if stored is None:
+                continue
+            # Two who claim at the same time, without a common herder, may choose the same epoch.
+            other = at in self._starts and stored.owner != self.ownership.signature
+            if stored.epoch >= self.ownership.epoch + (not other):
+                raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
+
+    @property
+    def to_store(self) -> Starts:
+        """Settled offsets to store.
+
+        With transactions the last one has stored them, except for losses: otherwise an older offset
+        would count again after a loss.
+        """
+        if not self._context.exactly_once:
+            return self.settled
+        return {
+            at: start
+            for at, start in self.settled.items()
+            if start.loss is not None and start.loss != self.losses.get(at)
+        }
+
+    @property
+    def unstored_loss(self) -> bool:
+        """Whether a loss is to be stored first: what is appended later would hide it."""
+        return any(start.waits for start in self.settled.values())
+
+    def noticed(self, losses: Mapping[TopicPartition, Loss]) -> None:
+        """Record losses, which are stored when the lane is settled."""
+        self._noticed |= losses
+
+    def keep(self, lane: Lane) -> None:
+        """Keep what a lane has acknowledged and found out; it is settled as far as possible."""
+        settled = self.acknowledged(lane)
+        self._syncing.take(lane, final=True)
+        for at, error in lane.problems():
+            if at not in self._noticed and (loss := self._loss(error, settled[at])):
+                self._noticed[at] = loss
+        losses, self._noticed = self._noticed, {}
+        self.settled |= {
+            at: (start.with_loss(losses[at]) if at in losses else start)._replace(
+                pairs=self._syncing.unsafe(at)
+            )
+            for at, start in settled.items()
+        }
+
+    def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:
+        """Evidence that the clusters may not show any more when they are asked."""
+        now_ms = self._context.now_ms
+        if isinstance(error, TargetLoss):
+            return Loss(LossCause.TARGET_TRUNCATED, error.offset, error.expected - 1, now_ms)
+        if isinstance(error, OffsetGone) and error.diverged_at is not None:
+            last = settled.source_offset - 1
+            if error.diverged_at <= last:
+                return Loss(LossCause.SOURCE_DIVERGED, error.diverged_at, last, now_ms)
+        return None
+
+    def unstored(self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None) -> Starts:
+        """Return what is acknowledged or confirmed, and not stored.
+
+        ``state`` is given if it is later than the committed one.
+        """
+        return {
+            at: start
+            for at, start in self.acknowledged(lane, state).items()
+            if start.source_offset != self._starts[at].source_offset
+            or start.target_seen != self._starts[at].target_seen
+            or at in self._confirmed
+            or self._overtaken(at)
+        }
+
+    def _overtaken(self, at: TopicPartition) -> bool:
+        return self._context.progress.overtaken(self._context.progress_key(at))
+
+    def acknowledged(
+        self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None
+    ) -> Starts:
+        """Return where each partition of a lane would resume now."""
+        return {
+            at: self._starts[at]._replace(
+                source_offset=reached.acknowledged,
+                target_offset=reached.target_offset or self._starts[at].target_offset,
+                leader_epoch=max(reached.leader_epoch, self._starts[at].leader_epoch),
+                seen_end=max(reached.end or 0, self._starts[at].seen_end),
+                target_seen=reached.target_seen or self._starts[at].target_seen,
+            )
+            for at, reached in (lane.state() if state is None else state).items()
+        }
+
+
+LONGEST_S = 60.0
+"""Time for which a task waits until stored progress is acknowledged or committed. A new lane
+repeats records in flight, so no election and no restart of a broker should cause one.
+"""
+
+Entries = Callable[[Mapping[TopicPartition, Reached]], Mapping[ProgressKey, Progress]]
+
+
+class TaskTransactions:
+    """Without any, of a flow that copies without them. One thread at a time calls it."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self.cutting = False
+        """Whether the lane waits until all of one is acknowledged."""
+        self._cut_at = -inf
+
+    @property
+    def due(self) -> bool:
+        """Whether the last commit was long enough ago."""
+        if not self._context.exactly_once:
+            return False
+        interval_s = self._context.spec.delivery.commit_interval_ms / 1000
+        return self._context.clock.monotonic() - self._cut_at >= interval_s
+
+    def commit(self, lane: Transactional, entries: Entries) -> Storing | None:
+        """Return the write in progress, or None.
+
+        It is None while the lane is ``cutting``, and if there are no ``entries`` to store with what
+        was reached; the lane then continues.
+        """
+        if not self.cutting:
+            self._cut_at = self._context.clock.monotonic()
+        reached = lane.cut()
+        self.cutting = reached is None
+        if reached is None:
+            return None
+        if not (stored := entries(reached)):
+            lane.go_on()
+            return None
+        ended = threading.Event()
+
+        def poll(seconds: float) -> None:
+            ended.wait(seconds)
+
+        tried = f"commit a transaction on {self._context.target.name}"
+        storing = Storing(poll, self._context.clock, tried, 1, LONGEST_S)
+
+        def committed(error: HeadraceError | None) -> None:
+            storing.ended(error)
+            ended.set()
+
+        lane.commit(self._context.progress.in_transaction(stored), committed)
+        return storing
+
 
 log = get_logger(__name__)
 

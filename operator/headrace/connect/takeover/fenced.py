@@ -1,4 +1,4 @@
-"""Takeover of partitions at the target: claim, fence earlier owners, reconcile, claim again.
+"""Take-over of partitions at the target: claim, fence, reconcile, claim again.
 
 Two owners that take over at the same time must detect each other. Each therefore writes its
 identity to progress, and only then reads the other claims: at least one of them sees the other. An
@@ -251,3 +251,24 @@ def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: s
         doubt=start.doubt or _NOT_FENCED * bool(unfenced),
         doubt_until_ms=until_ms,
     )
+
+
+def end_open_transactions(context: FlowContext, partitions: Set[TopicPartition]) -> None:
+    """End the transactions of all owners that may write these partitions.
+
+    Afterwards their committed progress is read, and other progress never counts. This happens after
+    the claim of the unit and before the claim in progress: what an earlier owner commits after that
+    does not count. Without it the tail would be needed, which does not help if the source was
+    compacted since. Raise ``Retriable``.
+    """
+    stored = {at: context.stored(at) for at in partitions}
+    if not context.exactly_once:
+        stored = {at: known for at, known in stored.items() if known and known.in_transaction}
+    names = {
+        writer.transactional_id
+        for at, known in stored.items()
+        for writer in earlier_writers(context, at, known)
+    }
+    if names and (fencing := context.mover.fencing) is not None:
+        fencing.end_transactions(names)
+        context.progress.read_to_end()

@@ -1,12 +1,23 @@
-"""Offsets at which a source task's partitions resume, and their progress."""
+"""Starts of partitions: stored progress, first offsets and resets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
+from headrace.api import (
+    RESET_ANNOTATION,
+    Condition,
+    ConditionType,
+    Reason,
+    Resets,
+    StartMode,
+    TopicPartition,
+)
+from headrace.connect.runtime.both_clusters import known_topic_ids
+from headrace.connect.runtime.contested import observation
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.errors import HeadraceError
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka import Position, replaced
 from headrace.replication import (
     Confirmed,
     Loss,
@@ -135,3 +146,108 @@ def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
         pairs=start.pairs,
     )
     return progress if start.data_writer is None else progress.preserving(start.data_writer)
+
+
+def resets_done(resets: Resets, starts: Mapping[TopicPartition, Start]) -> tuple[Condition, ...]:
+    """``PartitionsReset``, while the annotation names partitions of the task that were reset."""
+    done = resets.among(at for at in starts if starts[at].reset_ms >= resets.time_ms(at))
+    if not done.times:
+        return ()
+    message = f"copied again from spec.startFrom on, as {RESET_ANNOTATION} asks: {done}"
+    return (observation(ConditionType.PARTITIONS_RESET, Reason.RESET_BY_ANNOTATION, message),)
+
+
+def first_positions(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the first offset of each partition, by ``spec.startFrom``.
+
+    ``Latest`` means: records since the flow was made, by their timestamps. A topic that is made
+    later is copied from its beginning, unless it has records with older timestamps: whether those
+    came after the flow cannot be known, as Kafka keeps no time of a topic's creation.
+
+    Raises:
+        Fatal: the source does not have an offset that ``spec.startFrom.offsets`` lists.
+    """
+    source, start = context.source, context.spec.start_from
+    if not partitions:
+        return {}
+    if start.mode is StartMode.EARLIEST:
+        return source.offsets(partitions, Position.EARLIEST)
+    if start.mode is StartMode.OFFSETS:
+        return _listed(context, partitions)
+    # Ends first: a record that comes between the two requests is then found, or is above the end.
+    ends = source.offsets(partitions, Position.LATEST)
+    moment = start.timestamp or context.flow.metadata.creation_timestamp
+    found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
+    return {at: ends[at] if found.get(at, -1) < 0 else found[at] for at in partitions}
+
+
+def _listed(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the listed offsets, and the earliest one of each partition that is not listed."""
+    source = context.source
+    earliest = source.offsets(partitions, Position.EARLIEST)
+    listed = {one.at: one.offset for one in context.spec.start_from.offsets or ()}
+    starts = {at: listed[at] for at in partitions & listed.keys()}
+    latest = source.offsets(starts.keys(), Position.LATEST) if starts else {}
+    for at, offset in sorted(starts.items()):
+        if not earliest[at] <= offset <= latest[at]:
+            raise Fatal(
+                f"spec.startFrom.offsets lists offset {offset} of {at}, and {source.name} has "
+                f"offsets {earliest[at]} to {latest[at]} there: list an offset in that range, or "
+                "remove the entry to copy the partition from its earliest record"
+            )
+    return earliest | starts
+
+
+class Preview(NamedTuple):
+    """Preview of one partition; offsets are the source's."""
+
+    stored: int | None
+    """The next to copy, by its progress."""
+    start: int
+    """The next to copy, after a reset."""
+    end: int
+    repeated: int
+    """Offsets of which the target may have a copy, and gets another."""
+
+
+def preview_reset(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, Preview]:
+    """Return previews; raise ``Retriable`` while brokers do not respond.
+
+    Unreadable progress counts as none.
+    """
+    starts = first_positions(context, partitions)
+    ends = context.source.offsets(partitions, Position.LATEST)
+    ids = known_topic_ids(context, {at.topic for at in partitions})
+    stored = _stored(context, partitions)
+    return {
+        at: Preview(
+            known.source_offset if (known := stored.get(at)) else None,
+            start,
+            ends[at],
+            _repeated(known, start, ids[at.topic]) if known else 0,
+        )
+        for at, start in starts.items()
+    }
+
+
+def _repeated(known: Progress, start: int, ids: tuple[str, str]) -> int:
+    """Return the number of repeated offsets; 0 for a topic that was created again."""
+    same = not (replaced(known.source_topic_id, ids[0]) or replaced(known.target_topic_id, ids[1]))
+    return max(0, known.source_offset - start) if same else 0
+
+
+def _stored(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, Progress]:
+    progress = context.progress
+    if not progress.exists():
+        return {}  # to follow it would make it
+    progress.start()
+    progress.read_to_end()
+    now_ms = context.now_ms
+    found = {at: progress.get(context.progress_key(at), now_ms) for at in partitions}
+    return {at: known for at, known in found.items() if known is not None}

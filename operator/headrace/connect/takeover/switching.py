@@ -1,4 +1,4 @@
-"""Fail-over at the target: writers can no longer append to its partitions, and progress says so.
+"""Fail-over at the target, and starts that a command stores before a flow runs.
 
 The switch is stored in progress, on the target: it outlives the source, the flow and its cluster.
 It is a claim with a higher epoch, so that a driver that was cut off finds a later owner there. An
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
-from headrace.connect.runtime.both_clusters import target_partition
+from headrace.api import LossAction, TopicPartition
+from headrace.connect.runtime.both_clusters import known_topic_ids, target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.fenced import earlier_writers, progress_partition
 from headrace.connect.takeover.starts import UNKNOWN
@@ -246,3 +246,59 @@ def _store(context: FlowContext, entries: Mapping[TopicPartition, Progress]) -> 
         if there is None or there.owner != one.owner:
             who = there.owner if there else "nobody"
             raise Retriable(f"{who} took {at} meanwhile: stop the flow first, then try again")
+
+
+class Beginning(NamedTuple):
+    """Offsets at which a partition begins."""
+
+    source_offset: int
+    """The next to be copied."""
+    target_offset: int
+    """Where the log of the copy ends."""
+    before: Progress | None = None
+    """Progress that is already stored."""
+
+
+def _resolved(before: Progress | None) -> tuple[Loss, ...]:
+    """Return the losses before. The partition continues after a loss that had stopped it."""
+    if before is None:
+        return ()
+    return tuple(
+        replace(one, action=LossAction.CONTINUED) if one.unresolved else one
+        for one in before.losses
+    )
+
+
+def store_beginnings(
+    context: FlowContext, verb: str, beginnings: Mapping[TopicPartition, Beginning]
+) -> None:
+    """Store a claim with a higher epoch.
+
+    Raise ``Retriable``, and ``Fatal`` if another owner took a partition in the meantime.
+    """
+    if not beginnings:
+        return
+    ids = known_topic_ids(context, {at.topic for at in beginnings})
+    context.progress.start()  # makes the topic where it is absent
+    own, owner = identify(context, verb), f"{verb} by {context.driver.incarnation}"
+    context.progress.write(
+        {
+            context.progress_key(at): Progress(
+                source_topic_id=ids[at.topic][0],
+                source_offset=one.source_offset,
+                leader_epoch=-1,
+                target_topic_id=ids[at.topic][1],
+                target_offset=one.target_offset,
+                epoch=one.before.epoch + 1 if one.before else 1,
+                owner=owner,
+                writer=own,
+                earlier_losses=_resolved(one.before),
+            )
+            for at, one in beginnings.items()
+        }
+    )
+    context.progress.read_to_end()
+    for at in beginnings:
+        stored = context.stored(at)
+        if stored is None or stored.owner != owner:
+            raise Fatal(f"{stored.owner if stored else 'nobody'} took {at} meanwhile: stop that")

@@ -16,8 +16,8 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.contested import observation
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.observations import observation
 from headrace.errors import Fatal
 from headrace.kafka import replaced
 from headrace.replication import Confirmed, Loss, Progress

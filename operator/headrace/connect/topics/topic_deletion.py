@@ -28,8 +28,8 @@ from headrace.api import (
     made_topics_topic,
 )
 from headrace.api.flow import TopicDeletionMode
+from headrace.connect.runtime.both_clusters import groups_in_use
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.groups_in_use import groups_in_use
 from headrace.connect.topics.internal_topics import CompactedLog, Keyed
 from headrace.connect.topics.losses import deleted_on_source, is_shown, sentence
 from headrace.errors import Fatal, HeadraceError

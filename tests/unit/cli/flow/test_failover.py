@@ -16,7 +16,7 @@ from headrace.api import FlowState, LossAction, LossCause, ReplicationFlow, Topi
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.failover import deny_writes
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
 from headrace.movers import Before, Closed

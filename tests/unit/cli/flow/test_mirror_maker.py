@@ -15,7 +15,7 @@ from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
 from headrace.kafka import Committed
 from headrace.replication import (
     Checkpoint,

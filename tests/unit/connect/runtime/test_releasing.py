@@ -13,7 +13,7 @@ from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, P1, Scene
 
 from headrace.api import TaskPhase
-from headrace.connect.runtime.releasing import Releasing
+from headrace.connect.runtime.lifecycle import Releasing
 from headrace.logs import get_logger
 from headrace.movers import Lane
 from headrace.replication.progress import Progress

@@ -1,7 +1,7 @@
 """When a failed unit starts again."""
 
 from headrace.assign import TaskId
-from headrace.connect.runtime.restarts import Reclaims, Restarts, restart_delay_s
+from headrace.connect.runtime.retries import Reclaims, Restarts, restart_delay_s
 
 UNIT = TaskId("orders", "SourceTask", 0)
 HOUR_S = 3600.0

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from headrace.connect.runtime.stall_detector import StallDetector
+from headrace.connect.runtime.context import StallDetector
 
 
 def test_only_a_gap_of_more_than_a_second_counts() -> None:

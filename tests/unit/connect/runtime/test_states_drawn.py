@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from headrace.connect.runtime.states import TRANSITIONS
+from headrace.connect.runtime.lifecycle import TRANSITIONS
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 

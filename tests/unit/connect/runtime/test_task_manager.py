@@ -13,10 +13,10 @@ from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import Role, TaskManager
-from headrace.connect.runtime import task_loop
+from headrace.connect.runtime import task_manager
+from headrace.connect.runtime.lifecycle import check_transition
 from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.runtime.states import check_transition
-from headrace.connect.runtime.task_loop import TaskLoop
+from headrace.connect.runtime.task_manager import TaskLoop
 from headrace.errors import Fatal
 
 JOURNAL: list[str] = []
@@ -336,7 +336,7 @@ def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyP
             turn_may_end.wait(20)
 
     loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turn)
-    monkeypatch.setattr(task_loop, "_TURN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(task_manager, "_TURN_TIMEOUT_S", 0.5)
     for _ in range(3):
         assert turns.acquire(timeout=20)
     assert loop.alive

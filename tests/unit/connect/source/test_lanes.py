@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headrace.connect.source.lanes import Lanes
+from headrace.connect.source.copying import Lanes
 
 
 class Lane:

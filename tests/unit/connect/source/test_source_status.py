@@ -17,8 +17,7 @@ from headrace.api import (
 )
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.source.source_status import Partitions, SourceStatus
-from headrace.connect.source.unread_lag import UnreadLag
+from headrace.connect.source.source_status import Partitions, SourceStatus, UnreadLag
 from headrace.connect.takeover.starts import Start
 from headrace.logs import get_logger
 from headrace.movers import Reached

@@ -6,7 +6,7 @@ import pytest
 from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
-from headrace.connect.source.task_transactions import LONGEST_S, TaskTransactions
+from headrace.connect.source.task_progress import LONGEST_S, TaskTransactions
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Reached
 from headrace.replication import ContiguousRange, Progress

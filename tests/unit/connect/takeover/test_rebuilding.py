@@ -8,7 +8,7 @@ from support.preserved_scenes import PRESERVED
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api.partitions import TopicPartition
-from headrace.connect.takeover.rebuilding import Copy, plan_rebuild
+from headrace.connect.takeover.preserving import Copy, plan_rebuild
 from headrace.errors import InvalidSpec
 from headrace.replication import Switch
 

@@ -9,7 +9,7 @@ from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
-from headrace.connect.takeover.reset_preview import Preview, preview_reset
+from headrace.connect.takeover.starts import Preview, preview_reset
 
 FIRST, SECOND = "2026-01-31T18:00:00Z", "2026-01-31T18:00:01Z"
 P0_COPY = TopicPartition(COPY, 0)
