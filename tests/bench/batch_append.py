@@ -26,13 +26,13 @@ from support.batches import record_batch
 from support.fake_broker import Request, framed, metadata_of, served
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.datapath.append import Appender
+from headrace.datapath.chunk import judged
+from headrace.datapath.producer import Leaders
+from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, split_batches
 from headrace.kafka.wire.schemas import read_uvarint
-from headrace.movers.append import Appender
-from headrace.movers.chunk import judged
-from headrace.movers.producer import Leaders
-from headrace.movers.spans import Outgoing
 
 PARTITIONS = 8
 RUNS = 3

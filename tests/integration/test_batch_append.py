@@ -13,6 +13,13 @@ from support.records import Record, delete_records, make_topic, numbered, produc
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
+from headrace.datapath import CopiedCounts
+from headrace.datapath.append import Appender
+from headrace.datapath.chunk import Passage, judged
+from headrace.datapath.producer import Leaders, PartitionQueue
+from headrace.datapath.rebuild import rebuilt
+from headrace.datapath.spans import Outgoing
+from headrace.datapath.verify import Verifier
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     READ_COMMITTED,
@@ -31,13 +38,6 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.kafka.wire.stamp import MAX_SEQUENCE
-from headrace.movers import CopiedCounts
-from headrace.movers.append import Appender
-from headrace.movers.chunk import Passage, judged
-from headrace.movers.producer import Leaders, PartitionQueue
-from headrace.movers.rebuild import rebuilt
-from headrace.movers.spans import Outgoing
-from headrace.movers.verify import Verifier
 from headrace.sandbox import ClusterPlan, Sandbox
 from headrace.sandbox import SandboxCluster as Brokers
 

@@ -30,7 +30,7 @@ from support.records import (
 )
 
 from headrace.api import ClusterAccess
-from headrace.movers import CopiedCounts, CopyFrom, Mover
+from headrace.datapath import CopiedCounts, CopyFrom, Mover
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker

@@ -43,12 +43,12 @@ from headrace.connect import DriverIdentity
 from headrace.connect.checkpoint.checkpoint_log import SyncedOffsetLog
 from headrace.connect.checkpoint.groups import copied_to
 from headrace.connect.runtime.context import FlowContext
+from headrace.datapath import Before, CopiedCounts, CopyFrom, Mover, Resumed, chunk, rebuild
+from headrace.datapath.chunk import Joiner, Why
+from headrace.datapath.resources import shared_loop
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Batch, stored_records
 from headrace.kafka.wire import ClusterClient as Wire
-from headrace.movers import Before, CopiedCounts, CopyFrom, Mover, Resumed, chunk, rebuild
-from headrace.movers.chunk import Joiner, Why
-from headrace.movers.resources import shared_loop
 from headrace.replication.reconcile import ResumeReason
 from headrace.replication.translation import CopiedTo, Precision, SyncedOffsets, Translated
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
@@ -148,7 +148,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
 ) -> None:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     helper = None if seed % 2 else compiled()
-    monkeypatch.setattr("headrace.movers.chunk.join_helper", lambda: helper)
+    monkeypatch.setattr("headrace.datapath.chunk.join_helper", lambda: helper)
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}

@@ -21,9 +21,9 @@ from support.records import (
     unique,
 )
 
+from headrace.datapath.tail import Tail
 from headrace.kafka.wire import Batch, EventLoop
 from headrace.kafka.wire import ClusterClient as WireCluster
-from headrace.movers.tail import Tail
 from headrace.sandbox import SandboxCluster
 
 pytestmark = pytest.mark.in_one_worker

@@ -35,10 +35,10 @@ from support.verifying import verified
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
+from headrace.datapath import KAFKA, Before, CopyFrom, ProgressLog, Resumed
+from headrace.datapath.chunk import Why
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, Before, CopyFrom, ProgressLog, Resumed
-from headrace.movers.chunk import Why
 from headrace.replication import Progress
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import SandboxCluster

@@ -22,10 +22,10 @@ from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.api import TopicPartition
+from headrace.datapath import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
+from headrace.datapath.progress import PARTITIONS
 from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.kafka.wire import EventLoop, RequestRefused, Transactions, start
-from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
-from headrace.movers.progress import PARTITIONS
 from headrace.replication import OwnerProducer, Progress, ProgressKey
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster

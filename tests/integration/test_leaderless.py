@@ -14,10 +14,10 @@ from support.random_log import wire_client
 from support.records import make_topic, numbered, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
+from headrace.datapath import Before, Closed, CopyFrom, Lane, Resumed, fence
 from headrace.errors import Retriable
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import log_ends, start
-from headrace.movers import Before, Closed, CopyFrom, Lane, Resumed, fence
 from headrace.replication.reconcile import ResumeReason
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 

@@ -10,8 +10,8 @@ from support.patience import WITHIN_S
 from support.records import arrived, make_topic, numbered, produce, read, unique
 
 from headrace.api import ClusterAccess, ClusterSpec
+from headrace.datapath.fence import NoTransactions, check_clusters
 from headrace.errors import Unreachable
-from headrace.movers.fence import NoTransactions, check_clusters
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]

@@ -20,9 +20,9 @@ from headrace.assign import TaskId
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.observing import StuckPositions
+from headrace.datapath import CopiedCounts, CopyFrom, Lane
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Admin
-from headrace.movers import CopiedCounts, CopyFrom, Lane
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]

@@ -12,10 +12,10 @@ from support.random_log import wire_client
 from support.records import arrived, make_topic, numbered, produce, unique
 
 from headrace.api import TopicPartition
+from headrace.datapath import KAFKA, ProgressLog
 from headrace.kafka import Admin
 from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.kafka.wire import Transactions, start
-from headrace.movers import KAFKA, ProgressLog
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
 
 pytestmark = [pytest.mark.in_one_worker, pytest.mark.long]

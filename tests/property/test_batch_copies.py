@@ -21,6 +21,9 @@ from support.stored import (
     sealed,
 )
 
+from headrace.datapath.chunk import Passage, judged
+from headrace.datapath.rebuild import halves, rebuilt
+from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Batch,
@@ -35,9 +38,6 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.kafka.wire.compression import compress, decompress
-from headrace.movers.chunk import Passage, judged
-from headrace.movers.rebuild import halves, rebuilt
-from headrace.movers.spans import Outgoing
 
 PRODUCER = ProducerIdentity(2**40, 9)
 blobs = st.none() | st.binary(max_size=200) | st.binary(max_size=8).map(lambda part: part * 2_000)

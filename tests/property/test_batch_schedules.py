@@ -17,7 +17,7 @@ from support.wire_kafka import WireCluster, WireFencing
 
 from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
-from headrace.movers import BatchMover
+from headrace.datapath import BatchMover
 
 STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
 WITHIN_S = 30.0

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from support.join_helper import compiled
 from support.stored import CODECS, batches_of, content, log_batch, marker
 
+from headrace.datapath.chunk import Joiner, Judged, Memory, Run, each_found_in
+from headrace.datapath.preserved.plan import Append, Hole, Operation, planned
+from headrace.datapath.preserved.takeover import Entry, first_difference
 from headrace.kafka.wire import (
     Batch,
     Buffers,
@@ -21,9 +24,6 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.kafka.wire.stamp import Helper
-from headrace.movers.chunk import Joiner, Judged, Memory, Run, each_found_in
-from headrace.movers.preserved.plan import Append, Hole, Operation, planned
-from headrace.movers.preserved.takeover import Entry, first_difference
 from headrace.replication.reconcile import Dropped, Record
 
 STAMPED = 0x08

@@ -14,14 +14,14 @@ from support.patience import WITHIN_S
 from support.preserving_target import PreservingTarget
 
 from headrace.api import TopicPartition
+from headrace.datapath.markers import new_epoch
+from headrace.datapath.preserved.owner import Closer, End, ends_of, identified
+from headrace.datapath.preserved.plan import Append, Hole, Operation
+from headrace.datapath.preserved.writer import Writer
+from headrace.datapath.producer import Leaders
+from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, start
-from headrace.movers.markers import new_epoch
-from headrace.movers.preserved.owner import Closer, End, ends_of, identified
-from headrace.movers.preserved.plan import Append, Hole, Operation
-from headrace.movers.preserved.writer import Writer
-from headrace.movers.producer import Leaders
-from headrace.movers.spans import Outgoing
 
 TOPIC, DATA = "orders", "headrace-data"
 Plan = Sequence[bool]

@@ -15,7 +15,7 @@ from support.source_tasks import TOPIC
 
 from headrace.api import TaskPhase
 from headrace.api.offsets import GapPolicy
-from headrace.movers.preserved import holes, takeover, writer
+from headrace.datapath.preserved import holes, takeover, writer
 
 STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
 

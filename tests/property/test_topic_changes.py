@@ -12,8 +12,8 @@ from headrace.api.records import (
     RecordFilter,
     RecordHeader,
 )
+from headrace.datapath.rebuild import TopicChanges, halves, rebuilt
 from headrace.kafka.wire import Decoded, StoredRecord, decoded, stored_records
-from headrace.movers.rebuild import TopicChanges, halves, rebuilt
 from headrace.replication import RecordChanges
 
 NAMES = ["a", "b", "ü"]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stored import content, log_batch, marker
 
+from headrace.datapath.chunk import HeldBatches
 from headrace.kafka.wire import Batch, StoredRecord, split_batches
-from headrace.movers.chunk import HeldBatches
 from headrace.replication.reconcile import Ended, TransactionalBatch, decided
 
 STEPS = st.lists(

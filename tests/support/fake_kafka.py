@@ -18,6 +18,7 @@ from support.record_mover import RecordMover
 from headrace.api import ClusterAccess
 from headrace.api.flow import DeliveryMode, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
+from headrace.datapath import Clients, TokenBucket
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     AclAdmin,
@@ -35,7 +36,6 @@ from headrace.kafka import (
     TopicConfig,
     TopicRights,
 )
-from headrace.movers import Clients, TokenBucket
 from headrace.replication import RecordChanges
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]

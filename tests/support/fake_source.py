@@ -27,13 +27,13 @@ from support.fake_broker import (
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.datapath import TokenBucket
+from headrace.datapath.chunk import HeldResponse, Memory
+from headrace.datapath.fetch import Reader
+from headrace.datapath.locate import SourcePartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import ClusterClient, ConnectionSettings, EventLoop, split_batches
 from headrace.kafka.wire.protocol import converted
-from headrace.movers import TokenBucket
-from headrace.movers.chunk import HeldResponse, Memory
-from headrace.movers.fetch import Reader
-from headrace.movers.locate import SourcePartition
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, EPOCH_ENDS = 1, 2, 3, 18, 23
 TOPIC = "orders"

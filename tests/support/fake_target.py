@@ -27,6 +27,9 @@ from support.patience import WITHIN_S
 from support.wire_kafka import epoch_ends
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.datapath.append import Appender
+from headrace.datapath.producer import Leaders
+from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Batch,
@@ -37,9 +40,6 @@ from headrace.kafka.wire import (
     split_batches,
     stored_records,
 )
-from headrace.movers.append import Appender
-from headrace.movers.producer import Leaders
-from headrace.movers.spans import Outgoing
 
 PRODUCE, FETCH, METADATA, EPOCH_ENDS = 0, 1, 3, 23
 TOPIC = "orders"

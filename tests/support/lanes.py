@@ -13,9 +13,9 @@ from support.records import unique
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
+from headrace.datapath import KAFKA, BatchMover, CopiedCounts, CopyFrom, Lane, Mover
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, BatchMover, CopiedCounts, CopyFrom, Lane, Mover
 from headrace.replication import RecordChanges
 from headrace.sandbox import SandboxCluster
 

@@ -13,6 +13,14 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.offsets import GapPolicy
+from headrace.datapath.chunk import judged
+from headrace.datapath.markers import new_epoch
+from headrace.datapath.preserved.owner import Closer, End, identified
+from headrace.datapath.preserved.plan import planned, trailing
+from headrace.datapath.preserved.takeover import Pair, Starts
+from headrace.datapath.preserved.writer import Writer
+from headrace.datapath.producer import Leaders
+from headrace.datapath.spans import Outgoing
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
@@ -24,14 +32,6 @@ from headrace.kafka.wire import (
     split_batches,
     start,
 )
-from headrace.movers.chunk import judged
-from headrace.movers.markers import new_epoch
-from headrace.movers.preserved.owner import Closer, End, identified
-from headrace.movers.preserved.plan import planned, trailing
-from headrace.movers.preserved.takeover import Pair, Starts
-from headrace.movers.preserved.writer import Writer
-from headrace.movers.producer import Leaders
-from headrace.movers.spans import Outgoing
 
 
 class Copier:

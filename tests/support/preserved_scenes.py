@@ -16,7 +16,7 @@ from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 from headrace.api import ReplicationFlow, TaskPhase
 from headrace.api.offsets import GapPolicy
 from headrace.api.partitions import TopicPartition
-from headrace.movers import PreservedMover
+from headrace.datapath import PreservedMover
 
 PRESERVED = ReplicationFlow.model_validate(
     {

@@ -22,9 +22,9 @@ from support.fake_kafka import MARKER, FakeCluster, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
+from headrace.datapath import Before, Resumed
 from headrace.errors import Retriable
 from headrace.kafka.wire import Batch, decoded, split_batches, stored_records
-from headrace.movers import Before, Resumed
 from headrace.replication import OwnerProducer
 from headrace.replication.reconcile import Dropped, Marker, Record, StoredProgress, reconcile
 

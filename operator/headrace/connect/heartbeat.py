@@ -15,6 +15,7 @@ from headrace.api import (
 )
 from headrace.connect.runtime.herder import EpochAltered
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
+from headrace.datapath import Clients
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     AccessDenied,
@@ -26,7 +27,6 @@ from headrace.kafka import (
     Renewal,
     translate,
 )
-from headrace.movers import Clients
 from headrace.replication import Heartbeat
 from headrace.timing import Backoff, Clock
 

@@ -9,11 +9,11 @@ from bench.mirror.measure import access
 from bench.preserved.copies import START_S, Ends, copying
 
 from headrace.api import TopicPartition
+from headrace.datapath.preserved.owner import End, identified
+from headrace.datapath.preserved.takeover import pad
 from headrace.errors import GaveUp
 from headrace.kafka import Admin, make_producer
 from headrace.kafka.wire import ClusterClient, EventLoop, ProducerIdentity, start
-from headrace.movers.preserved.owner import End, identified
-from headrace.movers.preserved.takeover import pad
 from headrace.sandbox import Sandbox
 
 _LEAST_PER_S = 100_000

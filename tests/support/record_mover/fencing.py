@@ -5,10 +5,10 @@ import threading
 from support.record_mover.producer_transactions import RecordTransactions
 
 from headrace.api import ClusterAccess
+from headrace.datapath.clients import Clients
+from headrace.datapath.fence import MarkerFencing
+from headrace.datapath.markers import COORDINATOR_S, wait_for
 from headrace.kafka.wire import Transactions
-from headrace.movers.clients import Clients
-from headrace.movers.fence import MarkerFencing
-from headrace.movers.markers import COORDINATOR_S, wait_for
 from headrace.replication import OwnerProducer, RecordChanges
 from headrace.timing import Clock
 

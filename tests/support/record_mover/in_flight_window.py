@@ -3,9 +3,9 @@
 from collections import deque
 
 from headrace.api import TopicPartition
+from headrace.datapath.lane import CopiedCounts
+from headrace.datapath.transactions import CommitWindow, Mark
 from headrace.kafka import KafkaError, Message, concerns_record
-from headrace.movers.lane import CopiedCounts
-from headrace.movers.transactions import CommitWindow, Mark
 
 _DROPPED = {
     KafkaError._PURGE_QUEUE,

@@ -14,13 +14,20 @@ from support.record_mover.sending import Sending
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
+from headrace.datapath.bandwidth import TokenBucket
+from headrace.datapath.clients import Clients
+from headrace.datapath.lane import (
+    CopiedCounts,
+    CopyFrom,
+    Problem,
+    Reached,
+    TargetLoss,
+    Transactional,
+)
+from headrace.datapath.transactions import Mark
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, Producer, Renewal, in_words, translated
 from headrace.logs import get_logger
-from headrace.movers.bandwidth import TokenBucket
-from headrace.movers.clients import Clients
-from headrace.movers.lane import CopiedCounts, CopyFrom, Problem, Reached, TargetLoss, Transactional
-from headrace.movers.transactions import Mark
 from headrace.replication import RecordChanges
 from headrace.replication.progress import ContiguousRange
 from headrace.timing import Clock

@@ -8,9 +8,9 @@ from support.record_mover.transactional_lane import TransactionalRecordLane
 
 from headrace.api import ClusterAccess
 from headrace.assign import TaskId
-from headrace.movers.bandwidth import TokenBucket
-from headrace.movers.clients import Clients
-from headrace.movers.lane import CopiedCounts
+from headrace.datapath.bandwidth import TokenBucket
+from headrace.datapath.clients import Clients
+from headrace.datapath.lane import CopiedCounts
 from headrace.replication import RecordChanges
 from headrace.timing import Clock
 

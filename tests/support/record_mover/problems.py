@@ -2,10 +2,10 @@
 
 from support.record_mover.in_flight_window import InFlightWindow
 
+from headrace.datapath.lane import OffsetGone, Problem, RecordRefused, SourceRecord
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, diverged_at, translate
 from headrace.logs import get_logger
-from headrace.movers.lane import OffsetGone, Problem, RecordRefused, SourceRecord
 
 log = get_logger(__name__)
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from threading import Event
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.datapath import transactions
+from headrace.datapath.clients import Clients
 from headrace.errors import HeadraceError
 from headrace.kafka import (
     KafkaError,
@@ -17,8 +19,6 @@ from headrace.kafka import (
     translated,
 )
 from headrace.logs import get_logger
-from headrace.movers import transactions
-from headrace.movers.clients import Clients
 from headrace.timing import Clock
 
 log = get_logger(__name__)

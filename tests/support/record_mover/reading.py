@@ -5,8 +5,8 @@ from collections.abc import Mapping, Set
 from support.record_mover.in_flight_window import InFlightWindow
 
 from headrace.api import TopicPartition
+from headrace.datapath.bandwidth import TokenBucket
 from headrace.kafka import Consumer, Message, assign_more, fetched_end, translated, unassign
-from headrace.movers.bandwidth import TokenBucket
 
 _BATCH_RECORDS = 2_000
 

@@ -9,10 +9,8 @@ from support.record_mover.producer_transactions import RecordTransactions, as_lo
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
-from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka import Producer
-from headrace.movers.lane import CopiedCounts, CopyFrom, Reached
-from headrace.movers.transactions import (
+from headrace.datapath.lane import CopiedCounts, CopyFrom, Reached
+from headrace.datapath.transactions import (
     CUT_WITHIN_S,
     LANE_AGE_S,
     Records,
@@ -20,6 +18,8 @@ from headrace.movers.transactions import (
     is_lost,
     not_acknowledged,
 )
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import Producer
 from headrace.replication import ContiguousRange, OwnerProducer
 
 

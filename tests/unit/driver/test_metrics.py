@@ -21,8 +21,8 @@ from headrace.api import (
 )
 from headrace.assign import TaskId
 from headrace.connect import CommitCounts, UnitFigures
+from headrace.datapath import CopiedCounts
 from headrace.driver.metrics import METRICS, DriverCollector
-from headrace.movers import CopiedCounts
 
 Samples = dict[tuple[str, ...], float]
 SOURCE_TASK = ("orders-source-task-3", "SourceTask")

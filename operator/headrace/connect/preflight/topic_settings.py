@@ -13,8 +13,8 @@ from headrace.connect.preflight.permissions import (
 )
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.topic_sync import change_settings
+from headrace.datapath import PARTITIONS
 from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
-from headrace.movers import PARTITIONS
 from headrace.replication import AS_GIVEN, config_changes, settings_of_other_offsets, unfit_settings
 
 

@@ -20,9 +20,9 @@ from headrace.api import (
     TopicPartition,
     partitions_text,
 )
+from headrace.datapath import CopiedCounts, ProgressLog, TokenBucket
+from headrace.datapath.verify import BatchComparison
 from headrace.logs import get_logger
-from headrace.movers import CopiedCounts, ProgressLog, TokenBucket
-from headrace.movers.verify import BatchComparison
 from headrace.replication import Progress
 from headrace.timing import Backoff, Clock
 

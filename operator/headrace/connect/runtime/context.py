@@ -23,10 +23,7 @@ from headrace.api.offsets import OffsetsMode
 from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.runtime.ownership import DriverIdentity
-from headrace.errors import InvalidSpec
-from headrace.kafka import Admin
-from headrace.logs import get_logger
-from headrace.movers import (
+from headrace.datapath import (
     KAFKA,
     Clients,
     DeadLetters,
@@ -34,6 +31,9 @@ from headrace.movers import (
     ProgressLog,
     TokenBucket,
 )
+from headrace.errors import InvalidSpec
+from headrace.kafka import Admin
+from headrace.logs import get_logger
 from headrace.replication import (
     NameFilter,
     Progress,

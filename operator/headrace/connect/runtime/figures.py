@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from headrace.api import ReplicationTaskStatus
 from headrace.assign import TaskId
+from headrace.datapath import CopiedCounts
 from headrace.errors import HeadraceError
-from headrace.movers import CopiedCounts
 
 
 class Rate:

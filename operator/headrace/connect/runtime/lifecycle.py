@@ -9,8 +9,8 @@ from structlog.typing import FilteringBoundLogger
 
 from headrace.api import ReplicationTaskStatus, TaskError, TaskPhase
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.datapath import Lane
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import Lane
 from headrace.timing import Clock
 
 # The life of a unit: one table, drawn in ``docs/architecture.md``.

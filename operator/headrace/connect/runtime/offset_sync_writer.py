@@ -5,6 +5,7 @@ from collections import deque
 from contextlib import suppress
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.datapath import Clients
 from headrace.errors import HeadraceError
 from headrace.kafka import (
     Admin,
@@ -16,7 +17,6 @@ from headrace.kafka import (
     translate,
 )
 from headrace.logs import get_logger
-from headrace.movers import Clients
 from headrace.replication import STRETCH, OffsetPair, OffsetSync
 
 MIN_COMPACTION_LAG_MS = 86_400_000

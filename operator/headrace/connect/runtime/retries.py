@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
+from headrace.datapath import OffsetGone, Reached, TargetLoss
 from headrace.errors import Fatal, HeadraceError
-from headrace.movers import OffsetGone, Reached, TargetLoss
 from headrace.timing import Backoff, Clock
 
 

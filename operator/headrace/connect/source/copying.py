@@ -20,8 +20,8 @@ from headrace.connect.takeover.fenced import with_new_epoch
 from headrace.connect.takeover.restoring import epoch_floor, restore
 from headrace.connect.takeover.starts import Restored, Starts
 from headrace.connect.topics.losses import DataLoss, sentence
+from headrace.datapath import Filling, Lane, OffsetGone, TargetLoss
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import Filling, Lane, OffsetGone, TargetLoss
 
 # Lanes of a source task.
 #

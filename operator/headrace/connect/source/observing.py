@@ -25,9 +25,9 @@ from headrace.connect.source.source_status import Partitions, UnreadLag
 from headrace.connect.source.task_context import TaskContext
 from headrace.connect.takeover.starts import Start, Starts, resets_done
 from headrace.connect.topics.losses import recreated_on_source, recreated_on_target
+from headrace.datapath import Lane, Reached
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position, replaced
-from headrace.movers import Lane, Reached
 from headrace.replication import Loss
 
 

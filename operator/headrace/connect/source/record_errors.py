@@ -10,8 +10,8 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.source.source_status import SourceStatus
 from headrace.connect.source.task_progress import TaskProgress
 from headrace.connect.takeover.starts import Start
+from headrace.datapath import CopyFrom, Lane, Problem, RecordRefused, SourceRecord, context_headers
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.movers import CopyFrom, Lane, Problem, RecordRefused, SourceRecord, context_headers
 
 
 class RecordErrors:

@@ -26,8 +26,8 @@ from headrace.connect.runtime.figures import Rate
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.takeover.starts import Start
 from headrace.connect.topics.losses import DataLoss, shown_losses
+from headrace.datapath import CopiedCounts, Reached, RecordRefused
 from headrace.errors import HeadraceError
-from headrace.movers import CopiedCounts, Reached, RecordRefused
 from headrace.replication import Loss
 from headrace.timing import Clock
 

@@ -21,8 +21,8 @@ from headrace.connect.source.copying import Copying
 from headrace.connect.source.observing import Observing
 from headrace.connect.source.task_context import TaskContext
 from headrace.connect.takeover.restoring import warm_up
+from headrace.datapath import CopiedCounts
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import CopiedCounts
 
 _FIRST_S, _INTERVAL_S = 2.0, 60.0
 """A standby is often created when a driver is lost, and take-overs must go first; later it repeats

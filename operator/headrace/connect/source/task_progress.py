@@ -13,9 +13,7 @@ from headrace.connect.runtime.figures import CommitCounts
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_stretch
 from headrace.connect.takeover.starts import Start, Starts, records
-from headrace.errors import HeadraceError, Retriable
-from headrace.logs import get_logger
-from headrace.movers import (
+from headrace.datapath import (
     ANSWER_S,
     CopiedCounts,
     Lane,
@@ -25,6 +23,8 @@ from headrace.movers import (
     TargetLoss,
     Transactional,
 )
+from headrace.errors import HeadraceError, Retriable
+from headrace.logs import get_logger
 from headrace.replication import ContiguousRange, Loss, Progress, ProgressKey, with_runs
 from headrace.timing import Clock
 

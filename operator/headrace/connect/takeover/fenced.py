@@ -15,9 +15,9 @@ from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.takeover.offset_syncing import new_stretch
 from headrace.connect.takeover.preserving import fitting, with_data_writers
 from headrace.connect.takeover.starts import UNKNOWN, Restored, Start, Starts, records
+from headrace.datapath import Before, Fencing
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Before, Fencing
 from headrace.replication import OwnerProducer, Progress, with_runs
 from headrace.replication.reconcile import Resume, ResumeReason
 

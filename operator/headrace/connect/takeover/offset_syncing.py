@@ -19,8 +19,8 @@ from headrace.api import TopicPartition
 from headrace.connect.runtime.background import BackgroundStep
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.starts import Start
+from headrace.datapath import Lane
 from headrace.errors import HeadraceError
-from headrace.movers import Lane
 from headrace.replication import MOST_PAIRS, ContiguousRange, OffsetPair, few_enough
 
 SYNC_INTERVAL_S = 10.0

@@ -11,9 +11,9 @@ from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.takeover.starts import Starts
 from headrace.connect.topics.losses import PartitionState
+from headrace.datapath import Before, Fencing
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import Position, TopicConfig, replaced
-from headrace.movers import Before, Fencing
 from headrace.replication import Loss, Progress, settings_of_other_offsets
 
 

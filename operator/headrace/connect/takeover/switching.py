@@ -14,10 +14,10 @@ from headrace.connect.runtime.both_clusters import known_topic_ids, target_parti
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.fenced import earlier_writers, progress_partition
 from headrace.connect.takeover.starts import UNKNOWN
+from headrace.datapath import Before, Closed
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.logs import get_logger
-from headrace.movers import Before, Closed
 from headrace.replication import Loss, OwnerProducer, Progress, Switch
 
 log = get_logger(__name__)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.connect.runtime.context import FlowContext
+from headrace.datapath import Clients
 from headrace.errors import Retriable
 from headrace.kafka import (
     Admin,
@@ -22,7 +23,6 @@ from headrace.kafka import (
     translated,
 )
 from headrace.logs import get_logger
-from headrace.movers import Clients
 from headrace.timing import Clock
 
 _SILENCE_S = 10.0

@@ -17,9 +17,9 @@ from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.failover import deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
+from headrace.datapath import Before, Closed
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
-from headrace.movers import Before, Closed
 from headrace.replication import Checkpoint, Loss, OwnerProducer, StoredCheckpoint, write_denial
 from headrace.standalone import StandaloneHerder
 

@@ -14,8 +14,8 @@ from support.source_tasks import P0, P1, Scene
 
 from headrace.api import TaskPhase
 from headrace.connect.runtime.lifecycle import Releasing
+from headrace.datapath import Lane
 from headrace.logs import get_logger
-from headrace.movers import Lane
 from headrace.replication.progress import Progress
 
 

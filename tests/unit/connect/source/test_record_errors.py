@@ -110,7 +110,7 @@ def test_a_refused_record_is_written_to_the_dead_letter_topic_as_it_is(
         "__connect.errors.offset": "1",
         "__connect.errors.connector.name": "f",
         "__connect.errors.task.id": "0",
-        "__connect.errors.class.name": "headrace.movers.mover.BatchLane",
+        "__connect.errors.class.name": "headrace.datapath.mover.BatchLane",
         "__connect.errors.exception.class.name": exception,
         "__connect.errors.exception.stacktrace": f"{exception}: {message}\n",
         "__headrace.errors.timestamp": "77",

@@ -19,8 +19,8 @@ from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.source.source_status import Partitions, SourceStatus, UnreadLag
 from headrace.connect.takeover.starts import Start
+from headrace.datapath import Reached
 from headrace.logs import get_logger
-from headrace.movers import Reached
 from headrace.replication import Loss
 
 

@@ -7,8 +7,8 @@ from support.source_tasks import P0, Scene
 
 from headrace.api import TopicPartition
 from headrace.connect.source.task_progress import LONGEST_S, TaskTransactions
+from headrace.datapath import Reached
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import Reached
 from headrace.replication import ContiguousRange, Progress
 
 HERE = Reached(5, 5, 0, 0, 5, None, 0)

@@ -12,8 +12,8 @@ from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, condition
 from headrace.api.partitions import TopicPartition
+from headrace.datapath import Before, Resumed
 from headrace.errors import Fatal, Retriable
-from headrace.movers import Before, Resumed
 from headrace.replication import ContiguousRange
 from headrace.replication.progress import OwnerProducer, Progress, TargetSeen
 from headrace.replication.reconcile import Accounts, Resume, ResumeReason

@@ -20,7 +20,7 @@ from headrace.api import (
 from headrace.api.partitions import TopicPartition
 from headrace.connect.takeover.preserving import begun_again
 from headrace.connect.topics.losses import PartitionState
-from headrace.movers.preserved import holes, takeover
+from headrace.datapath.preserved import holes, takeover
 from headrace.replication import Loss, OwnerProducer
 
 THERE = TopicPartition(COPY, 0)

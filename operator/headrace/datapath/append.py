@@ -1,0 +1,490 @@
+"""Append of batches to a cluster: in order, each once while the target knows the producer.
+
+An idempotent producer as Kafka's own: what may have been appended is sent again as the same bytes,
+with the same identity and sequence, until the target answers.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any, Protocol
+
+from headrace.api import TopicPartition
+from headrace.datapath.producer import Entry, Leaders, PartitionQueue, State
+from headrace.datapath.rebuild import halves
+from headrace.datapath.spans import (
+    Acknowledged,
+    BatchCorrupt,
+    BatchRefused,
+    Failed,
+    Indefinite,
+    Outgoing,
+    Span,
+)
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Answer,
+    CorruptBatch,
+    EventLoop,
+    Garbled,
+    Produced,
+    ProduceResult,
+    ProducerIdentity,
+    Reply,
+    UnreadableBatch,
+    refusal,
+    start,
+)
+
+_REPORTED_FROM = 3
+"""Consecutive failures of a partition before they are reported. A moving leader causes fewer."""
+_SEARCH_S = 0.1
+"""At least so long from one request for leaders to the next."""
+_MOST_DAMAGED = 3
+"""Maximum number of times in a row that an intact batch may be damaged in transit."""
+_MOST_UNREADABLE = 5
+"""Number of consecutive invalid responses for a partition after which another attempt is useless.
+"""
+_FORGOTTEN_S = 600.0
+"""Brokers forget a producer that is idle for a day (``producer.id.expiration.ms``). Long before
+that, the first batch is sent alone again.
+"""
+
+
+class CopiesLost(Retriable):
+    """A partition's leader does not have all that was acknowledged: nothing more is sent."""
+
+
+class LedAgain(Protocol):
+    """Called when partitions have been without a leader, before anything is sent to the next one.
+
+    A leader that has no batch of the producer takes one with any sequence.
+    """
+
+    def __call__(
+        self, partitions: Set[TopicPartition]
+    ) -> Coroutine[Reply[Any], None, Mapping[TopicPartition, HeadraceError]]:
+        """Why some are not sent to it: ``CopiesLost``, or what is to be tried again."""
+        ...
+
+
+class RowsAcknowledged(Protocol):
+    """Called once for a response, with the batches of spans that it acknowledges."""
+
+    def __call__(self, entries: Sequence[Entry]) -> None:
+        """Count these, which the target has from their ``base_offset`` on, in partition order.
+
+        They must not be kept: the queue uses them again.
+        """
+        ...
+
+
+class Appender:
+    """Appends batches for one producer identity. Call it from the thread of its loop.
+
+    ``append`` accepts batches and ``flush`` sends them; responses make room for more. A partition
+    without a leader, or on an unreachable broker, does not delay others.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        leaders: Leaders,
+        identity: ProducerIdentity,
+        acknowledged: Acknowledged,
+        failed: Failed,
+        *,
+        waiting: Callable[[str], None] = lambda _: None,
+        wanted: Callable[[TopicPartition], None] | None = None,
+        led_again: LedAgain | None = None,
+        rows_acknowledged: RowsAcknowledged | None = None,
+    ) -> None:
+        """Create an appender without partitions.
+
+        Each partition's sequence numbers begin with 0.
+
+        Args:
+            loop: Loop in whose thread the appender is called.
+            leaders: Leaders of the target, which other appenders may share. Partitions are the
+                target's.
+            identity: Identity for partitions that do not ``begin`` with another one.
+            acknowledged: Receives acknowledged batches.
+            failed: Receives failed partitions.
+            waiting: Receives sentences about operations that are repeated until they succeed.
+            wanted: Called by a transactional appender with each partition that has data to send but
+                is not part of the transaction, until ``admit``.
+            led_again: Called when a partition has a leader again.
+            rows_acknowledged: Used instead of ``acknowledged`` for batches of spans.
+        """
+        self._loop, self._leaders, self._identity = loop, leaders, identity
+        self._cluster = leaders.cluster
+        self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
+        self._wanted, self._led_again = wanted, led_again
+        self._rows_acknowledged = rows_acknowledged
+        self._identities: dict[TopicPartition, ProducerIdentity] = {}
+        """Identities of partitions that have one of their own."""
+        self._sequences: dict[TopicPartition, int] = {}
+        """First sequence numbers of these partitions."""
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._lost: list[PartitionQueue] = []
+        """Partitions whose leader must be looked up."""
+        self._searching = self._closed = False
+
+    @property
+    def pending(self) -> int:
+        """Batches that are not acknowledged, or still on the wire after their partition failed."""
+        return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
+
+    def begin(self, at: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
+        """Append to a partition with another identity, from this sequence number on.
+
+        The partition must have nothing pending. A sequence of 0 means that nothing was ever
+        appended to it with this epoch.
+        """
+        self._identities[at], self._sequences[at] = identity, sequence
+        self._queues.pop(at, None)
+
+    def append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
+        """Append a batch, or the batches of a span, to this partition. ``flush`` sends them.
+
+        After ``Failed`` of the partition, and after ``close``, it is released at once.
+        """
+        if (queue := self._queues.get(at)) is None:
+            queue = self._queues[at] = PartitionQueue(
+                at, self, self._identity_of(at), self._sequences.get(at, 0)
+            )
+            queue.held = self._wanted is not None
+        if queue.failed or self._closed:
+            if isinstance(outgoing, Span):
+                outgoing.release(outgoing.row_count)
+            else:
+                outgoing.release()
+            return
+        if not queue and queue.known_s is not None:
+            rested_s = self._loop.now_s() - queue.known_s
+            queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
+        queue.add(outgoing)
+        if queue.held and self._wanted is not None:
+            self._wanted(at)
+        elif not queue.listed:
+            self._enlist(queue)
+
+    def admit(self, partitions: Iterable[TopicPartition]) -> None:
+        """Send the data of partitions that are now part of the transaction."""
+        for at in partitions:
+            queue = self._queues[at]
+            queue.held = False
+            if queue and not queue.listed:
+                self._enlist(queue)
+        self.flush()
+
+    def hold(self) -> None:
+        """Hold partitions back after a transaction has ended and nothing is ``pending``."""
+        for queue in self._queues.values():
+            queue.held = True
+
+    def _identity_of(self, at: TopicPartition) -> ProducerIdentity:
+        return self._identities.get(at, self._identity)
+
+    def flush(self) -> None:
+        """Send what may be sent, without waiting."""
+        self._leaders.pump()
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop the batches of these partitions that were never sent.
+
+        Batches in flight are still completed. ``append`` continues after them.
+        """
+        for at in partitions:
+            if (queue := self._queues.get(at)) is not None:
+                queue.drop_untried()
+
+    def drop_unsent(self) -> None:
+        """Drop unsent batches of all partitions.
+
+        ``pending`` becomes 0 once the outcome of the others is known.
+        """
+        self.leave(list(self._queues))
+
+    def close(self) -> None:
+        """Drop all: what is in flight may be appended, or not."""
+        self._closed = True
+        for queue in self._queues.values():
+            queue.fail()
+
+    # Leaders
+
+    def _enlist(self, queue: PartitionQueue) -> None:
+        if queue.resting or queue.failed or queue.held:
+            return
+        if queue.leader is None:
+            if queue in self._lost:
+                return
+            known = self._cluster.view.leadership(queue.at)
+            if known is None:
+                self._search(queue)
+                return
+            queue.leader = known.leader
+        leader = self._leaders.of(queue.leader)
+        queue.turns = leader.turns
+        leader.enlist(queue)
+
+    def _search(self, queue: PartitionQueue) -> None:
+        self._lost.append(queue)
+        if not self._searching:
+            self._searching = True
+            start(self._find_leaders()).then(self._searched)
+
+    async def _find_leaders(self) -> None:
+        """One request at a time, for all partitions that are lost by then."""
+        while self._lost and not self._closed:
+            topics = {queue.at.topic for queue in self._lost}
+            error: HeadraceError | None = None
+            try:
+                await self._cluster.refresh(topics)
+            except HeadraceError as failure:
+                error = failure
+            asked = [queue for queue in self._lost if queue.at.topic in topics]
+            self._lost = [queue for queue in self._lost if queue.at.topic not in topics]
+            unfit: Mapping[TopicPartition, HeadraceError] = {}
+            if error is None and self._led_again is not None:
+                unfit = await self._led_again({one.at for one in asked if not one.failed})
+            for queue in asked:
+                self._found(queue, error or unfit.get(queue.at))
+            self.flush()
+            await self._loop.sleep(_SEARCH_S)
+
+    def _searched(self, reply: Reply[None]) -> None:
+        self._searching = False
+        reply.result()
+
+    def _found(self, queue: PartitionQueue, error: HeadraceError | None) -> None:
+        if queue.failed:
+            return
+        if error is None and self._cluster.view.leadership(queue.at) is not None:
+            self._enlist(queue)
+            return
+        if error is None:
+            error = self._leaderless(queue.at)
+        if isinstance(error, Retriable) and not isinstance(error, CopiesLost):
+            self._rest(queue, error)
+        else:
+            self._fail(queue, error)
+
+    def _leaderless(self, at: TopicPartition) -> HeadraceError:
+        topic = self._cluster.view.topics.get(at.topic)
+        if topic is not None and topic.error.value:
+            return refusal(topic.error, f"append to {at} on {self._cluster.name}")
+        return Retriable(f"{at} on {self._cluster.name} has no leader")
+
+    def _rest(self, queue: PartitionQueue, why: HeadraceError) -> None:
+        """Wait, then ask for the leader, then send again."""
+        queue.leader, queue.resting = None, True
+        queue.failures += 1
+        if queue.failures >= _REPORTED_FROM:
+            self._waiting(str(why))
+        self._loop.call_later(queue.backoff.next_s(), partial(self._rested, queue))
+
+    def _rested(self, queue: PartitionQueue) -> None:
+        queue.resting = False
+        if not self._closed and not queue.failed:
+            self._search(queue)
+
+    def unreachable(self, queue: PartitionQueue, error: HeadraceError) -> None:
+        if not isinstance(error, Retriable):
+            self._fail(queue, error)
+        elif not queue.resting and not queue.failed:
+            self._rest(queue, error)
+
+    # Answers
+
+    def answered(self, queue: PartitionQueue, entry: Entry, reply: Reply[Produced]) -> None:
+        if (error := reply.error) is not None:
+            if not isinstance(error, HeadraceError):
+                raise error
+            if isinstance(error, Garbled) and self._unreadable(queue, entry, error):
+                return
+            self._again(queue, entry, error)
+            return
+        answer = reply.result().answers.get(queue.at)
+        if answer is None:
+            name = self._cluster.name
+            self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
+        elif answer.outcome is ProduceResult.APPENDED:
+            entry.base_offset = answer.base_offset
+            self.appended([entry])
+        else:
+            self._not_appended(queue, entry, answer)
+
+    def appended(self, entries: Sequence[Entry]) -> None:
+        """Acknowledge batches in the order of their partitions, and send more.
+
+        This runs for each batch.
+        """
+        now_s = self._loop.now_s()
+        done: list[Entry] = []
+        for entry in entries:
+            queue = entry.queue
+            if queue.failed:
+                self._late(queue, entry)
+                continue
+            entry.state, queue.known_s = State.APPENDED, now_s
+            queue.on_wire -= 1
+            queue.unreadable = 0
+            if queue.failures:
+                queue.failures = queue.damaged = 0
+                queue.backoff.reset()
+            in_order = queue.entries
+            while in_order and in_order[0].state is State.APPENDED:
+                done.append(in_order.popleft())
+                queue.length -= 1
+                if queue.place:
+                    queue.place -= 1
+        self._tell(done)
+        for entry in entries:
+            queue = entry.queue
+            if queue.again is not None or queue.leader is None:
+                self._go_on(queue)
+            elif (
+                queue.length > queue.on_wire
+                and not queue.listed
+                and not (queue.resting or queue.failed or queue.held)
+            ):
+                queue.listed = True
+                queue.turns.append(queue)
+
+    def _tell(self, done: Sequence[Entry]) -> None:
+        """Report batches that are acknowledged, in their order, and release them."""
+        rows: list[Entry] = []
+        for entry in done:
+            if isinstance(entry.source, Span):
+                rows.append(entry)
+                continue
+            self._tell_rows(rows)
+            rows.clear()
+            source = entry.outgoing
+            self._acknowledged(entry.queue.at, source, entry.base_offset)
+            source.release()
+        self._tell_rows(rows)
+
+    def _tell_rows(self, rows: Sequence[Entry]) -> None:
+        if not rows:
+            return
+        assert self._rows_acknowledged is not None, "nobody counts the batches of spans"
+        self._rows_acknowledged(rows)
+        for entry in rows:
+            span = entry.source
+            assert isinstance(span, Span)
+            if span.held == 1:
+                span.release_row()
+            else:
+                span.held -= 1
+            # An entry that is used again must not keep the response's memory.
+            del entry.source, entry.parts
+            entry.queue.unused.append(entry)
+
+    def _again(self, queue: PartitionQueue, entry: Entry, why: HeadraceError) -> None:
+        if queue.failed:
+            self._late(queue, entry)
+            return
+        queue.came_back(entry, why)
+        self._go_on(queue)
+
+    def _unreadable(self, queue: PartitionQueue, entry: Entry, why: Garbled) -> bool:
+        """Return whether the partition fails because of an unreadable response.
+
+        Batches that returned with the connection are counted together with the first batch.
+        """
+        if queue.failed or not queue.is_first(entry):
+            return False
+        queue.unreadable += 1
+        if queue.unreadable < _MOST_UNREADABLE:
+            return False
+        queue.came_back(entry, why)
+        message = (
+            f"{why}: {queue.unreadable} answers in a row, so that it is not known what of "
+            f"{queue.at} is appended from source offset {entry.outgoing.first_offset} on"
+        )
+        error = Indefinite(queue.at, entry.outgoing.first_offset, "UNREADABLE_ANSWER", message)
+        self._fail(queue, error)
+        return True
+
+    def _not_appended(self, queue: PartitionQueue, entry: Entry, answer: Answer) -> None:
+        at, outgoing, first = queue.at, entry.outgoing, queue.is_first(entry)
+        last = outgoing.next_offset - 1
+        alone = last == outgoing.first_offset
+        offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
+        error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
+        if not first or answer.outcome is ProduceResult.AGAIN:
+            # A batch after one that must be repeated gets its verdict after that batch.
+            self._again(queue, entry, error)
+            return
+        damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact
+        if damaged and queue.damaged < _MOST_DAMAGED:
+            queue.damaged += 1
+            self._again(queue, entry, error)
+            return
+        if answer.outcome is ProduceResult.TOO_LARGE and outgoing.records > 1 and not queue.failed:
+            queue.came_back(entry, error)
+            queue.to_split = True
+            self._go_on(queue)
+            return
+        queue.came_back(entry, error)
+        offset = outgoing.first_offset
+        match answer.outcome:
+            case ProduceResult.OUT_OF_ORDER | ProduceResult.INDEFINITE:
+                error = Indefinite(at, offset, answer.name, str(error))
+            case ProduceResult.CORRUPT if not damaged:
+                error = BatchCorrupt(at, offset, f"{error}; the batch is damaged: fetch it again")
+            case ProduceResult.REFUSED | ProduceResult.TOO_LARGE | ProduceResult.CORRUPT:
+                refused = _source_offsets(outgoing, answer.refused)
+                error = BatchRefused(at, refused, answer.name, str(error))
+        self._fail(queue, error)
+
+    def _go_on(self, queue: PartitionQueue) -> None:
+        """After a response: send more, or once all have come back, what has to be sent again."""
+        if queue.failed or queue.resting:
+            return
+        if queue.again is None:
+            if not queue.listed:
+                self._enlist(queue)
+        elif not queue.on_wire:
+            if queue.to_split:
+                queue.to_split = False
+                self._split(queue)
+            else:
+                self._rest(queue, queue.again)
+
+    def _split(self, queue: PartitionQueue) -> None:
+        if (entry := queue.next()) is None:
+            return
+        outgoing = entry.outgoing
+        try:
+            parts = halves(outgoing)
+        except CorruptBatch as error:
+            self._fail(queue, BatchCorrupt(queue.at, outgoing.first_offset, str(error)))
+            return
+        except UnreadableBatch as error:
+            offsets = _source_offsets(outgoing, ())
+            why = f"{queue.again}; it cannot be split: {error}"
+            self._fail(queue, BatchRefused(queue.at, offsets, "MESSAGE_TOO_LARGE", why))
+            return
+        queue.replace(parts)
+        entry.release()
+        self._enlist(queue)
+
+    def _fail(self, queue: PartitionQueue, error: HeadraceError) -> None:
+        if not queue.failed:
+            queue.fail()
+            self._failed(queue.at, error)
+
+    def _late(self, queue: PartitionQueue, entry: Entry) -> None:
+        """Handle a late response, after which its partition's memory is not used for sending."""
+        queue.on_wire -= 1
+        entry.release()
+
+
+def _source_offsets(outgoing: Outgoing, named: Iterable[int]) -> range:
+    """From the first to the last record of those that the target names, else of the batch."""
+    indexes = [index for index in named if 0 <= index < outgoing.records]
+    first, last = (indexes[0], indexes[-1]) if indexes else (0, outgoing.records - 1)
+    return range(outgoing.source_offset(first), outgoing.source_offset(last) + 1)

@@ -1,0 +1,88 @@
+"""Kafka clients of a flow, and the mover that its clusters support."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.api import ClusterAccess, ReplicationFlowSpec, TopicPartition
+from headrace.api.flow import DeliveryMode
+from headrace.api.offsets import OffsetsMode
+from headrace.datapath.bandwidth import TokenBucket
+from headrace.datapath.fence import NoTransactions, check_clusters
+from headrace.datapath.lane import Mover
+from headrace.datapath.mover import BatchMover
+from headrace.datapath.preserved.mover import PreservedMover
+from headrace.datapath.tail import transactions_decided
+from headrace.kafka import (
+    AclAdmin,
+    Admin,
+    Consumer,
+    Producer,
+    RightsAdmin,
+    make_consumer,
+    make_producer,
+)
+from headrace.logs import get_logger
+from headrace.replication import RecordChanges
+from headrace.replication.reconcile import Decided
+
+log = get_logger(__name__)
+
+_Spec = Callable[[], ReplicationFlowSpec]
+MakeMover = Callable[
+    [_Spec, ClusterAccess, ClusterAccess, Callable[[str], str], TokenBucket], Mover
+]
+"""Returns the mover of a flow, as ``make_mover`` does."""
+
+
+def make_mover(
+    spec: _Spec,
+    source: ClusterAccess,
+    target: ClusterAccess,
+    target_topic: Callable[[str], str],
+    bandwidth: TokenBucket,
+    *,
+    check: Callable[[ClusterAccess, ClusterAccess], None] = check_clusters,
+) -> BatchMover:
+    """Check both clusters, and return the mover of a flow.
+
+    ``spec`` returns the present spec. ``target_topic`` returns a topic's name on the target. Raises
+    ``UnsupportedBroker``, and ``Retriable`` while no broker of the target answers.
+    """
+    fences_impossible = ""
+    try:
+        check(source, target)
+    except NoTransactions as error:
+        fences_impossible = str(error)
+        log.warning("earlier owners cannot be fenced", target=target.alias, why=fences_impossible)
+    asked = spec()
+    make = PreservedMover if asked.offsets.mode is OffsetsMode.PRESERVED else BatchMover
+    return make(
+        source,
+        target,
+        target_topic,
+        verification=lambda: spec().batch_verification,
+        bandwidth=bandwidth,
+        exactly_once=asked.delivery.mode is DeliveryMode.EXACTLY_ONCE,
+        holes=asked.offsets.holes,
+        records=RecordChanges(asked.record_filter, asked.headers),
+        compression=asked.target.compression,
+        fences_impossible=fences_impossible,
+    )
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The factories of ``headrace.kafka``; a test puts its own cluster in their place."""
+
+    consumer: Callable[..., Consumer] = make_consumer
+    producer: Callable[..., Producer] = make_producer
+    admin: Callable[[ClusterAccess], Admin] = Admin
+    mover: MakeMover = make_mover
+    transactions_decided: Callable[[ClusterAccess, TopicPartition, range], Sequence[Decided]] = (
+        transactions_decided
+    )
+    acls: Callable[[ClusterAccess], AclAdmin] = AclAdmin
+    rights: Callable[[ClusterAccess], RightsAdmin] = RightsAdmin
+
+
+KAFKA = Clients()

@@ -1,0 +1,309 @@
+"""Commit of a lane's transactions, which contain data and progress.
+
+A partition is part of one before its first batch is sent.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Set
+
+from headrace.api import TopicPartition
+from headrace.datapath import transactions
+from headrace.datapath.append import Appender, RowsAcknowledged
+from headrace.datapath.ledger import LaneState
+from headrace.datapath.producer import Leaders
+from headrace.datapath.spans import Acknowledged, Failed, Outgoing
+from headrace.datapath.transactions import (
+    CUT_WITHIN_S,
+    POLL_S,
+    Records,
+    TransactionStage,
+    not_acknowledged,
+)
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    LATEST,
+    Batch,
+    BatchWriter,
+    ClusterClient,
+    ConnectionLost,
+    ProducerIdentity,
+    Reply,
+    RequestRefused,
+    Transactions,
+    encoded,
+    list_offsets,
+    start,
+)
+from headrace.replication import OwnerProducer
+from headrace.timing import Backoff
+
+_COORDINATOR_S = 15.0
+
+
+class LaneTransactions:
+    """In the thread of the loop of ``cluster``, the target."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        writer: OwnerProducer,
+        admit: Callable[[Set[TopicPartition]], None],
+        broken: Callable[[HeadraceError], None],
+    ) -> None:
+        """Create the object without an open transaction.
+
+        Args:
+            cluster: The target.
+            writer: Identity of the writer.
+            admit: Receives partitions that may be appended to.
+            broken: Receives the reason why the transaction will not be committed.
+        """
+        self._cluster, self._admit, self._broken = cluster, admit, broken
+        self._transactions = Transactions(cluster, writer.transactional_id)
+        self.identity = ProducerIdentity(writer.producer_id, writer.producer_epoch, True)
+        self.added: set[TopicPartition] = set()
+        """Partitions of the open transaction; empty if none is open."""
+        self._wanted: dict[TopicPartition, None] = {}
+        self._adding = self._closed = False
+
+    def want(self, at: TopicPartition) -> None:
+        """Add a partition that has data to send; ``admit`` is called afterwards."""
+        self._wanted[at] = None
+        if not self._adding and not self._closed:
+            self._adding = True
+            start(self._add()).then(self._added)
+
+    async def commit(self) -> None:
+        """Commit all appended data, which must be acknowledged.
+
+        Without a response the request is repeated: the outcome is never guessed. Raise
+        ``Retriable`` if the outcome is unknown or the transaction is aborted, and ``Fatal`` without
+        permission.
+        """
+        if self.added:
+            await self._end(commit=True)
+        self.added.clear()
+
+    async def visible(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Wait until consumers of committed records can read everything below the ends.
+
+        The ends must be committed; ``marker_missing`` describes the problem.
+        """
+        loop = self._cluster.loop
+        deadline_s = loop.now_s() + transactions.VISIBLE_WITHIN_S
+        late = dict(ends)
+        while late:
+            stable = await list_offsets(
+                self._cluster,
+                late,
+                LATEST,
+                read_committed=True,
+                timeout_s=transactions.VISIBLE_WITHIN_S,
+            )
+            for error in stable.failed.values():
+                if not isinstance(error, Retriable):
+                    raise error
+            late = transactions.not_visible(
+                late, {at: one.offset for at, one in stable.found.items()}
+            )
+            if late and loop.now_s() > deadline_s:
+                raise transactions.marker_missing(self._cluster.name, late)
+            if late:
+                await loop.sleep(transactions.POLL_S)
+
+    async def abort(self) -> None:
+        """Abort the open transaction, if any; no partition has an older open one."""
+        if self.added:
+            await self._end(commit=False)
+            self.added.clear()
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed = True
+
+    async def _end(self, *, commit: bool) -> None:
+        loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
+        deadline_s = loop.now_s() + transactions.ANSWERED_WITHIN_S
+        while True:
+            try:
+                await self._transactions.end(self.identity, commit=commit, timeout_s=_COORDINATOR_S)
+            except HeadraceError as error:
+                lost = as_lost(error)
+                again = isinstance(error, Retriable) and lost is error
+                if not again or self._closed or loop.now_s() > deadline_s:
+                    raise lost from error
+            else:
+                return
+            await loop.sleep(backoff.next_s())
+
+    async def _add(self) -> None:
+        """Add all wanted partitions, with one request at a time."""
+        loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
+        while self._wanted and not self._closed:
+            asked = set(self._wanted)
+            try:
+                await self._transactions.add_partitions(
+                    self.identity, asked, timeout_s=_COORDINATOR_S
+                )
+            except HeadraceError as error:
+                if not isinstance(error, ConnectionLost):
+                    raise as_lost(error) from error
+                await loop.sleep(backoff.next_s())
+                continue
+            backoff.reset()
+            for at in asked:
+                del self._wanted[at]
+            self.added |= asked
+            self._admit(asked)
+
+    def _added(self, reply: Reply[None]) -> None:
+        self._adding = False
+        if (error := reply.error) is None:
+            return
+        if not isinstance(error, HeadraceError):
+            raise error
+        self._broken(error)
+
+
+def as_lost(error: HeadraceError) -> HeadraceError:
+    """Return the error as one that another lane may avoid, if the transaction is over."""
+    if isinstance(error, RequestRefused) and transactions.is_lost(error.code.name):
+        return transactions.lost(error)
+    return error
+
+
+Committed = Callable[[HeadraceError | None], None]
+
+
+class Commits:
+    """Commits of one lane, called in the thread of its loop.
+
+    It has the appender and connections of its own, because a produce request names one
+    transactional id.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        state: LaneState,
+        writer: OwnerProducer,
+        acknowledged: Acknowledged,
+        failed: Failed,
+        *,
+        rows_acknowledged: RowsAcknowledged,
+        waiting: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """``cluster`` is the target; ``wake`` is called when more may be read."""
+        self._loop, self._state, self._failed, self._wake = cluster.loop, state, failed, wake
+        self._name = cluster.name
+        self._leaders = Leaders(cluster, writer.transactional_id)
+        self._transactions = LaneTransactions(cluster, writer, self._admit, self._break)
+        self._progress: set[TopicPartition] = set()
+        self._error: HeadraceError | None = None
+        self.appender = Appender(
+            self._loop,
+            self._leaders,
+            self._transactions.identity,
+            acknowledged,
+            self._append_failed,
+            waiting=waiting,
+            wanted=self._transactions.want,
+            rows_acknowledged=rows_acknowledged,
+        )
+
+    async def cut(self) -> None:
+        """Wait until all that was sent is acknowledged."""
+        deadline_s = self._loop.now_s() + CUT_WITHIN_S
+        while self.appender.pending and self._error is None:
+            if self._loop.now_s() > deadline_s:
+                self._break(not_acknowledged(self._name))
+                return
+            await self._loop.sleep(POLL_S)
+        with self._state.lock:
+            if self._state.stage is TransactionStage.CUTTING:
+                self._state.stage = TransactionStage.CUT
+
+    async def commit(
+        self, progress: Mapping[TopicPartition, Records], committed: Committed
+    ) -> None:
+        """Commit the data that was cut, with this progress, by partition of the progress topic."""
+        state, transactions = self._state, self._transactions
+        try:
+            await self._append(progress)
+            with state.lock:
+                ends = {
+                    one.target: one.target_offset
+                    for one in state.windows.values()
+                    if one.uncommitted and one.target_offset is not None
+                }
+            added = frozenset(transactions.added)
+            await transactions.commit()
+        except HeadraceError as error:
+            self._break(error)
+            committed(error)
+            return
+        self.appender.hold()
+        with state.lock:
+            for window in state.windows.values():
+                window.commit(marked=window.target in added)
+        try:
+            await transactions.visible(ends)
+        except HeadraceError as error:
+            self._break(error)
+        else:
+            with state.lock:
+                state.stage = TransactionStage.COPYING
+        committed(None)
+        self._wake()
+
+    async def abort(self) -> None:
+        """Abort the open transaction, unless it is being committed; do not wait if that fails."""
+        if self._state.stage is TransactionStage.COMMITTING or self._error is not None:
+            return
+        await self._transactions.abort()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._transactions.close()
+        self.appender.close()
+        self._leaders.close()
+
+    async def _append(self, progress: Mapping[TopicPartition, Records]) -> None:
+        for at, records in progress.items():
+            self._progress.add(at)
+            self.appender.append(at, Outgoing(_batch(records), len(records), _nothing))
+        self.appender.flush()
+        while self.appender.pending and self._error is None:
+            await self._loop.sleep(POLL_S)
+        if self._error is not None:
+            raise self._error
+
+    def _admit(self, partitions: Set[TopicPartition]) -> None:
+        self.appender.admit(partitions)
+
+    def _append_failed(self, at: TopicPartition, error: HeadraceError) -> None:
+        lost = as_lost(error)
+        if at in self._progress or lost is not error:
+            self._break(lost)
+        else:
+            self._failed(at, error)
+
+    def _break(self, error: HeadraceError) -> None:
+        """Stop committing; another lane must continue."""
+        if self._error is None:
+            self._error = as_lost(error)
+        with self._state.lock:
+            if self._state.broken is None:
+                self._state.broken = self._error
+
+
+def _batch(records: Records) -> Batch:
+    writer, now_ms = BatchWriter(), int(time.time() * 1000)
+    for offset, (key, value) in enumerate(records):
+        writer.add(encoded(offset, now_ms, key, value))
+    return writer.finish()
+
+
+def _nothing() -> None:
+    """Do nothing on release, because the batch has memory of its own."""

@@ -1,0 +1,97 @@
+"""Dead-letter topics, with Kafka Connect's headers.
+
+Dead letters are written as by ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter``
+(KIP-298): key, value and headers are unchanged, and the error is described in additional text
+headers. Java's class names are used where Connect uses them, because tools decide by them. The
+timestamp is the dead letter's, because the topic could reject the record's own timestamp, or delete
+the record as too old. The record's timestamp is in a header.
+"""
+
+from collections.abc import Mapping
+
+from headrace.api import ClusterAccess
+from headrace.assign import TaskId
+from headrace.datapath.clients import Clients
+from headrace.datapath.lane import RecordRefused, SourceRecord
+from headrace.datapath.progress import Storing
+from headrace.errors import Retriable
+from headrace.kafka import KafkaException, Producer, Renewed, translated
+from headrace.logs import get_logger
+from headrace.timing import Clock
+
+log = get_logger(__name__)
+
+PREFIX = "__connect.errors."
+TIMESTAMP_HEADER = "__headrace.errors.timestamp"
+_ANSWER_S = 5.0
+"""Its task waits for it."""
+_CLASS = "headrace.datapath.mover.BatchLane"
+_ERRORS = "org.apache.kafka.common.errors."
+_EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
+    "MESSAGE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",
+    "MSG_SIZE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",
+    "RECORD_LIST_TOO_LARGE": f"{_ERRORS}RecordBatchTooLargeException",
+    "INVALID_TIMESTAMP": f"{_ERRORS}InvalidTimestampException",
+    "INVALID_RECORD": "org.apache.kafka.common.InvalidRecordException",
+}
+
+
+def context_headers(task: TaskId, refused: RecordRefused) -> dict[str, str]:
+    """Return Connect's headers, without stack frames, which a broker's rejection lacks."""
+    exception = _EXCEPTIONS.get(refused.code, refused.code)
+    return {
+        f"{PREFIX}topic": refused.at.topic,
+        f"{PREFIX}partition": str(refused.at.partition),
+        f"{PREFIX}offset": str(refused.offsets.start),
+        f"{PREFIX}connector.name": task.flow,
+        f"{PREFIX}task.id": str(task.index),
+        f"{PREFIX}stage": "KAFKA_PRODUCE",
+        f"{PREFIX}class.name": _CLASS,
+        f"{PREFIX}exception.class.name": exception,
+        f"{PREFIX}exception.message": str(refused),
+        f"{PREFIX}exception.stacktrace": f"{exception}: {refused}\n",
+    }
+
+
+class DeadLetters:
+    """Thread-safe. One producer for all tasks of a flow, made when it is first needed."""
+
+    def __init__(self, target: ClusterAccess, clients: Clients, clock: Clock) -> None:
+        self._target, self._clock = target, clock
+        # As Java's: any other producer that knows the topic puts a key into the same partition.
+        settings = {"partitioner": "murmur2_random", "linger.ms": 0}
+        self._producer = Renewed(target, lambda: clients.producer(target, settings))
+
+    def write(self, topic: str, record: SourceRecord, added: Mapping[str, str], of: str) -> None:
+        """Write a record, and wait until every in-sync replica has it; ``of`` names the record.
+
+        ``added`` headers follow its own headers. An existing header with the same name is kept, as
+        in Connect. Raise ``Fatal`` if the topic rejects it, otherwise ``Retriable``: it may have
+        been written nevertheless.
+        """
+        theirs = {name for name, _ in record.headers}
+        added = {**added, TIMESTAMP_HEADER: str(record.timestamp_ms)}
+        mine = [(name, text.encode()) for name, text in added.items() if name not in theirs]
+        tried = f"write {of} to dead-letter topic {topic} on {self._target.alias}"
+        producer = self._producer.get()
+        storing = Storing(lambda s: self._poll(producer, s), self._clock, tried, 1, _ANSWER_S)
+        with translated(tried):
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                on_delivery=storing.delivered,
+                headers=[*record.headers, *mine],
+            )
+        try:
+            storing.wait()
+        except Retriable:
+            self._producer.discard(producer)  # with what it has queued
+            raise
+
+    def _poll(self, producer: Producer, timeout_s: float) -> None:
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            log.warning("producer of dead letters stopped: making another", why=str(error))
+            self._producer.discard(producer)

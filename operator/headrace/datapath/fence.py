@@ -1,0 +1,416 @@
+"""Fence that closes partitions to earlier writers, and finds where to resume.
+
+A marker of an empty transaction, with the next epoch of a writer's producer id, makes brokers
+refuse all that this writer sends later. It closes a partition once it is *read there*, below the
+high watermark: what a coordinator answers is a promise.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Set
+from contextlib import suppress
+from itertools import chain
+from math import inf
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.datapath.lane import Before, Closed, Resumed
+from headrace.datapath.markers import (
+    COORDINATOR_S,
+    LEADER_S,
+    READ_S,
+    end_transactions,
+    failed_with,
+    log_ends_of,
+    new_epoch,
+    unread_markers,
+    wait_for,
+    write_markers,
+)
+from headrace.datapath.tail import Tail
+from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable, Unreachable
+from headrace.kafka.wire import (
+    LATEST,
+    ClusterClient,
+    ConnectionSettings,
+    EventLoop,
+    ProducerIdentity,
+    Reply,
+    RequestRefused,
+    Transactions,
+    UnsupportedBroker,
+    epoch_ends,
+    list_offsets,
+    start,
+)
+from headrace.logs import get_logger
+from headrace.replication import OwnerProducer, RecordChanges
+from headrace.replication.reconcile import (
+    Dropped,
+    Marker,
+    Record,
+    ResumeReason,
+    StoredProgress,
+    reconcile,
+)
+
+_CONNECT_S = 10.0
+"""Time by which an unreachable broker delays the first task."""
+_COORDINATOR_S = 15.0
+"""The first who asks for a coordinator has its topic created, which takes a second or two."""
+_ALL_S = 60.0
+_TRANSACTIONS = "__transaction_state"
+
+
+class NoTransactions(Fatal):
+    """A target that cannot create the topic of its transactions."""
+
+
+def check_clusters(
+    source: ClusterAccess, target: ClusterAccess, *, coordinator_s: float = _COORDINATOR_S
+) -> None:
+    """Check versions, and whether the target can fence writers.
+
+    Unreachable brokers are not checked, and neither are brokers that start later. The whole source
+    may be unreachable: a fail-over after a disaster fences writers without it. A missing permission
+    is not an error here: without it the mover copies and fences no writer. Raise
+    ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the target
+    responds.
+    """
+    loop = EventLoop()
+    settings = ConnectionSettings(connect_timeout_s=_CONNECT_S)
+    clusters = [ClusterClient(loop, access, settings) for access in (source, target)]
+    try:
+        with suppress(Unreachable):
+            loop.wait(start(_check_versions(clusters[0])), _ALL_S)
+        loop.wait(start(_check_versions(clusters[1])), _ALL_S)
+        loop.wait(start(_check_coordinator(clusters[1], coordinator_s)), _ALL_S)
+    except GaveUp as error:
+        raise Retriable(f"could not find out which mover can be used: {error}") from error
+    finally:
+        for cluster in clusters:
+            cluster.close()
+        loop.close()
+
+
+async def _check_versions(cluster: ClusterClient) -> None:
+    """Check each reachable broker; a connection begins with the exchange of versions."""
+    view = await cluster.refresh()
+    opening: list[Reply[object]] = [start(cluster.connection(node)) for node in view.brokers]
+    for reply in opening:
+        try:
+            await reply
+        except UnsupportedBroker:
+            raise
+        except HeadraceError:  # an unreachable broker, or a failed login
+            continue
+
+
+async def _check_coordinator(target: ClusterClient, within_s: float) -> None:
+    try:
+        await Transactions(target, "headrace-").find(timeout_s=within_s)
+    except RequestRefused as error:
+        if error.code.name != "coordinator_not_available":
+            return
+        view = await target.refresh([_TRANSACTIONS])
+        topic = view.topics.get(_TRANSACTIONS)
+        if topic is not None and topic.error.name == "unknown_topic_or_partition":
+            raise NoTransactions(
+                f"{target.name} has no transaction coordinator and cannot create "
+                f"{_TRANSACTIONS}: set transaction.state.log.replication.factor of its brokers to "
+                "their number at most, then restart the drivers"
+            ) from error
+    except HeadraceError:
+        return  # a take-over asks again, and says what is missing
+
+
+# Records that were committed, and whose partition has no marker of it: they are committed there.
+#
+# Brokers lose the marker of a partition that has no leader at that moment (KAFKA-20734, it seems),
+# on 4.3.1 at least. The last stable offset stays in front of the records, and the next abort of
+# their producer drops them. Below the target offset that committed progress names, all was
+# committed.
+
+log = get_logger(__name__)
+
+_POLL_S = 0.05
+
+
+async def commit_leftovers(
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
+) -> dict[TopicPartition, Retriable]:
+    """Commit earlier owners' open transactions before a marker aborts them.
+
+    Return the partitions that must be retried, by target.
+    """
+    ours = {
+        before.target: before
+        for before in partitions
+        if before.progress is not None and before.writers
+    }
+    open_, failed = await _open(target, ours)
+    if not open_:
+        return failed_with(ours.values(), failed)
+    log.warning("committed records are in an open transaction", partitions=sorted(map(str, open_)))
+    closing: dict[str, set[TopicPartition]] = {}
+    for at in open_:
+        for writer in ours[at].writers:
+            closing.setdefault(writer.transactional_id, set()).add(at)
+    await write_markers(target, own, closing, commit=True)
+    deadline_s = target.loop.now_s() + READ_S
+    while open_ and target.loop.now_s() < deadline_s:
+        await target.loop.sleep(_POLL_S)
+        open_, failed = await _open(target, ours)
+    still = {at: Retriable(f"a transaction is open below offset {open_[at]}") for at in open_}
+    return failed_with(ours.values(), {**failed, **still})
+
+
+async def _open(
+    target: ClusterClient, ours: Mapping[TopicPartition, Before]
+) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, HeadraceError]]:
+    """Return the target offset of each partition that has an open transaction below it."""
+    ends = await list_offsets(target, ours, LATEST, read_committed=True, timeout_s=LEADER_S)
+    return {
+        at: ours[at].target_offset
+        for at, end in ends.found.items()
+        if end.offset < ours[at].target_offset
+    }, ends.failed
+
+
+class MarkerFencing:
+    """Fencing by transaction markers. Each call opens connections of its own, and waits."""
+
+    def __init__(
+        self,
+        source: ClusterAccess,
+        target: ClusterAccess,
+        changes: RecordChanges | None = None,
+        impossible: str = "",
+    ) -> None:
+        """Accept both clusters, and the changes that the flow makes to records.
+
+        ``impossible`` is why the target cannot fence writers, or empty.
+        """
+        self._source, self._target, self._changes = source, target, changes
+        self.impossible = impossible
+        """Reason why the target cannot fence writers, or empty."""
+
+    def _clients(self) -> "FenceClients":
+        return FenceClients(self._source, self._target)
+
+    def identify(self, transactional_id: str) -> OwnerProducer:
+        self._require_transactions()
+        with self._clients() as (loop, _, target):
+            asked = new_epoch(target, transactional_id)
+            identity = wait_for(loop, asked, 2 * COORDINATOR_S)
+            return OwnerProducer(transactional_id, identity.producer_id, identity.epoch)
+
+    def _require_transactions(self) -> None:
+        if self.impossible:
+            raise NoTransactions(self.impossible)
+
+    def data_writer(self, task: str) -> OwnerProducer | None:
+        return None
+
+    def end_transactions(self, transactional_ids: Set[str]) -> None:
+        if self.impossible:  # a target without a coordinator has no transactions
+            return
+        with self._clients() as (loop, _, target):
+            asked = end_transactions(target, transactional_ids)
+            wait_for(loop, asked, 2 * COORDINATOR_S, "end the transactions of earlier owners")
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | Retriable]:
+        with self._clients() as (loop, _, target):
+            asked = epoch_ends(target, epochs, timeout_s=LEADER_S)
+            tried = "find where the logs of the target end"
+            answers = wait_for(loop, asked, 2 * LEADER_S, tried)
+        found: dict[TopicPartition, int | Retriable] = {
+            at: end.end_offset for at, end in answers.found.items() if end.leader_epoch >= 0
+        }
+        for at, error in answers.failed.items():
+            if isinstance(error, Retriable):
+                found[at] = error
+            else:
+                log.warning(
+                    "losses of the target are not looked for", partition=str(at), why=str(error)
+                )
+        return found
+
+    def resume(
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
+    ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
+        with self._clients() as (_, source, target):
+            put_off, marked = _closed_by_markers(target, own, partitions.values())
+            return {
+                at: put_off.get(before.target)
+                or _resumed(
+                    source, target, at, before, _fences(before, marked), changes=self._changes
+                )
+                for at, before in partitions.items()
+            }
+
+    def close(
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
+    ) -> dict[TopicPartition, Closed | Retriable]:
+        with self._clients() as (_, _, target):
+            put_off, marked = _closed_by_markers(target, own, partitions.values())
+            return {
+                at: put_off.get(before.target) or _closed(target, before, _fences(before, marked))
+                for at, before in partitions.items()
+            }
+
+
+def _closed_by_markers(
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
+) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
+    """Write markers, except for partitions that must be retried; return both.
+
+    The markers of progress partitions are read.
+    """
+    put_off, ends = log_ends_of(target, partitions)
+    reachable = [before for before in partitions if before.target not in put_off]
+    leftovers = commit_leftovers(target, own, reachable)
+    put_off |= wait_for(target.loop, leftovers, 4 * COORDINATOR_S)
+    closing: dict[str, set[TopicPartition]] = {}
+    progress: set[TopicPartition] = set()
+    for before in partitions:
+        for writer in before.writers if before.target not in put_off else ():
+            closing.setdefault(writer.transactional_id, set()).update(before.closed)
+            progress |= before.closed - {before.target}
+    if not closing:
+        return put_off, {}
+    written = write_markers(target, own, closing)
+    marked = wait_for(target.loop, written, 4 * COORDINATOR_S)
+    unread = unread_markers(target, ends, closing, marked, progress)
+    return put_off | failed_with(partitions, unread), marked
+
+
+class FenceClients:
+    """A loop, and clients of both clusters, for as long as a call takes."""
+
+    def __init__(self, source: ClusterAccess, target: ClusterAccess) -> None:
+        self._loop = EventLoop()
+        self._source = ClusterClient(self._loop, source)
+        self._target = ClusterClient(self._loop, target)
+
+    def __enter__(self) -> tuple[EventLoop, ClusterClient, ClusterClient]:
+        return self._loop, self._source, self._target
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+        self._target.close()
+        self._loop.close()
+
+
+def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int, int]:
+    """Return the epoch of the markers to be read, by producer id.
+
+    An expired id has been replaced by another one, whose marker closes nothing.
+    """
+    return {
+        writer.producer_id: identity.epoch
+        for writer in before.writers
+        if (identity := marked.get(writer.transactional_id)) is not None
+        and identity.producer_id == writer.producer_id
+    }
+
+
+def _resumed(
+    source: ClusterClient,
+    target: ClusterClient,
+    at: TopicPartition,
+    before: Before,
+    fences: Mapping[int, int],
+    *,
+    changes: RecordChanges | None,
+) -> Resumed | Retriable:
+    stored = StoredProgress(
+        before.source_offset,
+        before.target_offset,
+        frozenset(writer.producer_id for writer in before.writers) | before.unfenced,
+    )
+    try:
+        resumed = _reconciled(
+            source, target, at, before, stored=stored, fences=fences, changes=changes
+        )
+    except Fatal as error:  # no right to read the target, say: then no fence was seen
+        log.warning("not compared", partition=str(at), why=str(error))
+        resumed = Resumed(reconcile(stored, (), (), {}), -1)
+    except Retriable as error:
+        log.warning("fenced later", partition=str(at), why=str(error))
+        return error
+    resume = resumed.resume
+    log.info(
+        "fenced" if resume.outcome is not ResumeReason.UNFENCED else "not fenced",
+        partition=str(at),
+        outcome=str(resume.outcome),
+        producers=sorted(fences),
+        not_repeated=resume.copied,
+        repeated=resume.doubled_at_most,
+    )
+    return resumed
+
+
+def _closed(target: ClusterClient, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
+    """Once the markers are read."""
+    records, awaited = 0, dict(fences)
+    ids = {writer.producer_id for writer in before.writers}
+    entries = Tail(target, before.target, before.target_offset, patience_s=READ_S).of_target(
+        fences.keys()
+    )
+    try:
+        while awaited:
+            entry = next(entries)
+            if isinstance(entry, Record):
+                records += entry.producer_id in ids
+            elif isinstance(entry, Marker) and entry.producer_epoch >= awaited.get(
+                entry.producer_id, inf
+            ):
+                del awaited[entry.producer_id]
+    except Fatal as error:  # no right to read the target, say: then no fence was seen
+        log.warning("not read", partition=str(before.target), why=str(error))
+    except Retriable as error:
+        return error
+    return Closed(records, frozenset(ids - fences.keys() | awaited.keys()) | before.unfenced)
+
+
+def _reconciled(
+    source: ClusterClient,
+    target: ClusterClient,
+    at: TopicPartition,
+    before: Before,
+    *,
+    stored: StoredProgress,
+    fences: Mapping[int, int],
+    changes: RecordChanges | None,
+) -> Resumed:
+    tail = Tail(target, before.target, before.target_offset, patience_s=READ_S)
+    original = Tail(source, at, before.source_offset, patience_s=READ_S)
+    entries: Iterator[Record | Dropped | Marker] = iter(())
+    if fences:
+        entries = tail.of_target(fences.keys())
+        entries = chain([next(entries)], entries)  # then it is known who stamps
+    resume = reconcile(
+        stored,
+        entries,
+        _changed(original.of_source(), at.topic, changes),
+        fences,
+        compare_timestamps=not tail.stamped,
+        same_filter=before.compare,
+    )
+    return Resumed(resume, original.leader_epoch)
+
+
+def _changed(
+    entries: Iterator[Record | Dropped], topic: str, changes: RecordChanges | None
+) -> Iterator[Record | Dropped]:
+    """Yield the source's records as the target got them: those that are not copied are dropped."""
+    if changes is None or not changes.concern(topic):
+        yield from entries
+        return
+    for entry in entries:
+        if not isinstance(entry, Record):
+            yield entry
+        elif (headers := changes.apply(entry.headers)) is None:
+            yield Dropped(entry.offset, entry.last)
+        else:
+            yield entry._replace(headers=headers)

@@ -1,0 +1,410 @@
+"""Fetch of a lane's partitions: one request at a time to each broker.
+
+A request waits at the broker until there is data. Data are delivered at once, and the next request
+is sent while the last data are sent to the target.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
+from typing import Protocol
+
+from headrace.api import TopicPartition
+from headrace.datapath.bandwidth import TokenBucket
+from headrace.datapath.chunk import LEAST_BYTES, HeldResponse, Memory
+from headrace.datapath.locate import Locator, SourcePartition, diverged
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    ClusterClient,
+    Connection,
+    CorruptBatch,
+    Fetched,
+    FetchOutcome,
+    FetchPosition,
+    FetchResponse,
+    FetchSession,
+    Reply,
+    fetch_call,
+    fetch_outcome,
+    led_by,
+    read_batch,
+    refusal,
+    start,
+)
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+_SHORT_WAIT_MS = 10
+"""While a partition is left out until the target has taken more: it waits for this request."""
+_LARGEST_BYTES = 104_857_600  # socket.request.max.bytes: no batch is larger
+_BATCH_START = struct.Struct(">qi")  # base offset, and how many bytes follow
+_CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
+"""A broker may send garbage once, from a bad wire; a damaged log is so each time."""
+
+
+class Sink(Protocol):
+    """Receiver of fetched data; the lane."""
+
+    def ready(self) -> bool:
+        """Whether anything is to be read now."""
+        ...
+
+    def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that may be read now, while it is ``ready``."""
+        ...
+
+    def held_back(self, at: TopicPartition) -> bool:
+        """Whether it is not, only because the target has not taken enough of it."""
+        ...
+
+    def stuck(self) -> bool:
+        """Whether all that the target has not acknowledged is of partitions it does not take."""
+        ...
+
+    def saw_end(self, at: TopicPartition, end: int) -> None:
+        """Receive the end of the source's log, including records after an open transaction."""
+        ...
+
+    def take(
+        self,
+        source: SourcePartition,
+        records: memoryview,
+        aborted: Sequence[tuple[int, int]],
+        held: HeldResponse,
+    ) -> None:
+        """Receive at least one whole batch, and ``advance`` the partition past accepted data.
+
+        Raise ``CorruptBatch``.
+        """
+        ...
+
+    def taken(self) -> None:
+        """Receive the end of a response."""
+        ...
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        """Receive the problem of a partition that is no longer fetched."""
+        ...
+
+    def away(self, error: HeadraceError) -> None:
+        """Brokers do not answer; it is tried again."""
+        ...
+
+
+class _Broker:
+    """The requests to one broker."""
+
+    __slots__ = (
+        "asked",
+        "behind",
+        "busy",
+        "connection",
+        "most_bytes",
+        "node",
+        "purpose",
+        "session",
+    )
+
+    def __init__(self, node: int, purpose: str) -> None:
+        self.node, self.purpose = node, purpose
+        self.connection: Connection | None = None
+        self.session: FetchSession[TopicPartition] = FetchSession()
+        self.busy = False
+        self.asked: dict[TopicPartition, FetchPosition] = {}
+        """Partitions in the current request."""
+        self.most_bytes = 0
+        """Maximum size of the current response; 0 without a request."""
+        self.behind = True
+        """Whether it may have more than the last response brought."""
+
+
+_numbers = itertools.count()
+
+
+class Reader:
+    """Reader of one lane, called in its loop's thread."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        memory: Memory,
+        sink: Sink,
+        bandwidth: TokenBucket,
+        rack: str = "",
+    ) -> None:
+        """``rack`` is our own: a leader may name a follower there to fetch from."""
+        self._cluster, self._loop = cluster, cluster.loop
+        self._memory, self._sink, self._rack = memory, sink, rack
+        self._purpose = f"fetch-{next(_numbers)}"
+        self._partitions: dict[TopicPartition, SourcePartition] = {}
+        self._brokers: dict[int, _Broker] = {}
+        self._locator = Locator(
+            cluster, self._partitions, found=self.wake, stop=self._stop, away=sink.away
+        )
+        self._bandwidth = bandwidth
+        self._closed = self._pumping = self._blocked = False
+        self._left_out = False
+        """Whether a partition was not readable, when it was looked for some last."""
+
+    def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
+        """Fetch it from there on."""
+        self._partitions[at] = SourcePartition(
+            at, position, leader_epoch, self._cluster.settings.partition_bytes
+        )
+        self._locator.search()
+
+    def close_partition(self, at: TopicPartition) -> None:
+        """Stop fetching a partition, and drop data in flight."""
+        self._partitions.pop(at, None)
+
+    def rewind(self, at: TopicPartition, position: int) -> None:
+        """Rewind to an offset from which on fetched data were not accepted."""
+        if (source := self._partitions.get(at)) is not None:
+            source.position, source.wanted = position, None
+
+    def wake(self) -> None:
+        """Something has become readable: fetch it, once what is being done is done."""
+        if not self._pumping and not self._closed:
+            self._pumping = True
+            self._loop.call_later(0.0, self._pump)
+
+    def wake_left_out(self) -> None:
+        """Fetch partitions that were not readable before the target accepted data."""
+        if self._left_out:
+            self.wake()
+
+    def close(self) -> None:
+        """Stop fetching. The connections belong to the cluster."""
+        self._closed = True
+        self._locator.close()
+        self._partitions.clear()
+
+    # Send.
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self._closed:
+            return
+        sink = self._sink
+        self._left_out = not sink.ready()
+        if self._left_out:
+            return
+        idle: dict[int, list[SourcePartition]] = {}
+        waiting: set[int] = set()
+        busy = {node for node, broker in self._brokers.items() if broker.busy}
+        free = [
+            source
+            for source in self._partitions.values()
+            if source.node is not None and not source.resting and source.node not in busy
+        ]
+        readable = sink.readable([source.at for source in free]) if free else set()
+        for source in free:
+            at, node = source.at, source.node
+            assert node is not None
+            if at in readable:
+                idle.setdefault(node, []).append(source)
+                continue
+            self._left_out = True
+            if sink.held_back(at):
+                waiting.add(node)
+        if idle and (wait_s := self._bandwidth.wait_s()) > 0:
+            self._try_again_in(wait_s)
+            return
+        for node, sources in idle.items():
+            if not (room := self._memory.room(stuck=self._sink.stuck())):
+                self._wait_for_room()
+                return
+            self._fetch(self._broker(node), sources, room, short=node in waiting)
+
+    def _wait_for_room(self) -> None:
+        self._memory.wait(self.wake)
+        self._try_again_in(1.0)  # by then the target may be found not to take some partitions
+
+    def _try_again_in(self, wait_s: float) -> None:
+        if not self._blocked:
+            self._blocked = True
+            self._loop.call_later(wait_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._blocked = False
+        self.wake()
+
+    def _broker(self, node: int) -> _Broker:
+        if (broker := self._brokers.get(node)) is None:
+            broker = self._brokers[node] = _Broker(node, self._purpose)
+        return broker
+
+    def _fetch(
+        self, broker: _Broker, sources: Iterable[SourcePartition], room: int, *, short: bool
+    ) -> None:
+        broker.busy = True
+        connection = broker.connection
+        if connection is None or connection.closed_by is not None:
+            opening = start(self._cluster.connection(broker.node, broker.purpose))
+            opening.then(partial(self._connected, broker))
+            return
+        if not connection.compares_epochs:
+            if uncompared := [source for source in sources if source.uncompared]:
+                self._locator.compare(uncompared)
+            sources = [source for source in sources if not source.resting]
+            if not sources:
+                broker.busy = False
+                return
+            for source in sources:  # from here on it is that leader's log that is read
+                source.compared_at_epoch = source.epoch
+        broker.asked = {source.at: source.wanted or source.want() for source in sources}
+        settings = self._cluster.settings
+        much = settings.fetch_max_bytes if broker.behind else LEAST_BYTES
+        broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
+        self._memory.ask(broker.most_bytes)
+        wanted, session = broker.session.begin(broker.asked)
+        request = fetch_call(
+            wanted,
+            max_wait_ms=_SHORT_WAIT_MS if short else settings.fetch_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=broker.most_bytes,
+            session=session,
+            rack=self._rack,
+        )
+        connection.send(request).then(partial(self._answered, broker))
+
+    def _connected(self, broker: _Broker, reply: Reply[Connection]) -> None:
+        broker.busy = False
+        if reply.error is not None:
+            self._failed(broker, reply.error)
+            return
+        broker.connection = reply.result()
+        broker.session.lost()
+        self.wake()
+
+    def _failed(self, broker: _Broker, error: BaseException) -> None:
+        """Handle a connection that was lost or could not be opened."""
+        if not isinstance(error, HeadraceError):
+            raise error
+        broker.connection = None
+        if self._closed:
+            return
+        self._sink.away(error)
+        for source in self._partitions.values():
+            if source.node == broker.node:
+                source.lost_leader()
+        self._locator.search()
+
+    # Receive.
+
+    def _answered(self, broker: _Broker, reply: Reply[FetchResponse]) -> None:
+        broker.busy = False
+        self._memory.answered(broker.most_bytes)
+        if reply.error is not None:
+            broker.session.lost()
+            self._failed(broker, reply.error)
+            return
+        response = reply.result()
+        if self._closed or not broker.session.answered(response):
+            log.debug("fetch session lost", node=broker.node, why=response.error.name)
+            response.release()
+            self._loop.call_later(self._locator.backoff.next_s(), self.wake)
+            return
+        held = HeldResponse(response, self._memory)
+        self._bandwidth.spend(held.size)
+        broker.behind = held.size >= broker.most_bytes // 2
+        for fetched in response.partitions:
+            topic = fetched.topic or self._locator.topic(fetched.topic_id)
+            at = TopicPartition(topic, fetched.partition)
+            source, asked = self._partitions.get(at), broker.asked.get(at)
+            # It may have been closed, or opened elsewhere.
+            if source is not None and asked is not None and asked.offset == source.position:
+                self._handle(source, fetched, held, broker.most_bytes)
+                broker.behind |= fetched.last_stable_offset > source.position
+        held.release()
+        # First the source: it works while the target is sent what came.
+        self._pump()
+        self._sink.taken()
+
+    def _handle(
+        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+    ) -> None:
+        if (outcome := fetch_outcome(fetched.error)) is not FetchOutcome.FETCHED:
+            self._refused(source, fetched, outcome)
+            return
+        self._locator.backoff.reset()
+        if fetched.diverging is not None:
+            self._stop(source, diverged(self._cluster.name, source, *fetched.diverging))
+            return
+        if fetched.preferred_replica >= 0 and source.node != fetched.preferred_replica:
+            if fetched.preferred_replica in self._cluster.view.brokers:
+                source.follow(fetched.preferred_replica, self._loop.now_s())
+            else:
+                source.lost_leader()
+                self._locator.search()
+            return
+        self._sink.saw_end(source.at, fetched.high_watermark)
+        try:
+            self._take(source, fetched, held, most_bytes)
+        except CorruptBatch as error:
+            self._corrupt(source, str(error))
+
+    def _take(
+        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+    ) -> None:
+        records = fetched.records
+        if (first := read_batch(records, 0, 0)) is not None:
+            # The next to be served is another one, also without a session.
+            self._partitions[source.at] = self._partitions.pop(source.at)
+            self._ask_for(source, len(first.data))
+            self._sink.take(source, records, fetched.aborted, held)
+        elif len(records) >= _BATCH_START.size:
+            _, length = _BATCH_START.unpack_from(records)
+            self._ask_for(source, _BATCH_START.size + length)
+        elif fetched.last_stable_offset > source.position and (
+            max(held.size, source.max_bytes) <= most_bytes // 2
+        ):
+            # Brokers leave a batch out that is larger than we asked for, unless it is the first.
+            self._ask_for(source, 2 * source.max_bytes)
+
+    def _ask_for(self, source: SourcePartition, size: int) -> None:
+        if size > source.max_bytes:
+            source.max_bytes, source.wanted = min(size, _LARGEST_BYTES), None
+
+    def _corrupt(self, source: SourcePartition, why: str) -> None:
+        source.corrupt += 1
+        where = f"{source.at} offset {source.position} of {self._cluster.name}"
+        if source.corrupt < _CORRUPT_TIMES:
+            log.warning("fetched data is corrupt: fetching it again", where=where, why=why)
+            source.resting = True
+            self._loop.call_later(_CORRUPT_REST_S, partial(self._rested, source))
+            return
+        self._stop(
+            source,
+            Fatal(
+                f"could not read {where}: {why}; the log is damaged there, or in a form that this "
+                "client cannot read: compare with kafka-dump-log on the partition's brokers"
+            ),
+        )
+
+    def _rested(self, source: SourcePartition) -> None:
+        source.resting = False
+        self.wake()
+
+    def _refused(self, source: SourcePartition, fetched: Fetched, outcome: FetchOutcome) -> None:
+        if fetched.leader is not None:  # KIP-951
+            self._cluster.view = led_by(self._cluster.view, source.at, *fetched.leader)
+        tried = f"read {source.at} offset {source.position} of {self._cluster.name}"
+        error = refusal(fetched.error, tried)
+        match outcome:
+            case FetchOutcome.OUT_OF_RANGE:
+                self._locator.out_of_range(source)
+            case FetchOutcome.CORRUPT:
+                self._corrupt(source, str(error))
+            case FetchOutcome.REFUSED if not isinstance(error, Retriable):
+                self._stop(source, error)
+            case _:
+                log.info("read failed, trying again", partition=str(source.at), why=str(error))
+                source.lost_leader()
+                self._locator.search()
+
+    def _stop(self, source: SourcePartition, error: HeadraceError) -> None:
+        source.resting = True
+        self._sink.problem(source.at, error)

@@ -1,0 +1,381 @@
+"""Holes between batches, filled by aborted transactions.
+
+Holes of many partitions share transactions; a hole of several offsets has the markers of several
+transactional ids at the same time, or empty records before a marker
+(``offsets.holes: AbortedFillers``).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+from headrace.api import TopicPartition
+from headrace.datapath.preserved.owner import Closer, TaskProducers
+from headrace.datapath.preserved.plan import Hole
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    LATEST,
+    Batch,
+    BatchWriter,
+    ClusterClient,
+    ProduceResult,
+    ProducerIdentity,
+    Reply,
+    Transactions,
+    describe_producers,
+    encoded,
+    list_offsets,
+    log_ends,
+    produce_call,
+    sequence_after,
+    stamped,
+    start,
+)
+
+REBUILD = "have it copied again: `headrace flow rebuild`"
+"""End of a sentence that asks a user to rebuild the copy."""
+
+
+class WrongOffset(Fatal):
+    """A record was written at another offset than on the source, so another client writes there."""
+
+    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+        """Create the error; ``offset`` is the first that differs from the source."""
+        super().__init__(message)
+        self.at, self.offset = at, offset
+
+
+def appended_elsewhere(
+    at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
+) -> HeadraceError:
+    """Return the error about ``what``, which belongs at ``offset`` of a partition.
+
+    ``name`` is the partition's cluster. By default ``what`` is a record of the source.
+    """
+    what = what or f"what the source holds at offset {offset}"
+    if base_offset < offset:
+        # Nothing is appended before a log's end.
+        return Retriable(
+            f"{name} took {what} for a repetition of what {at} holds at {base_offset}: no log "
+            "takes records before its end (possible causes: an earlier owner appended meanwhile, "
+            "or an unclean election); the log is read again"
+        )
+    return WrongOffset(
+        at,
+        offset,
+        f"{what} was appended to {at} on {name} at {base_offset}: from {offset} on offsets are "
+        f"not those of the source; another client writes there; stop it, then {REBUILD}",
+    )
+
+
+# Filler of offsets by aborted transactions: empty records, followed by a marker.
+#
+# Consumers of committed records see neither.
+
+BATCH_RECORDS = 10_000
+"""Empty records of a batch, at most: with zstd some 0.9 bytes an offset."""
+_COORDINATOR_S = 15.0
+_ANSWER_WITHIN_S = 30.0
+_OLD_MS = 0
+"""Timestamp of the records if the target allows it. Their segment is then not kept for them, and
+searches by time do not find them.
+"""
+
+
+class Filler:
+    """Filler with one transactional id in its owner's epoch, in the target loop's thread."""
+
+    def __init__(
+        self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
+    ) -> None:
+        self._target, self._transactions = target, transactions
+        self._identity = replace(identity, transactional=True)
+        self._sequences: dict[TopicPartition, int] = {}
+        """Next sequence where everything sent before is acknowledged."""
+        self._timestamp_ms = _OLD_MS
+
+    async def fill(
+        self, holes: Mapping[TopicPartition, Hole]
+    ) -> dict[TopicPartition, HeadraceError]:
+        """Fill gaps by one transaction, whose markers have the last offset of each gap.
+
+        A gap of a single offset may be filled by others at the same time. A gap that failed may be
+        filled in part. Raise ``HeadraceError`` if nothing was begun: either all partitions of a
+        request are added, or none.
+        """
+        await self._transactions.add_partitions(
+            self._identity, holes.keys(), timeout_s=_COORDINATOR_S
+        )
+        sent = {at: start(self._append(at, hole)) for at, hole in holes.items() if hole.offsets > 1}
+        failed: dict[TopicPartition, HeadraceError] = {}
+        for at, reply in sent.items():
+            try:
+                await reply
+            except HeadraceError as error:
+                self._sequences.pop(at, None)
+                failed[at] = error
+        try:  # always: while it is open, the ends of the partitions are unknown
+            await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
+        except HeadraceError as error:
+            return dict.fromkeys(holes, error) | failed
+        return failed
+
+    async def _append(self, at: TopicPartition, hole: Hole) -> None:
+        """All but its last offset."""
+        for piece in Hole(hole.first, hole.next - 1).pieces(BATCH_RECORDS):
+            sequence = await self._next_sequence(at)
+            await self._send(at, piece, sequence)
+            self._sequences[at] = sequence_after(sequence, piece.offsets)
+
+    async def _next_sequence(self, at: TopicPartition) -> int:
+        """0, unless this owner was here before."""
+        if (known := self._sequences.get(at)) is not None:
+            return known
+        for one in (await describe_producers(self._target, [at])).all()[at]:
+            written = one.producer_id, one.producer_epoch
+            if written == (self._identity.producer_id, self._identity.epoch):
+                return 0 if one.last_sequence < 0 else sequence_after(one.last_sequence, 1)
+        return 0
+
+    async def _send(self, at: TopicPartition, piece: Hole, sequence: int) -> None:
+        name, offset = self._target.name, piece.first
+        led = self._target.view.leadership(at)
+        if led is None:
+            raise Retriable(f"{at} on {name} has no leader")
+        connection = await self._target.connection(led.leader, f"append {self._transactions.id}")
+        sent = stamped(_records(piece.offsets, self._timestamp_ms), self._identity, sequence)
+        call = produce_call(
+            {at.topic: {at.partition: sent}}, transactional_id=self._transactions.id
+        )
+        produced = await connection.send(call, timeout_s=_ANSWER_WITHIN_S)
+        answer = produced.answers.get(at)
+        if answer is None:
+            raise Retriable(f"{name} gave no answer for {at}")
+        if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
+            # message.timestamp.before.max.ms: they stay until their segment goes, and nobody sees
+            # them.
+            self._timestamp_ms = int(time.time() * 1000)
+            await self._send(at, piece, sequence)
+            return
+        if answer.outcome is not ProduceResult.APPENDED:
+            error = answer.error(f"fill offsets of {at} on {name} from {offset} on")
+            if answer.name == "INVALID_TXN_STATE":  # its coordinator has ended the transaction
+                raise Retriable(str(error))
+            raise _as_retriable(answer.outcome, error)
+        if answer.base_offset != offset:
+            raise appended_elsewhere(
+                at, name, offset, answer.base_offset, what=f"what fills offset {offset}"
+            )
+
+
+@lru_cache(maxsize=64)  # holes have as many sizes as they like
+def _records(count: int, timestamp_ms: int) -> Batch:
+    """With a key each: compacted topics take no other."""
+    writer = BatchWriter("zstd")
+    for number in range(count):
+        writer.add(encoded(number, timestamp_ms, b"", None))
+    return writer.finish()
+
+
+def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError:
+    """Return ``Retriable`` if another owner took the partition over, or if it moved.
+
+    The partition's end then says how far it is filled.
+    """
+    if outcome in {ProduceResult.OUT_OF_ORDER, ProduceResult.INDEFINITE, ProduceResult.AGAIN}:
+        return Retriable(str(error))
+    return error
+
+
+_READ_WITHIN_S = 5.0
+"""From the end of a transaction to its marker below the high watermark."""
+_LEADER_S = 5.0
+_POLL_S = 0.002
+
+
+Filled = Callable[[TopicPartition, HeadraceError | None], None]
+"""Called once for each ``fill``. ``Retriable``: how much of it is filled is not known."""
+
+
+@dataclass
+class _Open:
+    hole: Hole
+    first: int
+    """All before it is filled."""
+    closer: Closer | None
+    """Closer that writes its first marker."""
+
+    @property
+    def left(self) -> int:
+        """Offsets that no transaction has been ended for."""
+        return self.hole.next - self.first
+
+
+class Holes:
+    """Gaps of one owner, filled in the thread of the loop of ``cluster``, the target."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        owner: TaskProducers,
+        filled: Filled,
+        *,
+        with_records: bool = False,
+    ) -> None:
+        """``with_records``: holes that take more than one round of markers have empty records."""
+        self._cluster, self._filled, self._with_records = cluster, filled, with_records
+        writers = zip(owner.transactions(cluster), owner.identities, strict=True)
+        self._fillers = [Filler(cluster, *one) for one in writers]
+        self._closing: dict[Closer, Filler] = {}
+        self._open: dict[TopicPartition, _Open] = {}
+        self._running = self._stopping = self._closed = False
+        self._singly = False
+        """A coordinator has refused some, and does not say whom: one partition at a time."""
+
+    def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
+        """Fill a gap at the partition's end, with nothing of this owner in flight to it.
+
+        ``closer`` writes the first marker before all others.
+        """
+        self._open[at] = _Open(hole, hole.first, closer)
+        if not self._running and not self._closed:
+            self._running = True
+            start(self._run()).then(self._ended)
+
+    def stop(self) -> None:
+        """Begin no more transactions: what is filled only in part fails."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Stop filling; an open transaction has no record."""
+        self._closed = True
+
+    async def _run(self) -> None:
+        self._singly = False
+        while self._open and not self._closed:
+            for at, error in (await self._grown()).items():
+                self._end(at, error)
+            lost = await self._round()
+            for at, error in lost.items():
+                self._end(at, error)
+            done = {at: one.hole for at, one in self._open.items() if not one.left}
+            if done:
+                await self._read(done)
+            if self._stopping:
+                for at in list(self._open):
+                    self._end(at, Retriable(f"{at} is released while a hole of it is filled"))
+
+    async def _grown(self) -> dict[TopicPartition, HeadraceError]:
+        """Return partitions that are to be closed but received data of an earlier owner.
+
+        Its records are at their offsets, and a marker would not be.
+        """
+        closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
+        if not closing:
+            return {}
+        ends = await log_ends(self._cluster, closing, timeout_s=_LEADER_S)
+        failed = dict(ends.failed)
+        for at, end in ends.found.items():
+            if end.end_offset != closing[at]:
+                failed[at] = Retriable(
+                    f"{at} on {self._cluster.name} grew from {closing[at]} to {end.end_offset} "
+                    "meanwhile"
+                )
+        return failed
+
+    async def _round(self) -> dict[TopicPartition, HeadraceError]:
+        """Run one transaction of each needed id; a gap that fails may be filled in part."""
+        sent: list[tuple[dict[TopicPartition, Hole], Reply[dict[TopicPartition, HeadraceError]]]]
+        sent = []
+        for filler, wanted in self._wanted():
+            pieces = dict(islice(wanted.items(), 1)) if self._singly else wanted
+            if pieces:
+                sent.append((pieces, start(filler.fill(pieces))))
+        failed: dict[TopicPartition, HeadraceError] = {}
+        for pieces, reply in sent:
+            try:
+                failed |= await reply
+            except HeadraceError as error:
+                if isinstance(error, Retriable) or len(pieces) == 1:
+                    failed.update((at, error) for at in pieces)
+                else:
+                    self._singly = True
+            else:
+                for at, piece in pieces.items():
+                    self._open[at].first += piece.offsets
+                    self._open[at].closer = None
+        return failed
+
+    def _wanted(self) -> Iterator[tuple[Filler, dict[TopicPartition, Hole]]]:
+        """Yield each filler with the gaps that it fills next."""
+        closing: dict[Closer, dict[TopicPartition, Hole]] = {}
+        for at, one in self._open.items():
+            if one.closer is not None:
+                closing.setdefault(one.closer, {})[at] = Hole(one.first, one.first + 1)
+        for closer, holes in closing.items():
+            if closer not in self._closing:
+                transactions = Transactions(self._cluster, closer.transactional_id)
+                self._closing[closer] = Filler(self._cluster, transactions, closer.identity)
+            yield self._closing[closer], holes
+        for number, filler in enumerate(self._fillers):
+            pieces = {at: self._piece(one, number) for at, one in self._open.items()}
+            yield filler, {at: piece for at, piece in pieces.items() if piece is not None}
+
+    def _piece(self, one: _Open, number: int) -> Hole | None:
+        """Return the part of a gap that filler ``number`` fills next."""
+        if one.closer is not None or one.left <= number:
+            return None
+        if not self._with_records or one.left <= len(self._fillers):
+            return Hole(one.first + number, one.first + number + 1)
+        return None if number else Hole(one.first, min(one.hole.next, one.first + BATCH_RECORDS))
+
+    async def _read(self, done: dict[TopicPartition, Hole]) -> None:
+        """Wait until the high watermarks have passed the markers.
+
+        A coordinator's response is only a promise, and a leader's end may be lost with it.
+        """
+        loop = self._cluster.loop
+        deadline_s = loop.now_s() + _READ_WITHIN_S
+        waiting = dict(done)
+        while waiting and not self._closed:
+            listed = await list_offsets(self._cluster, waiting, LATEST, timeout_s=_LEADER_S)
+            for at, error in listed.failed.items():
+                del waiting[at]
+                self._end(at, error)
+            for at, found in listed.found.items():
+                if found.offset >= waiting[at].next:
+                    hole = waiting.pop(at)
+                    self._end(at, self._checked(at, hole, found.offset))
+            if waiting and loop.now_s() > deadline_s:
+                for at in waiting:
+                    name = self._cluster.name
+                    self._end(at, Retriable(f"markers in {at} on {name} did not come in time"))
+                return
+            if waiting:
+                await loop.sleep(_POLL_S)
+
+    def _checked(self, at: TopicPartition, hole: Hole, end: int) -> WrongOffset | None:
+        if end == hole.next:
+            return None
+        return WrongOffset(
+            at,
+            hole.first,
+            f"{at} on {self._cluster.name} ends at offset {end} behind the markers that were to "
+            f"end at {hole.next}: another client writes there, and from {hole.first} on offsets "
+            f"are not those of the source; stop that client, then {REBUILD}",
+        )
+
+    def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:
+        self._open.pop(at, None)
+        self._filled(at, error)
+
+    def _ended(self, reply: Reply[None]) -> None:
+        self._running = False
+        if (error := reply.error) is None:
+            return
+        if not isinstance(error, HeadraceError):
+            raise error
+        for at in list(self._open):
+            self._end(at, error)

@@ -1,0 +1,286 @@
+"""Owners of partitions with preserved offsets: producer ids, ends and openings.
+
+All owners append data with the same producer id, in the epoch that the partition has, and with the
+next sequence there. A batch is therefore appended only after the batch that it follows on the
+source, whichever owner sends it, and the second sender gets an error. No fencing is needed for
+that, and no marker occupies an offset for it.
+
+A marker is appended anywhere. An owner therefore writes markers with transactional ids of its task,
+and the next owner raises the epochs of those ids first. From then on the earlier owner writes none.
+
+An owner's first marker has the data's producer id, in a higher epoch. A later batch of an earlier
+owner is then rejected. By the sequence alone it would be appended after that marker, if compaction
+has removed its first record since it was read. Until then both give each offset the same sequence.
+"""
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.datapath.append import CopiesLost
+from headrace.datapath.markers import new_epoch
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    LATEST,
+    ClusterClient,
+    ProducerIdentity,
+    ProducerState,
+    Transactions,
+    UnsupportedBroker,
+    describe_producers,
+    list_offsets,
+    log_ends,
+    sequence_after,
+    start,
+)
+from headrace.replication import OwnerProducer
+
+_LEADER_S = 10.0
+_REPLICATED_WITHIN_S = 20.0
+_POLL_S = 0.01
+
+
+class End(NamedTuple):
+    """End of one partition."""
+
+    offset: int
+    """All below is on all in-sync replicas."""
+    identity: ProducerIdentity
+    """Identity of the data, in the epoch that the partition has, so that the broker compares the
+    sequence. The first batch of a newer epoch would have sequence 0 and could be appended anywhere.
+    """
+    sequence: int
+    """Sequence of the next batch of data."""
+
+
+async def ends_of(
+    target: ClusterClient, producers: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, End | HeadraceError]:
+    """Return the ends of partitions; ``producers`` has the producer id of each partition's data.
+
+    The producers' state is read first, then the leaders' log ends. If an earlier owner's batch
+    arrives in between, the sequence is stale, and the broker rejects it. In the other order the end
+    would be stale, which no broker rejects. The *leader's* end is needed, because a high watermark
+    may be below records that the state includes already.
+    """
+    try:
+        states = await describe_producers(target, producers, timeout_s=_LEADER_S)
+    except UnsupportedBroker as error:
+        raise UnsupportedBroker(f"offsets: Preserved is not possible here: {error}") from error
+    epochs = {at: _leader_epoch(target, at) for at in producers}
+    ends = await log_ends(target, states.found, timeout_s=_LEADER_S)
+    found: dict[TopicPartition, End | HeadraceError] = {**states.failed, **ends.failed}
+    waiting = {at: end.end_offset for at, end in ends.found.items()}
+    late = await not_replicated(target, waiting)
+    for at, offset in waiting.items():
+        if (why := late.get(at)) is not None:
+            found[at] = why
+        elif _leader_epoch(target, at) != epochs[at]:
+            found[at] = Retriable(f"the leader of {at} on {target.name} moved")
+        else:
+            found[at] = _end(at, offset, producers[at], states.found[at])
+    return found
+
+
+def _end(
+    at: TopicPartition, offset: int, producer_id: int, states: Collection[ProducerState]
+) -> End | HeadraceError:
+    for state in states:
+        if state.current_txn_start_offset >= 0:
+            return Retriable(
+                f"a transaction of producer id {state.producer_id} is open on {at} since offset "
+                f"{state.current_txn_start_offset}: its marker was lost, or another client writes "
+                "there"
+            )
+    own = next((one for one in states if one.producer_id == producer_id), None)
+    if own is None:
+        # Brokers accept any first sequence of an unknown producer, and compare from then on. The
+        # sequence of the offset is the same for all owners that find the partition in this state.
+        return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset))
+    sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
+    return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence)
+
+
+async def not_replicated(
+    target: ClusterClient, ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, HeadraceError]:
+    """Return the partitions whose high watermark does not reach, or exceeds, these ends."""
+    loop = target.loop
+    deadline_s = loop.now_s() + _REPLICATED_WITHIN_S
+    failed: dict[TopicPartition, HeadraceError] = {}
+    waiting = dict(ends)
+    while waiting:
+        listed = await list_offsets(target, waiting, LATEST, timeout_s=_LEADER_S)
+        failed |= listed.failed
+        for at, found in listed.found.items():
+            if found.offset > waiting[at]:
+                failed[at] = Retriable(
+                    f"{at} on {target.name} grew from {waiting[at]} to {found.offset} meanwhile"
+                )
+        done = {at for at, found in listed.found.items() if found.offset >= waiting[at]}
+        waiting = {at: end for at, end in waiting.items() if at not in done | failed.keys()}
+        if waiting and loop.now_s() > deadline_s:
+            late = Retriable(f"the replicas of {target.name} lag behind their leaders")
+            return failed | dict.fromkeys(waiting, late)
+        if waiting:
+            await loop.sleep(_POLL_S)
+    return failed
+
+
+async def copies_lost(
+    target: ClusterClient, acknowledged: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, HeadraceError]:
+    """Return the partitions whose new leader lacks records below these offsets, or is silent.
+
+    An unclean election may have lost the producer's state with the records. The next batch would
+    then be appended with any sequence, at a wrong offset.
+    """
+    ends = await log_ends(target, acknowledged, timeout_s=_LEADER_S)
+    lost = {
+        at: CopiesLost(
+            f"{at} on {target.name} ends at offset {found.end_offset}, but all below "
+            f"{acknowledged[at]} was acknowledged: those records no longer exist, and are copied "
+            "again (possible causes: an unclean election, or a disk that was lost or restored)"
+        )
+        for at, found in ends.found.items()
+        if found.end_offset < acknowledged[at]
+    }
+    return {**ends.failed, **lost}
+
+
+def _leader_epoch(target: ClusterClient, at: TopicPartition) -> int:
+    known = target.view.leadership(at)
+    return -1 if known is None else known.epoch
+
+
+HELPERS = 3
+"""Ids besides the first: each writes a marker of a hole of several offsets at the same time."""
+_PADDING = "padding"
+_AGAIN_S = 0.002
+"""A coordinator takes no transaction while it writes the markers of the last one: a millisecond or
+two, and each marker of a hole is a transaction."""
+
+
+class Closer(NamedTuple):
+    """Writer of a marker that closes partitions to data that earlier owners have sent.
+
+    A partition that has its epoch is closed. Either the coordinator has written the end of an
+    earlier transaction there, in the epoch that it raised for that, or no other owner had the id
+    before. After another marker in this epoch, data would continue with its sequence instead of
+    beginning with 0.
+    """
+
+    transactional_id: str
+    identity: ProducerIdentity
+    """The data's, in an epoch that no earlier owner has had."""
+
+
+@dataclass(frozen=True)
+class TaskProducers:
+    """The ids of a task, with their producer ids in this owner's epoch."""
+
+    ids: Sequence[str]
+    """Transactional ids for gaps."""
+    identities: Sequence[ProducerIdentity]
+    padding_id: str
+    """Transactional id for filling a partition before its copy begins. Gaps of others are filled at
+    the same time.
+    """
+    padding: ProducerIdentity
+
+    def transactions(self, cluster: ClusterClient) -> list[Transactions]:
+        """Return the transactions of each id, with a client of the target."""
+        return [Transactions(cluster, one, again_s=_AGAIN_S) for one in self.ids]
+
+
+async def identified(target: ClusterClient, name: str) -> TaskProducers:
+    """Return the producers of a new owner, with a higher epoch than any owner before.
+
+    All transactions of these ids have ended, with their markers, when the call returns. Brokers
+    lose markers of partitions without a leader.
+    """
+    holes = [name, *(f"{name}-holes-{number}" for number in range(1, HELPERS + 1))]
+    ids = [*holes, f"{name}-{_PADDING}"]
+    replies = [start(new_epoch(target, one)) for one in ids]
+    *identities, padding = [await reply for reply in replies]
+    return TaskProducers(holes, identities, ids[-1], padding)
+
+
+async def data_producer(target: ClusterClient, data_id: str) -> int:
+    """Return the producer id of data for partitions that were never written.
+
+    It is the same for all callers within a week (``transactional.id.expiration.ms``). A partition
+    keeps its producer id permanently, in its progress.
+    """
+    return (await new_epoch(target, data_id)).producer_id
+
+
+class Opening(NamedTuple):
+    """Opening of one partition of the target; it is used once."""
+
+    owner: TaskProducers
+    end: End
+    closer: Closer | None
+    """None: it has expired, so that nobody can close the partition."""
+
+
+class Openings:
+    """Openings of one flow's mover."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taking_over: dict[str, threading.Lock] = {}
+        self._owners: dict[OwnerProducer, TaskProducers] = {}
+        self._ends: dict[tuple[OwnerProducer, TopicPartition], tuple[End, Closer | None]] = {}
+        self._used: set[OwnerProducer] = set()
+
+    def taking_over(self, name: str) -> threading.Lock:
+        """Return the lock to hold during a takeover for the task with this transactional id.
+
+        A restore that its task has given up may still be filling a partition.
+        """
+        with self._lock:
+            return self._taking_over.setdefault(name, threading.Lock())
+
+    def current(self, name: str) -> OwnerProducer | None:
+        """Return an open lane's writer: with another epoch the lane could fill no gap."""
+        with self._lock:
+            return next((one for one in self._used if one.transactional_id == name), None)
+
+    def identified(self, writer: OwnerProducer, owner: TaskProducers) -> None:
+        """Record a new identity; its earlier epochs become unusable."""
+        with self._lock:
+            for one in [one for one in self._owners if one.id == writer.id]:
+                del self._owners[one]
+                self._ends = {key: end for key, end in self._ends.items() if key[0] != one}
+            self._owners[writer] = owner
+
+    def owner(self, writer: OwnerProducer) -> TaskProducers:
+        """All its ids. ``Retriable``: it has another epoch by now."""
+        with self._lock:
+            if (owner := self._owners.get(writer)) is None:
+                raise Retriable(f"{writer.transactional_id} has another epoch by now")
+            return owner
+
+    def found(
+        self, writer: OwnerProducer, at: TopicPartition, end: End, closer: Closer | None
+    ) -> None:
+        """Nobody writes to the partition now, and there it ends."""
+        with self._lock:
+            self._ends[writer, at] = end, closer
+
+    def begin(self, writer: OwnerProducer, at: TopicPartition) -> Opening:
+        """Return the opening from which a lane writes until ``close``."""
+        with self._lock:
+            owner, found = self._owners.get(writer), self._ends.pop((writer, at), None)
+            if owner is None or found is None:
+                raise Fatal(f"internal error: {at} would be written without a take-over")
+            self._used.add(writer)
+            return Opening(owner, *found)
+
+    def close(self, writer: OwnerProducer) -> None:
+        """No lane writes any more."""
+        with self._lock:
+            self._used.discard(writer)

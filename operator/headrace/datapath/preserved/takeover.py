@@ -1,0 +1,562 @@
+"""Take-over of partitions whose copies have their sources' offsets.
+
+It waits: for a thread of its own, as a fence does.
+"""
+
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple, TypeVar
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.datapath.fence import MarkerFencing
+from headrace.datapath.lane import Before, Closed, Filling, Resumed
+from headrace.datapath.markers import COORDINATOR_S, new_epoch, wait_for
+from headrace.datapath.preserved.holes import REBUILD, Filler, WrongOffset
+from headrace.datapath.preserved.owner import (
+    Closer,
+    End,
+    Openings,
+    TaskProducers,
+    data_producer,
+    ends_of,
+    identified,
+    not_replicated,
+)
+from headrace.datapath.preserved.plan import Hole
+from headrace.datapath.tail import Tail
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    EARLIEST,
+    LATEST,
+    ClusterClient,
+    Reply,
+    Transactions,
+    delete_records,
+    list_offsets,
+    start,
+)
+from headrace.logs import get_logger
+from headrace.replication import OwnerProducer
+from headrace.replication.reconcile import Accounts, Dropped, Marker, Record, Resume, ResumeReason
+
+# The offsets before the source's first one: filled with records that are aborted, then deleted.
+#
+# Aborted, so that a consumer of committed records that is there already sees none of them.
+
+_TRANSACTION_OFFSETS = 1_000_000
+"""A second or two."""
+
+
+async def pad(
+    target: ClusterClient,
+    owner: TaskProducers,
+    at: TopicPartition,
+    end: End,
+    first: int,
+    *,
+    until_s: float = inf,
+) -> None:
+    """Fill an empty partition from its end to ``first``, and delete what was filled.
+
+    Raise ``Filling`` once the loop's clock is past ``until_s``. Raise ``Retriable`` if filling must
+    be repeated from the partition's end, which is never after ``first``.
+    """
+    filler = Filler(target, Transactions(target, owner.padding_id), owner.padding)
+    for piece in Hole(end.offset, first).pieces(_TRANSACTION_OFFSETS):
+        for error in (await filler.fill({at: piece})).values():
+            raise error
+        if piece.next < first and target.loop.now_s() > until_s:
+            raise Filling(
+                at,
+                piece.next,
+                f"{at} on {target.name} is filled up to offset {first}, where its source begins: "
+                f"{piece.next} so far",
+            )
+    # Leaders delete up to the high watermark only.
+    for error in (await not_replicated(target, {at: first})).values():
+        raise error
+    for error in (await delete_records(target, {at: first})).failed.values():
+        raise error
+
+
+# Comparison of two logs, offset by offset, before a copy resumes. Pure.
+#
+# The end of the target's log is not sufficient: with one marker too many, all that follows would be
+# one offset late.
+
+Entry = Record | Dropped | Marker
+"""Entry as ``Tail`` yields it, in the order of offsets. Offsets without an entry were removed by
+compaction.
+"""
+
+
+class Difference(NamedTuple):
+    """The first offset at which they differ, and how."""
+
+    offset: int
+    what: str
+
+
+class _Cursor:
+    """Entries, one by one."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries: Iterator[Entry] = iter(entries)
+        self._entry: Entry | None = next(self._entries, None)
+
+    def at(self, offset: int) -> Entry | None:
+        """Return the entry at an offset; offsets must be requested in ascending order."""
+        while self._entry is not None and self._entry.last < offset:
+            self._entry = next(self._entries, None)
+        return self._entry if self._entry is not None and self._entry.offset <= offset else None
+
+    @property
+    def following(self) -> Entry | None:
+        """The first entry behind an offset that has none, which was asked for."""
+        return self._entry
+
+    def changes(self, offset: int, end: int) -> int:
+        """Return the next offset that may differ in kind from ``offset``, which was requested."""
+        if self._entry is None:
+            return end
+        return self._entry.offset if self._entry.offset > offset else self._entry.last + 1
+
+
+def first_difference(
+    source: Iterable[Entry],
+    target: Iterable[Entry],
+    offsets: range,
+    *,
+    source_compacts: bool = False,
+    target_compacts: bool = False,
+    compare_timestamps: bool = True,
+) -> Difference | None:
+    """Return the first difference in these offsets.
+
+    Both logs have reached them, and neither has deleted them at its start. A marker and an aborted
+    record are equivalent: no consumer sees them. ``compacts`` states that this side may have
+    removed records since they were copied. Where the source has no entry, the target may have a
+    copy of the record that follows there (``offsets.holes: Copies``).
+    """
+    ours, theirs = _Cursor(source), _Cursor(target)
+    offset = offsets.start
+    while offset < offsets.stop:
+        original, copy = ours.at(offset), theirs.at(offset)
+        if original is None and isinstance(copy, Record) and _repeats(copy, ours.following):
+            what = ""
+        else:
+            what = _difference(original, copy, source_compacts, target_compacts, compare_timestamps)
+        if what:
+            return Difference(offset, what)
+        offset = min(ours.changes(offset, offsets.stop), theirs.changes(offset, offsets.stop))
+    return None
+
+
+def _difference(
+    original: Entry | None,
+    copy: Entry | None,
+    source_compacts: bool,
+    target_compacts: bool,
+    compare_timestamps: bool,
+) -> str:
+    """Empty: none."""
+    if copy is None:
+        return "" if target_compacts else "the target does not hold this offset"
+    if isinstance(copy, Record) and isinstance(original, Record):
+        return _other(original, copy, compare_timestamps)
+    if isinstance(original, Record):
+        return "the source holds a record, and the target a marker or an aborted record"
+    if not isinstance(copy, Record) or (original is None and source_compacts):
+        return ""
+    instead = "none" if original is None else "a marker or an aborted record"
+    return f"the target holds a record, and the source {instead}"
+
+
+def _repeats(copy: Record, following: Entry | None) -> bool:
+    return isinstance(following, Record) and not _other(following, copy, compare_timestamps=True)
+
+
+def _other(original: Record, copy: Record, compare_timestamps: bool) -> str:
+    for what in ("key", "value", "headers"):
+        if getattr(original, what) != getattr(copy, what):
+            return f"the {what} of the record differs"
+    if compare_timestamps and original.timestamp_ms != copy.timestamp_ms:
+        return "the timestamp of the record differs"
+    return ""
+
+
+_PATIENCE_S = 10.0
+_ENDS_S = 60.0
+_PAD_S = 600.0
+"""Time for one transaction, and to delete what it wrote."""
+_TRIED = "find where the copies of the target end"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A partition of the source, and its copy."""
+
+    source: TopicPartition
+    target: TopicPartition
+    producer_id: int
+    """Producer id of the copy's data, which never changes."""
+    compare_from: int = 0
+    """All below was found equal, or is progress of this flow."""
+    source_compacts: bool = False
+    target_compacts: bool = False
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Offsets of one pair."""
+
+    source_start: int
+    source_end: int
+    """The last stable offset."""
+    target_start: int
+
+
+class Starts:
+    """Starts of one owner's partitions.
+
+    Both clusters have the same loop, which runs while it waits.
+    """
+
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        owner: TaskProducers,
+        *,
+        pad_s: float = inf,
+    ) -> None:
+        """Create the object.
+
+        Args:
+            source: Client of the source.
+            target: Client of the target.
+            owner: Producers of the owner.
+            pad_s: Total time for filling partitions up to the source's first offset. Afterwards
+                ``Filling`` reports the progress of each. One transaction of each is always
+                completed.
+        """
+        self._source, self._target, self._owner = source, target, owner
+        self._pad_until_s = target.loop.now_s() + pad_s
+
+    def of(self, pairs: Sequence[Pair]) -> dict[Pair, End | HeadraceError]:
+        """Return the end of each pair, or an error.
+
+        ``Fatal``, including ``WrongOffset``, requires a user's action. ``Retriable`` is retried.
+        """
+        ends = self._ends({pair.target: pair.producer_id for pair in pairs})
+        bounds = self._bounds(pairs)
+        found: dict[Pair, End | HeadraceError] = {}
+        for pair in pairs:
+            end, known = ends[pair.target], bounds[pair]
+            if isinstance(end, HeadraceError):
+                found[pair] = end
+            elif isinstance(known, HeadraceError):
+                found[pair] = known
+            else:
+                try:
+                    found[pair] = self._start(pair, end, known)
+                except HeadraceError as error:
+                    found[pair] = error
+        return found | self._without_heads(
+            {
+                pair: known.source_start
+                for pair, known in bounds.items()
+                if isinstance(known, _Bounds)
+                and isinstance(found[pair], End)
+                and known.target_start < known.source_start
+                and not pair.target_compacts
+            }
+        )
+
+    def _without_heads(self, starts: Mapping[Pair, int]) -> dict[Pair, HeadraceError]:
+        """Delete what the sources have deleted, in one request for all; why that failed."""
+        if not starts:
+            return {}
+        deleted = delete_records(self._target, {pair.target: at for pair, at in starts.items()})
+        failed = wait_for(self._target.loop, deleted, _ENDS_S, _TRIED).failed
+        return {pair: failed[pair.target] for pair in starts if pair.target in failed}
+
+    def _ends(
+        self, producers: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, End | HeadraceError]:
+        asked = ends_of(self._target, producers)
+        return wait_for(self._target.loop, asked, _ENDS_S, _TRIED)
+
+    def _start(self, pair: Pair, end: End, bounds: _Bounds) -> End:
+        at = pair.target
+        if end.offset > bounds.source_end:
+            raise WrongOffset(
+                at,
+                bounds.source_end,
+                f"{at} on {self._target.name} ends at offset {end.offset}, and what is committed "
+                f"of {pair.source} on {self._source.name} at {bounds.source_end}: the source was "
+                "truncated or made again, a fail-over has ended the copy, or another client "
+                f"writes to the target; {REBUILD}",
+            )
+        if end.offset < bounds.source_start:
+            return self._padded(pair, end, bounds)
+        self._compare(pair, bounds, end.offset)
+        return end
+
+    def _bounds(self, pairs: Sequence[Pair]) -> dict[Pair, _Bounds | HeadraceError]:
+        """After the ends: the source's was no lower before."""
+        sources, targets = [one.source for one in pairs], [one.target for one in pairs]
+        starts = _offsets(self._source, sources, EARLIEST)
+        stable = _offsets(self._source, sources, LATEST)
+        copies = _offsets(self._target, targets, EARLIEST)
+        found: dict[Pair, _Bounds | HeadraceError] = {}
+        for pair in pairs:
+            start, end, copy = starts[pair.source], stable[pair.source], copies[pair.target]
+            failed = [one for one in (start, end, copy) if isinstance(one, HeadraceError)]
+            if failed:
+                found[pair] = failed[0]
+            elif isinstance(start, int) and isinstance(end, int) and isinstance(copy, int):
+                found[pair] = _Bounds(start, end, copy)
+        return found
+
+    def _padded(self, pair: Pair, end: End, bounds: _Bounds) -> End:
+        """Fill the partition; it contains only an earlier owner's fillers so far."""
+        target, at, first = self._target, pair.target, bounds.source_start
+        if end.offset > bounds.target_start:
+            tail = Tail(target, at, bounds.target_start, patience_s=_PATIENCE_S)
+            for entry in tail.of_source():
+                if isinstance(entry, Record) and entry.offset < end.offset:
+                    raise Fatal(
+                        f"{at} on {target.name} holds records and ends at offset {end.offset}, and "
+                        f"{pair.source} begins at {first}: what lies between was deleted before it "
+                        f"was copied; {REBUILD}"
+                    )
+                if entry.last >= end.offset - 1:
+                    break
+        filled = pad(target, self._owner, at, end, first, until_s=self._pad_until_s)
+        wait_for(target.loop, filled, _PAD_S, f"fill {at}")
+        padded = self._ends({at: pair.producer_id})[at]
+        if isinstance(padded, HeadraceError):
+            raise padded
+        if padded.offset != first:
+            raise Retriable(f"{at} on {target.name} ends at {padded.offset}, not yet at {first}")
+        return padded
+
+    def _compare(self, pair: Pair, bounds: _Bounds, end: int) -> None:
+        first = max(bounds.source_start, bounds.target_start, pair.compare_from)
+        if first >= end:
+            return
+        tail = Tail(self._target, pair.target, first, patience_s=_PATIENCE_S)
+        original = Tail(self._source, pair.source, first, patience_s=_PATIENCE_S)
+        difference = first_difference(
+            original.of_source(),
+            tail.of_source(),
+            range(first, end),
+            source_compacts=pair.source_compacts,
+            target_compacts=pair.target_compacts,
+        )
+        if difference is not None:
+            raise WrongOffset(
+                pair.target,
+                difference.offset,
+                f"{pair.target} on {self._target.name} is not as {pair.source} on "
+                f"{self._source.name} from offset {difference.offset} on: {difference.what}; "
+                f"{REBUILD}",
+            )
+
+
+def _offsets(
+    cluster: ClusterClient, partitions: Sequence[TopicPartition], time: int
+) -> dict[TopicPartition, int | HeadraceError]:
+    """Return the offsets of committed records."""
+    listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_PATIENCE_S)
+    answers = wait_for(cluster.loop, listed, _ENDS_S, _TRIED)
+    found: dict[TopicPartition, int | HeadraceError] = dict(answers.failed)
+    return found | {at: one.offset for at, one in answers.found.items()}
+
+
+# Takes partitions over whose copies have their sources' offsets.
+#
+# No marker closes a partition to earlier owners: it would take an offset. All append data with the
+# same producer id, in its sequence (see ``owner``); and who takes over raises the epochs of the
+# transactional ids by which earlier owners write markers.
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+PAD_S = 10.0
+"""Time for which a takeover fills partitions before it reports their progress."""
+_RAISE_EPOCHS = "raise the epochs of earlier owners on the target"
+
+
+class PreservedFencing(MarkerFencing):
+    """Fencing for copies with the source's offsets."""
+
+    def __init__(
+        self, source: ClusterAccess, target: ClusterAccess, openings: Openings, impossible: str
+    ) -> None:
+        super().__init__(source, target, impossible=impossible)
+        self._openings = openings
+
+    def identify(self, transactional_id: str) -> OwnerProducer:
+        """Return an identity with a new epoch, or an open lane's identity.
+
+        While a lane is open its epoch is kept: partitions that are added to it have no earlier
+        writers with a higher one.
+        """
+        self._require_transactions()
+        with self._openings.taking_over(transactional_id):
+            if (current := self._openings.current(transactional_id)) is not None:
+                return current
+            with self._clients() as (loop, _, target):
+                asked = identified(target, transactional_id)
+                owner = wait_for(loop, asked, 2 * COORDINATOR_S, _RAISE_EPOCHS)
+            identity = owner.identities[0]
+            writer = OwnerProducer(transactional_id, identity.producer_id, identity.epoch)
+            self._openings.identified(writer, owner)
+            return writer
+
+    def data_writer(self, task: str) -> OwnerProducer:
+        """Return the writer of data; its epoch is the one that the partition has."""
+        name = f"headrace-{task}-data"
+        with self._clients() as (loop, _, target):
+            asked = data_producer(target, name)
+            return OwnerProducer(name, wait_for(loop, asked, 2 * COORDINATOR_S, _RAISE_EPOCHS), 0)
+
+    def resume(
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
+    ) -> dict[TopicPartition, Resumed | HeadraceError]:
+        with (
+            self._openings.taking_over(own.transactional_id),
+            self._clients() as (_, source, target),
+        ):
+            owner = self._openings.owner(own)
+            found: dict[TopicPartition, Resumed | HeadraceError] = {}
+            refused = _raise_epochs(target, own, partitions.values())
+            closers, not_closing = _closers(target, partitions.values())
+            refused |= not_closing
+            pairs = {}
+            for at, before in partitions.items():
+                names = _names(own, before) | _data_id(before)
+                why = next((refused[one] for one in sorted(names) if one in refused), None)
+                if why is None:
+                    pairs[_pair(at, before)] = before
+                else:
+                    found[at] = why
+            starts = Starts(source, target, owner, pad_s=PAD_S).of(list(pairs))
+            for pair, end in starts.items():
+                if isinstance(end, End):
+                    closer = closers.get(pair.producer_id)
+                    self._openings.found(own, pair.target, end, closer)
+                    found[pair.source] = _resumed(pairs[pair], end)
+                else:
+                    found[pair.source] = end
+                log.info(
+                    "taken over",
+                    partition=str(pair.source),
+                    why_not=str(end) if isinstance(end, HeadraceError) else "",
+                    end=end.offset if isinstance(end, End) else -1,
+                    stored=pairs[pair].source_offset,
+                )
+            return found
+
+    def close(
+        self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
+    ) -> dict[TopicPartition, Closed | Retriable]:
+        """Close the partitions to data with a marker, after which nothing is copied."""
+        with self._clients() as (_, _, target):
+            for error in _raise_epochs(target, own, partitions.values()).values():
+                log.warning("an earlier owner may write markers", why=str(error))
+        by_data = {
+            at: before._replace(
+                writers=frozenset({before.data_writer} if before.data_writer else ())
+            )
+            for at, before in partitions.items()
+        }
+        return super().close(own, by_data)
+
+
+def _names(own: OwnerProducer, before: Before) -> frozenset[str]:
+    names = {writer.transactional_id for writer in before.writers}
+    return frozenset(names - {own.transactional_id})
+
+
+def _data_id(before: Before) -> frozenset[str]:
+    return frozenset({before.data_writer.transactional_id} if before.data_writer else ())
+
+
+def _raise_epochs(
+    target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
+) -> dict[str, Fatal]:
+    """Raise the epochs of all earlier owners; return the ones for which permission is missing."""
+    names = {name for before in partitions for name in _names(own, before)}
+    return _of_each(target, partial(identified, target), names)[1]
+
+
+def _closers(
+    target: ClusterClient, partitions: Collection[Before]
+) -> tuple[dict[int, Closer], dict[str, Fatal]]:
+    """Return the closers by producer id, and the ids for which permission is missing.
+
+    An earlier owner's markers with these ids are then written, or never. An expired id returns with
+    another producer id, which closes nothing.
+    """
+    names = {name for before in partitions for name in _data_id(before)}
+    found, refused = _of_each(target, partial(new_epoch, target), names)
+    closers = {one.producer_id: Closer(name, one) for name, one in found.items()}
+    return closers, refused
+
+
+def _of_each(
+    target: ClusterClient, raised: Callable[[str], Coroutine[Reply[Any], None, T]], names: Set[str]
+) -> tuple[dict[str, T], dict[str, Fatal]]:
+    replies = {name: start(raised(name)) for name in sorted(names)}
+    found: dict[str, T] = {}
+    refused: dict[str, Fatal] = {}
+
+    async def all_of_them() -> None:
+        for name, reply in replies.items():
+            try:
+                found[name] = await reply
+            except Fatal as error:
+                refused[name] = error
+
+    if replies:
+        wait_for(target.loop, all_of_them(), 2 * COORDINATOR_S, _RAISE_EPOCHS)
+    return found, refused
+
+
+def _pair(at: TopicPartition, before: Before) -> Pair:
+    if before.data_writer is None:
+        raise Fatal(f"internal error: {at} would be taken over without a writer of its data")
+    return Pair(
+        at,
+        before.target,
+        before.data_writer.producer_id,
+        before.source_offset if before.compare else 0,
+        before.source_compacts,
+        before.target_compacts,
+    )
+
+
+def _resumed(before: Before, end: End) -> Resumed:
+    """Return that the copy resumes at the target's end.
+
+    The leader epoch of the source's record before it is not known.
+    """
+    copied, nothing = max(0, end.offset - before.source_offset), Accounts(0, 0, 0)
+    resume = Resume(
+        ResumeReason.AGREES, end.offset, end.offset, nothing, Accounts(copied, 0, 0), copied=copied
+    )
+    return Resumed(resume, -1)

@@ -1,0 +1,569 @@
+"""Progress topic, read into a table and written by one worker."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+from headrace.api import ClusterAccess, TopicPartition, earlier_name, progress_topic
+from headrace.datapath.clients import Clients
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Position,
+    Producer,
+    Renewal,
+    Renewed,
+    assign,
+    ensure_topic,
+    partition_of,
+    translate,
+    translated,
+)
+from headrace.logs import get_logger
+from headrace.replication import OwnerProducer, Progress, ProgressKey
+from headrace.replication.progress import Writers, writers_after
+from headrace.replication.reconcile import Decided
+from headrace.timing import Clock
+
+ANSWER_S = 10.0
+"""Time after which a response is late and is reported."""
+
+
+class Storing:
+    """Progress on its way to the target."""
+
+    def __init__(
+        self,
+        poll: Callable[[float], None],
+        clock: Clock,
+        tried: str,
+        records: int,
+        timeout_s: float,
+    ) -> None:
+        """Create the object.
+
+        Args:
+            poll: Function that receives the producer's reports, and waits for them for the given
+                seconds.
+            clock: Clock of the time-out.
+            tried: What is stored, for messages.
+            records: Number of records.
+            timeout_s: Time for all acknowledgements.
+        """
+        self._poll, self._clock = poll, clock
+        self._tried = tried
+        self._timeout_s = timeout_s
+        self._began_s = clock.monotonic()
+        self._error: KafkaError | None = None
+        self._failure: HeadraceError | None = None
+        self._outstanding = records
+        # The producer is shared: a unit's thread may receive the reports of another unit's records.
+        self._counting = threading.Lock()
+
+    def delivered(self, error: KafkaError | None, _: Message) -> None:
+        """Count the producer's delivery report."""
+        with self._counting:
+            self._error = self._error or error
+            self._outstanding -= 1
+
+    def ended(self, error: HeadraceError | None) -> None:
+        """Set the outcome of all records at once, for example of a transaction."""
+        with self._counting:
+            self._failure, self._outstanding = error, 0
+
+    @property
+    def answered(self) -> bool:
+        """Whether all of it is acknowledged or refused, by now."""
+        self._poll(0)
+        return self._outstanding == 0
+
+    def done(self) -> bool:
+        """Return whether all records are acknowledged.
+
+        Raise the error that rejected some of them, or ``Retriable`` without a response in time.
+        """
+        self._poll(0)
+        if self._error is not None:
+            raise translate(self._error, self._tried)
+        if self._failure is not None:
+            raise self._failure
+        if self.unanswered_for(self._timeout_s):
+            raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
+        return self._outstanding == 0
+
+    @property
+    def late(self) -> str:
+        """A sentence when an answer is late."""
+        late = self.unanswered_for(ANSWER_S)
+        return f"waiting to {self._tried}: no answer within {ANSWER_S:.0f} s" if late else ""
+
+    def unanswered_for(self, seconds: float) -> bool:
+        """Whether that is so, by the reports that have been received."""
+        return self._outstanding > 0 and self._clock.monotonic() - self._began_s > seconds
+
+    def wait(self) -> None:
+        """Until ``done``."""
+        while not self.done():
+            self._poll(0.05)
+
+
+class Stored(NamedTuple):
+    """A record of the progress topic."""
+
+    key: ProgressKey
+    progress: Progress
+    time_ms: int
+    offset: int
+
+
+class Undecided:
+    """Undecided records of all partitions of the topic. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, dict[int, Stored]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(records) for records in self._records.values())
+
+    def add(self, partition: int, record: Stored) -> None:
+        """Add a record; offsets of a partition ascend."""
+        self._records.setdefault(partition, {})[record.offset] = record
+
+    @property
+    def first(self) -> dict[int, int]:
+        """The offset of the first of each partition that has any."""
+        return {partition: min(records) for partition, records in self._records.items() if records}
+
+    def decide(self, partition: int, decided: Iterable[Decided]) -> Iterator[Stored]:
+        """Yield the records that were committed, in the order of their log; forget the others."""
+        records = self._records.get(partition, {})
+        committed = {
+            offset: one.committed for one in decided for offset in one.offsets if offset in records
+        }
+        for offset in sorted(committed):
+            record = records.pop(offset)
+            if committed[offset]:
+                yield record
+
+
+log = get_logger(__name__)
+
+# This number is permanent, because a key's partition follows from it.
+PARTITIONS = 8
+
+_AS_IT_IS = {
+    "auto.offset.reset": "earliest",
+    # A frozen transaction of another task would hide everything stored after its first record until
+    # it times out, and no other owner could take over until then. Progress that was stored in a
+    # transaction says so: it counts once its marker was read (``_decide``).
+    "isolation.level": "read_uncommitted",
+}
+_DECIDE_S = 10.0
+"""Time for which records of ended transactions may accumulate while nothing reads them."""
+
+
+class ProgressLog:
+    """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``.
+
+    A topic with the earlier name is followed as well, and never written to except for tombstones.
+    The higher epoch counts. Each claim is written to the topic with the present name, so a
+    partition is taken over when it is claimed.
+    """
+
+    def __init__(
+        self,
+        target: ClusterAccess,
+        source_alias: str,
+        clients: Clients,
+        clock: Clock,
+        *,
+        earlier: bool = False,
+    ) -> None:
+        """Prepare to follow the topic; ``earlier`` follows the one with the earlier name."""
+        self.topic = progress_topic(source_alias)
+        self._earlier_topic = earlier_name(self.topic)
+        if earlier:
+            self.topic = self._earlier_topic
+        self._source_alias = source_alias
+        self._earlier: ProgressLog | None = None
+        self._target, self._clients, self._clock = target, clients, clock
+        self._admin = clients.admin(target)
+        # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
+        settings = {"partitioner": "murmur2", "linger.ms": 0}
+        self._producer = Renewed(target, lambda: clients.producer(target, settings))
+        self._table: dict[ProgressKey, Progress] = {}
+        self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
+        """Last stored value that cannot be read: its Unix time in ms, and a sentence."""
+        self._writers: dict[ProgressKey, Writers] = {}
+        self._overtaken: set[ProgressKey] = set()
+        self._stored_at: dict[str, float] = {}
+        self._stored_ms: dict[ProgressKey, int] = {}
+        self._undecided = Undecided()
+        self._noted: dict[ProgressKey, int] = {}
+        """The offset of the last record that counts, or of a tombstone; of each key."""
+        self._decided_s = -inf
+        self._read: dict[int, int] = {}
+        self.was_read = False
+        """Whether it was once read to its end; it is followed since."""
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._silent = threading.Event()
+        """Set if the consumer returns nothing although there is data: it is replaced."""
+        self._tail: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Make the topic when it is absent, and follow it. Call again until it does not raise."""
+        with self._changed:
+            if self._tail is not None:
+                return
+            if self.topic != self._earlier_topic:
+                self._start_earlier()
+                self._ensure_topic()
+            self._read = dict.fromkeys(range(PARTITIONS), 0)
+            self._tail = threading.Thread(
+                target=self._follow, name=f"tail-{self.topic}", daemon=True
+            )
+            self._tail.start()
+
+    def read_to_end(self, timeout_s: float = 10.0) -> None:
+        """Wait until everything stored now is in the table; raise ``Retriable`` if it takes longer.
+
+        Progress that was stored in an open or aborted transaction is not included.
+        """
+        self._read_earlier(timeout_s)
+        ends = self._admin.offsets(
+            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
+        )
+        with self._changed:
+            before = dict(self._read)
+            if not self._changed.wait_for(
+                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
+            ):
+                if self._read == before:
+                    self._silent.set()
+                raise Retriable(
+                    f"could not read {self.topic} on {self._admin.name} to its end "
+                    f"within {timeout_s:.0f} s"
+                )
+        self._decide()
+        with self._changed:
+            self.was_read = True
+
+    def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
+        """Return what was stored last for this partition.
+
+        Raise ``Fatal`` if it cannot be read: without it, all records would be copied again. If a
+        user requested that later, by ``reset_ms``, the result is what was readable before.
+        """
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            written_ms, why = log_of_key._unreadable.get(key, (0, ""))
+            if why and reset_ms <= written_ms:
+                raise Fatal(why)
+            return log_of_key._table.get(key)
+
+    def partition_of(self, key: ProgressKey) -> TopicPartition:
+        """Return the partition of the topic that contains a key's records."""
+        return TopicPartition(self.topic, partition_of(key.encode(), PARTITIONS))
+
+    def in_transaction(
+        self, entries: Mapping[ProgressKey, Progress]
+    ) -> dict[TopicPartition, list[tuple[bytes, bytes]]]:
+        """Return the keys and values to write in a transaction, by partition of the topic."""
+        found: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
+        for key, progress in entries.items():
+            record = key.encode(), progress.of_transaction().encode()
+            found.setdefault(self.partition_of(key), []).append(record)
+        return found
+
+    def entries(self) -> dict[ProgressKey, Progress]:
+        """All that is stored and can be read."""
+        before = {} if self._earlier is None else self._earlier.entries()
+        with self._changed:
+            found = {key: one for key, one in self._table.items() if key not in self._unreadable}
+            unreadable = set(self._unreadable)
+        for key, progress in before.items():
+            own = found.get(key)
+            if key not in unreadable and (own is None or progress.epoch > own.epoch):
+                found[key] = progress
+        return found
+
+    def writers(self, key: ProgressKey) -> frozenset[OwnerProducer]:
+        """Return the writers that may have appended since the partition was last closed to others.
+
+        They include a writer whose claim is older than the last claim, but was stored before it.
+        """
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            return frozenset(log_of_key._writers.get(key, {}).values())
+
+    def overtaken(self, key: ProgressKey) -> bool:
+        """Return whether an earlier owner stored progress after the later one.
+
+        Compaction would keep that progress, so the owner must store its own again.
+        """
+        with self._changed:
+            return key in self._overtaken
+
+    def stored_at(self, owner: str) -> float:
+        """Return when progress of this owner was last read, in monotonic seconds."""
+        earlier_s = -inf if self._earlier is None else self._earlier.stored_at(owner)
+        with self._changed:
+            return max(earlier_s, self._stored_at.get(owner, -inf))
+
+    def stored_ms(self, key: ProgressKey) -> int:
+        """Return the Unix time in ms at which a partition's progress was stored, or -1."""
+        log_of_key = self._log_of(key)
+        with log_of_key._changed:
+            return log_of_key._stored_ms.get(key, -1)
+
+    def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
+        """Store without waiting: the answer knows when every in-sync replica has it."""
+        tried = f"write progress to {self.topic} on {self._admin.name}"
+        producer = self._producer.get()
+        poll = partial(self._poll, producer)
+        storing = Storing(poll, self._clock, tried, len(entries), timeout_s)
+        with translated(tried):
+            for key, progress in entries.items():
+                producer.produce(
+                    self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
+                )
+        return storing
+
+    def _poll(self, producer: Producer, timeout_s: float) -> None:
+        """Receive reports. A producer that a fatal error stopped takes nothing more."""
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            log.warning("producer of progress stopped: making another", why=str(error))
+            self._producer.discard(producer)
+
+    def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
+        """All that is stored of that source and can be read."""
+        return {
+            key: progress
+            for key, progress in self.entries().items()
+            if key.source_cluster_id == source_cluster_id
+        }
+
+    def purge(self, keys: Iterable[ProgressKey]) -> None:
+        """Delete the progress of these keys by tombstones.
+
+        Brokers reject DeleteRecords on a compacted topic.
+        """
+        keys = list(keys)
+        if self._earlier is not None:
+            self._earlier.purge(keys)  # else it would be found there when this log starts again
+        producer = self._producer.get()
+        with translated(f"purge {self.topic} on {self._admin.name}"):
+            for key in keys:
+                producer.produce(self.topic, None, key.encode())
+        self._poll(producer, 0)
+
+    def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
+        """Store and wait; ``Retriable`` when it is not acknowledged in time."""
+        self.send(entries, timeout_s).wait()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._earlier is not None:
+            self._earlier.close()
+        if self._tail is not None:
+            self._tail.join(timeout=2)
+
+    def exists(self) -> bool:
+        """Return True if progress may be stored; ``start`` would make the topic otherwise."""
+        return bool(self._admin.describe([self.topic])) or self._earlier_exists()
+
+    def _earlier_exists(self) -> bool:
+        # Not described: a user who may not see the topic would be refused if it is absent as well.
+        return self._earlier_topic in self._admin.topics()
+
+    def _start_earlier(self) -> None:
+        if self._earlier is None and self._earlier_exists():
+            earlier = ProgressLog(
+                self._target, self._source_alias, self._clients, self._clock, earlier=True
+            )
+            earlier.start()
+            self._earlier = earlier
+            log.info("taking over progress", from_topic=earlier.topic, to_topic=self.topic)
+
+    def _read_earlier(self, timeout_s: float) -> None:
+        earlier = self._earlier
+        if earlier is None or earlier._stop.is_set():
+            return
+        try:
+            earlier.read_to_end(timeout_s)
+        except Retriable:
+            if self._earlier_exists():
+                raise
+            log.warning("the earlier progress topic was deleted", topic=earlier.topic)
+            earlier.close()  # what was read of it stays known
+
+    def _log_of(self, key: ProgressKey) -> "ProgressLog":
+        """Return the log that has the latest progress of a partition: this or the earlier one."""
+        earlier = self._earlier
+        if earlier is None or key in self._unreadable:
+            return self
+        own, before = self._table.get(key), earlier._table.get(key)
+        if own is None:
+            return earlier
+        return earlier if before is not None and before.epoch > own.epoch else self
+
+    def _ensure_topic(self) -> None:
+        if ensure_topic(
+            self._admin,
+            self.topic,
+            PARTITIONS,
+            {"cleanup.policy": "compact"},
+            because="or no position would be found again",
+            consequence=" (all topics are then copied from spec.startFrom on)",
+        ):
+            log.info("created progress topic", topic=self.topic)
+            return
+        try:
+            policy = self._admin.topic_config(self.topic).get("cleanup.policy", "compact")
+        except Fatal as error:
+            log.info("cleanup.policy is not checked", topic=self.topic, why=str(error))
+            return
+        if policy != "compact":
+            raise Fatal(
+                f"topic {self.topic} on {self._admin.name} has cleanup.policy={policy}: positions "
+                "would be deleted in time, and topics copied again; set it to compact"
+            )
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            renewal = Renewal(self._target)
+            self._silent.clear()
+            try:
+                consumer = self._clients.consumer(self._target, _AS_IT_IS)
+            except Retriable as error:
+                log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
+                self._stop.wait(1)
+                continue
+            positions = self._read.items()
+            assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
+            while not (self._stop.is_set() or self._silent.is_set() or renewal.due):
+                message = consumer.poll(0.2)
+                if message is not None:
+                    self._take(message)
+                self._decide_in_time()
+            consumer.close()
+            if self._silent.is_set():
+                log.warning("no progress came: following it by another client", topic=self.topic)
+
+    def _decide_in_time(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._undecided and now_s - self._decided_s > _DECIDE_S:
+            self._decided_s = now_s
+            try:
+                self._decide()
+            except HeadraceError as error:  # a reader of progress also gets the error
+                log.info("transactions of progress are not read", why=str(error))
+
+    def _decide(self) -> None:
+        """Add committed progress to the table.
+
+        This waits for the target if transactions were used.
+        """
+        with self._changed:
+            ranges = {
+                partition: range(first, self._read[partition])
+                for partition, first in self._undecided.first.items()
+            }
+        for partition, offsets in ranges.items():
+            at = TopicPartition(self.topic, partition)
+            decided = self._clients.transactions_decided(self._target, at, offsets)
+            with self._changed:
+                for stored in self._undecided.decide(partition, decided):
+                    self._count_committed(stored)
+
+    def _take(self, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if partition is None or offset is None:
+            return
+        if (error := message.error()) is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._advance(partition, offset)
+            else:
+                log.info("reading progress failed, client retries", reason=error.str())
+            return
+        try:
+            key = ProgressKey.decode(message.key() or b"")
+        except ValueError as error:
+            log.error("unreadable progress key", topic=self.topic, offset=offset, why=str(error))
+        else:
+            self._note(key, message.value(), message.timestamp()[1], partition, offset)
+        self._advance(partition, offset + 1)
+
+    def _note(
+        self, key: ProgressKey, value: bytes | None, time_ms: int, partition: int, offset: int
+    ) -> None:
+        with self._changed:
+            try:
+                progress = Progress.decode(value) if value is not None else None
+            except ValueError as error:
+                where = f"record {offset} of {TopicPartition(self.topic, partition)}"
+                why = (
+                    f"the progress of {key.topic}-{key.partition}, {where} on {self._admin.name}, "
+                    f"cannot be read ({error}): run the version of headrace that wrote it, or "
+                    "reset the partition (`headrace flow reset`): it is copied from spec.startFrom"
+                )
+                self._unreadable[key] = time_ms, why
+                log.error("unreadable progress", why=why)
+                return
+            if progress is not None and progress.in_transaction:
+                self._undecided.add(partition, Stored(key, progress, time_ms, offset))
+                self._stored_at[progress.owner] = self._clock.monotonic()  # it lives
+                return
+            if self._count(key, progress, time_ms, offset) and progress is not None:
+                self._stored_at[progress.owner] = self._clock.monotonic()
+
+    def _count_committed(self, stored: Stored) -> None:
+        """Count committed progress; if later progress counts already, only a later epoch does."""
+        key, progress, time_ms, offset = stored
+        if offset < self._noted.get(key, -1):
+            known = self._table.get(key)
+            if known is None or progress.epoch <= known.epoch:
+                return
+        self._count(key, progress, time_ms, offset)
+
+    def _count(
+        self, key: ProgressKey, progress: Progress | None, time_ms: int, offset: int
+    ) -> bool:
+        """Return whether progress belongs to the current owner, by its epoch.
+
+        A frozen owner that resumes may write after the next owner.
+        """
+        self._noted[key] = max(offset, self._noted.get(key, -1))
+        self._unreadable.pop(key, None)
+        self._note_writers(key, progress)
+        if progress is None:
+            self._table.pop(key, None)
+            self._overtaken.discard(key)
+        elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
+            self._table[key] = progress
+            self._stored_ms[key] = time_ms
+            self._overtaken.discard(key)
+        else:
+            self._overtaken.add(key)
+            return False
+        return True
+
+    def _note_writers(self, key: ProgressKey, progress: Progress | None) -> None:
+        if progress is None:
+            self._writers.pop(key, None)
+            return
+        known = self._writers.get(key, {})
+        self._writers[key] = writers_after(known, self._table.get(key), progress)
+
+    def _advance(self, partition: int, offset: int) -> None:
+        with self._changed:
+            self._read[partition] = max(self._read[partition], offset)
+            self._changed.notify_all()

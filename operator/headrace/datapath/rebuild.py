@@ -1,0 +1,217 @@
+"""Batches made of the records of others, as a flow changes or a target refuses them."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt
+from typing import NamedTuple
+
+from headrace.api.client_settings import AS_ON_SOURCE, Compression, CompressionType
+from headrace.datapath.lane import SourceRecord
+from headrace.datapath.spans import Outgoing
+from headrace.kafka.wire import (
+    Batch,
+    BatchWriter,
+    StoredRecord,
+    decoded,
+    stored_records,
+    with_headers,
+)
+from headrace.replication import RecordChanges
+
+
+@dataclass(frozen=True)
+class TopicChanges:
+    """The changes to one topic's batches."""
+
+    records: RecordChanges | None = None
+    """None: all records are copied, with their headers."""
+    compression: Compression = AS_ON_SOURCE
+
+    @classmethod
+    def of(
+        cls, topic: str, records: RecordChanges | None, compression: Compression
+    ) -> "TopicChanges":
+        """Return the part of a flow's changes that concerns a topic."""
+        concerned = records is not None and records.concern(topic)
+        return cls(records if concerned else None, compression)
+
+    @cached_property
+    def nothing(self) -> bool:
+        """Whether all batches are copied as the source has them."""
+        return self.records is None and self.compression.type is CompressionType.SOURCE
+
+    def recompress(self, batch: Batch) -> bool:
+        """Return True if the batch has another codec than the target's batches are to have."""
+        return batch.magic == 2 and self.codec(batch) != batch.codec
+
+    def change(self, batch: Batch) -> bool:
+        """Return True if a record of the batch is left out or gets other headers.
+
+        Raises ``CorruptBatch`` and ``UnreadableBatch``.
+        """
+        return self.records is not None and any(
+            self.copy(record) is not record for record in stored_records(batch)
+        )
+
+    def copy(self, record: StoredRecord) -> StoredRecord | None:
+        """Return the record as the target gets it, or None if it is not copied.
+
+        Raises ``CorruptBatch``.
+        """
+        return record if self.records is None else with_headers(record, self.records.apply)
+
+    def codec(self, batch: Batch) -> str:
+        """Return the codec that the batch has on the target."""
+        if self.compression.type is not CompressionType.SOURCE:
+            return self.compression.type.lower()
+        return batch.codec if batch.magic == 2 else "none"
+
+    def writer(self, batch: Batch) -> BatchWriter:
+        """Return a writer for records of the batch."""
+        return BatchWriter(
+            self.codec(batch),
+            level=self.compression.level,
+            leader_epoch=batch.leader_epoch if batch.magic == 2 else -1,
+        )
+
+
+UNCHANGED = TopicChanges()
+
+
+_BATCH_BYTES = 512 << 10
+"""Size of a new batch before compression: half of the brokers' default limit."""
+
+
+class Rebuilt(NamedTuple):
+    """New batches made of fetched ones."""
+
+    outgoing: list[Outgoing]
+    left_out: int
+    """Records that the flow does not copy."""
+
+
+def rebuilt(
+    batches: Sequence[Batch],
+    *,
+    start: int,
+    release: Callable[[], None],
+    most_records: int | None = None,
+    most_bytes: int = _BATCH_BYTES,
+    changes: TopicChanges = UNCHANGED,
+) -> Rebuilt:
+    """Put the records with offset ``start`` and above of successive batches into new batches.
+
+    Key, value and timestamps stay. ``changes`` decide which records are copied, their headers and
+    the codec; without them, headers stay, and so does the codec of the first batch. The records of
+    a batch that the broker stamped get the broker's time. One batch makes several where
+    ``most_records`` or ``most_bytes`` requires it. ``release`` is called once the memory of
+    ``batches`` is not needed any more: the new ones have their own. Batches without such a record
+    make none.
+
+    Raises ``CorruptBatch`` and ``UnreadableBatch``, and releases nothing then.
+    """
+    made, left_out = list[Outgoing](), 0
+    writer = changes.writer(batches[0])
+    for batch in batches:
+        for stored in stored_records(batch):
+            if stored.offset < start:
+                continue
+            if (record := changes.copy(stored)) is None:
+                left_out += 1
+                continue
+            if writer.offsets and (
+                len(writer.offsets) == most_records
+                or writer.size_bytes + len(record.content) > most_bytes
+            ):
+                made.append(_finished(writer))
+                writer = changes.writer(batch)
+            writer.add(record)
+    if writer.offsets:
+        made.append(_finished(writer))
+    if made:  # the offsets after its last record hold nothing to copy
+        made[-1] = made[-1]._replace(next_offset=batches[-1].last_offset + 1)
+    release()
+    return Rebuilt(made, left_out)
+
+
+def halves(outgoing: Outgoing) -> list[Outgoing]:
+    """Two batches with its records, which are more than one: the target took it for too large.
+
+    They have memory of their own. Raises ``CorruptBatch`` and ``UnreadableBatch``.
+    """
+    batch, half = outgoing.batch, outgoing.records // 2
+    writers = [
+        BatchWriter(batch.codec, level=outgoing.level, leader_epoch=batch.leader_epoch)
+        for _ in range(2)
+    ]
+    for index, record in enumerate(stored_records(batch)):
+        offset = outgoing.source_offset(index)
+        writers[index >= half].add(record._replace(offset=offset))
+    first, second = map(_finished, writers)
+    return [first, second._replace(next_offset=outgoing.next_offset)]
+
+
+def _finished(writer: BatchWriter) -> Outgoing:
+    return Outgoing(writer.finish(), writer.offsets[-1] + 1, _nothing, writer.offsets, writer.level)
+
+
+def _nothing() -> None:
+    """Do nothing on release, because the memory is the batch's own."""
+
+
+_FEW = 64
+"""Number of records up to which each is sent alone. A rejection requires a new lane, which takes
+about as long as sending this many records one after the other.
+"""
+
+
+class OneAtATime:
+    """Suspect batches of one partition. They have memory of their own and hold no response."""
+
+    def __init__(self, suspects: range) -> None:
+        """``suspects``: source offsets."""
+        self._suspects = suspects
+        self._waiting: deque[Outgoing] = deque()
+        self._originals: dict[int, StoredRecord] = {}
+        """Records as the source has them, by offset, if they are sent alone."""
+
+    @property
+    def together(self) -> int:
+        """Number of records in one batch: with many suspects, the square root of their number."""
+        return 1 if len(self._suspects) <= _FEW else isqrt(len(self._suspects))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is held back: nothing behind it may be sent, or read."""
+        return bool(self._waiting)
+
+    def concerns(self, first_offset: int, next_offset: int) -> bool:
+        """Whether there is a suspect among these."""
+        return first_offset < self._suspects.stop and self._suspects.start < next_offset
+
+    def put(self, outgoing: Iterable[Outgoing]) -> None:
+        """Hold them until it is their turn."""
+        self._waiting.extend(outgoing)
+
+    def next(self) -> Outgoing | None:
+        """Return the next batch to send, once all before it are acknowledged."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def remember(self, records: Iterable[StoredRecord]) -> None:
+        """Keep the source's records of the batches that were put in: each is sent alone."""
+        for record in records:
+            self._originals[record.offset] = record._replace(content=bytes(record.content))
+
+    def source_record(self, offset: int) -> SourceRecord:
+        """Return the record that is sent alone, as the source has it."""
+        record = decoded(self._originals[offset])
+        return SourceRecord(
+            record.offset, record.timestamp_ms, record.key, record.value, list(record.headers)
+        )
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        while self._waiting:
+            self._waiting.popleft().release()

@@ -1,0 +1,231 @@
+"""Tail of a log, read batch by batch, with the ends of its transactions.
+
+The target is read completely, including uncommitted records. The source is read as a consumer of
+committed records reads it.
+"""
+
+from collections.abc import Iterator, Set
+from typing import NamedTuple
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.datapath.chunk import HeldBatches, Passage, Why, judged
+from headrace.errors import GaveUp, HeadraceError, Retriable
+from headrace.kafka import AccessDenied
+from headrace.kafka.wire import (
+    EARLIEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Batch,
+    ClusterClient,
+    EventLoop,
+    FetchOutcome,
+    FetchPosition,
+    StoredRecord,
+    UnsupportedBroker,
+    aborts,
+    decoded,
+    fetch_call,
+    fetch_outcome,
+    list_offsets,
+    refusal,
+    split_batches,
+    start,
+    stored_records,
+)
+from headrace.replication.reconcile import (
+    Decided,
+    Dropped,
+    Ended,
+    Marker,
+    Record,
+    TransactionalBatch,
+    decided,
+)
+from headrace.timing import Backoff
+
+_CHUNK_BYTES = 1 << 20
+_WAIT_MS = 100
+
+
+class _Chunk(NamedTuple):
+    batches: list[Batch]
+    aborted: list[tuple[int, int]]
+    stable_end: int
+
+
+class Tail:
+    """Tail of one partition.
+
+    It is read in the thread of the cluster's loop, which it runs while it waits.
+    """
+
+    def __init__(
+        self, cluster: ClusterClient, at: TopicPartition, offset: int, *, patience_s: float
+    ) -> None:
+        """Create a tail; ``patience_s`` is the maximum time without records or a response."""
+        self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
+        self._patience_s = patience_s
+        self.leader_epoch = -1
+        """Leader epoch of the last record read; -1 if there is none, or it is unknown."""
+        self.stamped = False
+        """Whether the times of its records are those of their appends; once something was read."""
+
+    def of_target(self, writers: Set[int] = frozenset()) -> Iterator[Record | Dropped | Marker]:
+        """Yield everything below the high watermark, including what is appended in the meantime.
+
+        It does not end: ``Retriable`` is raised if nothing more arrives in time. Aborted records of
+        ``writers``, by producer id, are ``Dropped``. Their open transactions are awaited, with
+        everything after them: a fence's marker ends them. Other producers may be frozen and are not
+        awaited.
+        """
+        held = HeldBatches(writers)
+        while True:
+            for batch in self._chunk(READ_UNCOMMITTED).batches:
+                self.stamped |= batch.magic == 2 and batch.log_append_time
+                self._offset = batch.last_offset + 1
+                for one, aborted in held.take(batch):
+                    if one.control:
+                        yield Marker(one.base_offset, one.producer_id, one.producer_epoch)
+                    elif aborted:
+                        yield Dropped(max(one.base_offset, self._start), one.last_offset)
+                    else:
+                        yield from self._records(one)
+
+    def batches(self, end: int) -> Iterator[Batch]:
+        """All below ``end``, which is at most the high watermark: uncommitted ones and markers."""
+        while self._offset < end:
+            for batch in self._chunk(READ_UNCOMMITTED).batches:
+                yield batch
+                self._offset = batch.last_offset + 1
+
+    def of_source(self) -> Iterator[Record | Dropped]:
+        """Up to the last stable offset."""
+        while (chunk := self._chunk(READ_COMMITTED)).batches:
+            position = self._offset
+            for one in judged(chunk.batches, start=position, aborted=chunk.aborted):
+                batch = one.batch
+                if one.passage is not Passage.SKIP:
+                    self.leader_epoch = batch.leader_epoch if batch.magic == 2 else -1
+                    yield from self._records(batch)
+                elif one.why in {Why.MARKER, Why.ABORTED} and batch.last_offset >= self._offset:
+                    yield Dropped(max(batch.base_offset, self._offset), batch.last_offset)
+                self._offset = max(self._offset, batch.last_offset + 1)
+
+    def _records(self, batch: Batch) -> Iterator[Record]:
+        for stored in stored_records(batch):
+            if stored.offset >= self._start:
+                yield _record(stored, batch.producer_id)
+
+    def _chunk(self, isolation: int) -> _Chunk:
+        loop = self._cluster.loop
+        deadline_s = loop.now_s() + self._patience_s
+        while True:
+            try:
+                fetching = start(self._fetch(isolation, deadline_s))
+                chunk = loop.wait(fetching, 2 * self._patience_s)
+            except GaveUp as error:
+                raise Retriable(f"could not read {self._at}: {error}") from error
+            if chunk.batches:
+                return chunk
+            if isolation == READ_COMMITTED and self._offset >= chunk.stable_end:
+                return chunk
+            if loop.now_s() >= deadline_s:
+                raise Retriable(
+                    f"nothing came of {self._at} on {self._cluster.name} from offset "
+                    f"{self._offset} on within {self._patience_s:g} s"
+                )
+
+    async def _fetch(self, isolation: int, deadline_s: float) -> _Chunk:
+        """Return one response; retry until the deadline if the leader moved."""
+        cluster, at, backoff = self._cluster, self._at, Backoff(0.02, 0.5)
+        while True:
+            try:
+                topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
+                if topic is not None and led is not None:
+                    wanted = FetchPosition(
+                        topic.id,
+                        at.partition,
+                        self._offset,
+                        _CHUNK_BYTES,
+                        led.epoch,
+                        topic=at.topic,
+                    )
+                    return await self._ask(wanted, led.leader, isolation)
+                error: HeadraceError = Retriable(f"{at} on {cluster.name} has no leader")
+            except (AccessDenied, UnsupportedBroker):
+                raise
+            except Retriable as failure:
+                error = failure
+            if cluster.loop.now_s() >= deadline_s:
+                raise error
+            await cluster.loop.sleep(backoff.next_s())
+            await cluster.refresh([at.topic])
+
+    async def _ask(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
+        connection = await self._cluster.connection(leader, "tail")
+        call = fetch_call([wanted], isolation=isolation, max_wait_ms=_WAIT_MS)
+        response = await connection.send(call)
+        try:
+            for one in response.partitions:
+                outcome = fetch_outcome(one.error)
+                tried = f"read {self._at} of {self._cluster.name} from offset {self._offset} on"
+                if outcome is FetchOutcome.OUT_OF_RANGE:
+                    await self._to_the_first()
+                    raise Retriable(f"could not {tried}: it is not there")
+                if outcome is FetchOutcome.MOVED:
+                    raise Retriable(f"could not {tried}: its leader moved")
+                if outcome is not FetchOutcome.FETCHED:
+                    raise refusal(one.error, tried)
+                data = memoryview(bytes(one.records))
+                batches = [
+                    batch
+                    for batch in split_batches(data).batches
+                    if batch.magic < 2 or batch.last_offset >= self._offset
+                ]
+                return _Chunk(batches, list(one.aborted), one.last_stable_offset)
+        finally:
+            response.release()
+        raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")
+
+    async def _to_the_first(self) -> None:
+        """Move to the first offset of the log; records that retention deleted are a gap."""
+        listed = await list_offsets(self._cluster, [self._at], EARLIEST)
+        self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
+
+
+def _record(stored: StoredRecord, producer_id: int) -> Record:
+    offset, timestamp_ms, key, value, headers = decoded(stored)
+    return Record(offset, key, value, headers, timestamp_ms, producer_id)
+
+
+_PATIENCE_S = 5.0
+
+
+def transactions_decided(
+    cluster: ClusterAccess, at: TopicPartition, offsets: range
+) -> list[Decided]:
+    """Return the transactions with a batch in ``offsets`` that have ended within them.
+
+    All offsets must be acknowledged. The call reads them with a connection of its own, and waits.
+    Raise ``Retriable`` while no leader responds, and ``Fatal`` without permission to read.
+    """
+    loop = EventLoop()
+    client = ClusterClient(loop, cluster)
+    try:
+        tail = Tail(client, at, offsets.start, patience_s=_PATIENCE_S)
+        return list(decided(_entries(tail, offsets.stop)))
+    finally:
+        client.close()
+        loop.close()
+
+
+def _entries(tail: Tail, end: int) -> Iterator[TransactionalBatch | Ended]:
+    for batch in tail.batches(end):
+        if batch.magic < 2:
+            continue  # older than transactions
+        if batch.control:
+            yield Ended(batch.base_offset, batch.producer_id, not aborts(batch))
+        elif batch.transactional:
+            yield TransactionalBatch(
+                range(batch.base_offset, batch.last_offset + 1), batch.producer_id
+            )

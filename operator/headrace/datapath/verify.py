@@ -1,0 +1,393 @@
+"""Batches read back from the target and compared with what was fetched."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.api.flow import BatchVerification
+from headrace.datapath.lane import CopiedCounts, TargetLoss
+from headrace.datapath.spans import Outgoing
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import AccessDenied
+from headrace.kafka.wire import (
+    READ_UNCOMMITTED,
+    Answers,
+    Batch,
+    ClusterClient,
+    CorruptBatch,
+    Decoded,
+    EpochEnd,
+    FetchOutcome,
+    FetchPosition,
+    Reply,
+    UnreadableBatch,
+    decoded,
+    fetch_call,
+    fetch_outcome,
+    log_ends,
+    refusal,
+    split_batches,
+    start,
+    stored_records,
+)
+from headrace.logs import get_logger
+from headrace.replication import TargetSeen
+from headrace.timing import Backoff
+
+Records = Mapping[int, Decoded]
+"""By the offset on the target."""
+
+
+class BatchComparison(StrEnum):
+    """Result of comparing a batch that was copied as it is, or joined from such batches."""
+
+    SAME = "Same"
+    NOT_READ = "NotRead"
+    """Not all of it could be read back: retention, compaction, a missing permission, no response.
+    """
+    DIFFERENT = "Different"
+    MISJOINED = "Misjoined"
+    """The helper in C changed records while joining batches: the batch was not sent."""
+
+
+def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[BatchComparison, str]:
+    """Compare a sent batch with what the target stores; return the result and the reason.
+
+    ``stored`` has the target's batches from ``base_offset`` on, where it appended ``sent``. A
+    target may compress records again and set its own timestamps. In that case records are compared
+    instead of bytes.
+    """
+    if not stored:
+        return BatchComparison.NOT_READ, "the target does not hold these offsets any more"
+    if _same_bytes(sent, stored[0], base_offset):
+        return BatchComparison.SAME, ""
+    try:
+        wanted = dict(_records(sent, base_offset - sent.base_offset))
+        found = dict(record for batch in stored for record in _records(batch, 0))
+    except UnreadableBatch as error:  # a codec that only the clusters know, say
+        return BatchComparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
+    except CorruptBatch as error:
+        return BatchComparison.DIFFERENT, str(error)
+    return _compared(wanted, found, compare_timestamps=not stored[0].log_append_time)
+
+
+def _compared(
+    wanted: Records, found: Records, *, compare_timestamps: bool
+) -> tuple[BatchComparison, str]:
+    for offset in sorted(wanted.keys() & found.keys()):
+        what = _difference(wanted[offset], found[offset], compare_timestamps=compare_timestamps)
+        if what:
+            return BatchComparison.DIFFERENT, f"the {what} of the record at offset {offset} differs"
+    if missing := len(wanted.keys() - found.keys()):
+        return (
+            BatchComparison.NOT_READ,
+            f"the target does not hold {missing} of its records any more",
+        )
+    return BatchComparison.SAME, ""
+
+
+def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:
+    """Compare everything except what brokers write into a header; this is the hot path."""
+    return (
+        copy.base_offset == base_offset
+        and (copy.magic, copy.codec) == (sent.magic, sent.codec)
+        and copy.last_offset_delta == sent.last_offset_delta
+        and (copy.base_timestamp, copy.max_timestamp) == (sent.base_timestamp, sent.max_timestamp)
+        and (copy.record_count, copy.log_append_time) == (sent.record_count, False)
+        and bytes(copy.payload) == bytes(sent.payload)  # views compare item by item
+        and copy.intact
+    )
+
+
+def _records(batch: Batch, moved: int) -> Iterator[tuple[int, Decoded]]:
+    for record in map(decoded, stored_records(batch)):
+        yield record.offset + moved, record
+
+
+def _difference(record: Decoded, copy: Decoded, *, compare_timestamps: bool) -> str:
+    for what in ("key", "value", "headers"):
+        if getattr(record, what) != getattr(copy, what):
+            return what
+    differs = compare_timestamps and record.timestamp_ms != copy.timestamp_ms
+    return "timestamp" if differs else ""
+
+
+log = get_logger(__name__)
+
+_SAMPLED_EVERY_S = 1.0
+"""With ``Sampled``: one batch of each lane is a small part of what it copies in that time."""
+_MOST_BYTES = 16 << 20
+"""That wait to be compared, of a lane. Each was copied: its response is not kept for that."""
+_WITHIN_S = 10.0
+_PURPOSE = "verify"
+
+
+class Differs(Fatal):
+    """The target does not hold what was sent."""
+
+
+class _Written(NamedTuple):
+    at: TopicPartition
+    base_offset: int
+    batch: Batch
+    """In memory of its own."""
+
+
+class Verifier:
+    """Verification of one lane's batches, in the thread of its loop.
+
+    One batch at a time is read back.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        wanted: Callable[[], BatchVerification],
+        copied: CopiedCounts,
+        *,
+        differs: Callable[[TopicPartition, Differs], None],
+        room: Callable[[], None],
+    ) -> None:
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            wanted: Returns the flow's current setting.
+            copied: Counts of the results.
+            differs: Receives each difference.
+            room: Called when the queue is no longer ``full``.
+        """
+        self._cluster, self._wanted, self._copied = cluster, wanted, copied
+        self._differs, self._room = differs, room
+        self._queue = deque[_Written]()
+        self._bytes = 0
+        self._next_s = 0.0
+        self._reading = self._closed = self._denied = False
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that no more should be copied."""
+        return self._bytes >= _MOST_BYTES
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether each batch that is copied as it is has to be compared."""
+        return self._wanted() is BatchVerification.FULL
+
+    @property
+    def wanted(self) -> bool:
+        """Whether batches are compared at all."""
+        return self._wanted() is not BatchVerification.DISABLED
+
+    @property
+    def due(self) -> bool:
+        """Whether the next one that is delivered is compared."""
+        match self._wanted():
+            case BatchVerification.DISABLED:
+                return False
+            case BatchVerification.SAMPLED:
+                return not self._queue and self._cluster.loop.now_s() >= self._next_s
+            case BatchVerification.FULL:
+                return True
+
+    def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
+        """Queue an acknowledged batch; one that was rebuilt in Python is not compared."""
+        if outgoing.offsets is not None or not self.due:
+            return
+        self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
+        data = memoryview(bytes(outgoing.batch.data))
+        self._queue.append(_Written(at, base_offset, outgoing.batch._replace(data=data)))
+        self._bytes += len(data)
+        if not self._reading:
+            self._reading = True
+            start(self._run()).then(lambda reply: reply.result())
+
+    async def verdict(
+        self, at: TopicPartition, base_offset: int, batch: Batch
+    ) -> tuple[BatchComparison, str]:
+        """Return the result for a batch in memory of its own, and the reason for a difference."""
+        return await self._verdict(_Written(at, base_offset, batch))
+
+    def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
+        """Report that the helper in C built a wrong batch of a source partition's offsets."""
+        self._count(BatchComparison.MISJOINED)
+        log.error(
+            "the helper for small batches made a wrong batch, and is not used any more: batches "
+            "that it made before may be wrong on the target",
+            partition=str(at),
+            offsets=f"{first} to {last}",
+        )
+
+    def close(self) -> None:
+        """Close the verification; batches that are not compared yet count as not read."""
+        self._closed = True
+
+    async def _run(self) -> None:
+        while self._queue:
+            written = self._queue[0]
+            verdict, why = await self._verdict(written)
+            self._queue.popleft()
+            self._bytes -= len(written.batch.data)
+            self._report(written, verdict, why)
+            self._room()
+        self._reading = False
+
+    async def _verdict(self, written: _Written) -> tuple[BatchComparison, str]:
+        verdict, why = await self._compared(written)
+        if verdict is BatchComparison.DIFFERENT:  # it may have been damaged on its way here
+            return await self._compared(written)
+        return verdict, why
+
+    async def _compared(self, written: _Written) -> tuple[BatchComparison, str]:
+        if self._closed:
+            return BatchComparison.NOT_READ, "its lane was closed"
+        try:
+            stored = await self._stored(written)
+        except CorruptBatch as error:
+            return BatchComparison.DIFFERENT, str(error)
+        except (AccessDenied, Fatal) as error:  # a permission is missing
+            if not self._denied:
+                self._denied = True
+                log.warning("batches are not verified", why=str(error))
+            return BatchComparison.NOT_READ, str(error)
+        except HeadraceError as error:
+            return BatchComparison.NOT_READ, str(error)
+        return compared(written.batch, written.base_offset, stored)
+
+    def _count(self, verdict: BatchComparison) -> None:
+        verified = self._copied.verified
+        verified[verdict] = verified.get(verdict, 0) + 1
+
+    def _report(self, written: _Written, verdict: BatchComparison, why: str) -> None:
+        self._count(verdict)
+        if verdict is BatchComparison.NOT_READ:
+            log.debug("not verified", partition=str(written.at), why=why)
+        if verdict is not BatchComparison.DIFFERENT:
+            return
+        of = written.batch
+        error = Differs(
+            f"{written.at} on {self._cluster.name} does not hold what was copied from the "
+            f"source's offsets {of.base_offset} to {of.last_offset} (spec.batchVerification): "
+            f"{why}; compare the topics, and reset the partition if its copies are wrong"
+        )
+        log.error("verification failed", partition=str(written.at), why=str(error))
+        self._differs(written.at, error)
+
+    async def _stored(self, written: _Written) -> list[Batch]:
+        """Return the target's batches at that offset; retry if the leader moved."""
+        loop, backoff = self._cluster.loop, Backoff(0.02, 0.5)
+        deadline_s = loop.now_s() + _WITHIN_S
+        while True:
+            try:
+                return await self._fetched(written)
+            except CorruptBatch:
+                raise
+            except Retriable:
+                if self._closed or loop.now_s() >= deadline_s:
+                    raise
+            await loop.sleep(backoff.next_s())
+            with suppress(Retriable):  # brokers that are unreachable: the next attempt reports them
+                await self._cluster.refresh([written.at.topic])
+
+    async def _fetched(self, written: _Written) -> list[Batch]:
+        cluster, at = self._cluster, written.at
+        topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
+        if topic is None or led is None:
+            raise Retriable(f"{at} on {cluster.name} has no leader")
+        connection = await cluster.connection(led.leader, _PURPOSE)
+        size = len(written.batch.data)  # a larger one comes whole, too
+        wanted = FetchPosition(
+            topic.id, at.partition, written.base_offset, size, led.epoch, topic=at.topic
+        )
+        response = await connection.send(
+            fetch_call([wanted], isolation=READ_UNCOMMITTED, max_wait_ms=100)
+        )
+        try:
+            for one in response.partitions:
+                tried = f"read {at} of {cluster.name} back from offset {written.base_offset} on"
+                outcome = fetch_outcome(one.error)
+                if outcome is FetchOutcome.OUT_OF_RANGE:
+                    return []  # retention, or a truncation, which the appender detects
+                if outcome is FetchOutcome.CORRUPT:
+                    raise CorruptBatch(f"could not {tried}: its broker cannot read its log there")
+                if outcome is FetchOutcome.MOVED:
+                    raise Retriable(f"could not {tried}: its leader moved")
+                if outcome is not FetchOutcome.FETCHED:
+                    raise refusal(one.error, tried)
+                return split_batches(memoryview(bytes(one.records))).batches
+        finally:
+            response.release()
+        raise Retriable(f"{cluster.name} gave no answer for {at}")
+
+
+# Under which leader epoch the target held what it has acknowledged: for who takes over later.
+#
+# An answer to Produce does not name the epoch, and what a client believes may be an earlier one:
+# then an election would look like a loss. So the leaders are asked, a second after they have
+# acknowledged something, with an epoch that they confirm to be the current one.
+
+_EPOCH_INTERVAL_S = 1.0
+_EPOCH_WITHIN_S = 5.0
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class TargetEpochs:
+    """Leader epochs of the target's partitions, used in the thread of the cluster's loop."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        unseen: Callable[[], Offsets],
+        seen: Callable[[TopicPartition, TargetSeen], None],
+        lost: Callable[[TopicPartition, TargetLoss], None],
+    ) -> None:
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            unseen: Returns the ends of acknowledged records, of partitions whose ends ``seen``
+                lacks.
+            seen: Receives ends that were confirmed by the leader's epoch.
+            lost: Receives partitions whose leader does not have all acknowledged records.
+        """
+        self._cluster, self._unseen, self._seen, self._lost = cluster, unseen, seen, lost
+        self._due = self._closed = False
+
+    def delivered(self) -> None:
+        """Something was acknowledged."""
+        if not self._due and not self._closed:
+            self._due = True
+            self._cluster.loop.call_later(_EPOCH_INTERVAL_S, self._ask)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._closed = True
+
+    def _ask(self) -> None:
+        unseen = {} if self._closed else dict(self._unseen())
+        if not unseen:
+            self._due = False
+            return
+        asked = start(log_ends(self._cluster, unseen, timeout_s=_EPOCH_WITHIN_S))
+        asked.then(partial(self._answered, unseen))
+
+    def _answered(self, unseen: Offsets, reply: Reply[Answers[EpochEnd]]) -> None:
+        self._due = False
+        if self._closed:
+            return
+        if isinstance(reply.error, HeadraceError):  # who appends reports what is wrong
+            log.debug("leader epochs of the target are not known", why=str(reply.error))
+            return
+        for at, end in reply.result().found.items():
+            offset = unseen[at]
+            if end.end_offset < offset:
+                self._lost(at, TargetLoss(at, end.end_offset, offset))
+            else:
+                self._seen(at, TargetSeen(offset, end.leader_epoch))
+        if self._unseen():
+            self.delivered()

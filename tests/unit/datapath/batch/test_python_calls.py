@@ -1,0 +1,123 @@
+"""Cost of the copy path, counted in calls of Python functions for each batch."""
+
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.types import ProducerId
+from kio.static.primitive import i16, i32Timedelta
+from support.fake_broker import Serve
+from support.fake_source import FakeSource
+from support.fake_target import FakeTarget
+from support.patience import WITHIN_S
+from support.stored import content, log_batch
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api.flow import BatchVerification
+from headrace.assign import TaskId
+from headrace.datapath import BatchMover, CopiedCounts, CopyFrom
+from headrace.datapath.resources import shared_loop
+from headrace.kafka.wire import StoredRecord
+
+PARTITIONS, BATCHES, RECORDS = 64, 68, 16
+"""A request has a batch of each partition that its broker leads."""
+WARM_UP = 4
+"""Batches of each partition that are copied before calls are counted."""
+TOPIC = "orders"
+INIT_PRODUCER_ID = 22
+
+
+def identity(_: Any) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        throttle_time=i32Timedelta.parse(timedelta()),
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(77),
+        producer_epoch=i16(3),
+    )
+
+
+def test_copying_a_batch_takes_less_than_three_calls(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that are sent once a second, however much is copied, are left out."""
+    monkeypatch.setattr("headrace.datapath.verify._EPOCH_INTERVAL_S", 3600.0)
+    source, target = FakeSource(serve, PARTITIONS), FakeTarget(serve, PARTITIONS)
+    content = batches()
+    source.store(content[:WARM_UP], WARM_UP * RECORDS)
+    for broker in target.brokers.values():
+        broker.script[INIT_PRODUCER_ID] = identity
+    servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
+    west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
+    mover = BatchMover(
+        source.access, west, lambda topic: topic, verification=lambda: BatchVerification.DISABLED
+    )
+    copied, said = CopiedCounts(), list[str]()
+    lane = mover.lane(TaskId(TOPIC, "SourceTask", 0), said.append, copied)
+
+    def copy(end: int) -> None:
+        deadline_s = time.monotonic() + WITHIN_S
+        while any(one.acknowledged < end for one in lane.state().values()):
+            lane.run_once()
+            assert time.monotonic() < deadline_s, (lane.state(), lane.problems(), said)
+            threading.Event().wait(0.005)
+
+    try:
+        lane.open({TopicPartition(TOPIC, at): CopyFrom(0, -1) for at in source.logs})
+        copy(WARM_UP * RECORDS)
+        with counted() as calls:
+            source.store(content[WARM_UP:], BATCHES * RECORDS)
+            copy(BATCHES * RECORDS)
+    finally:
+        lane.close()
+
+    assert [len(one.batches) for one in target.logs.values()] == [BATCHES] * PARTITIONS
+    assert copied.batches_copied == PARTITIONS * BATCHES
+    each = calls.total() / (PARTITIONS * (BATCHES - WARM_UP))
+    assert each < 3, (each, "\n".join(map(str, calls.most_common(60))))
+
+
+def batches() -> list[bytes]:
+    """Return lz4 batches of 16 KiB that follow each other."""
+    chance = random.Random(1)
+    made = []
+    for first in range(0, BATCHES * RECORDS, RECORDS):
+        records = [
+            StoredRecord(offset, 5, content(None, chance.randbytes(1000)))
+            for offset in range(first, first + RECORDS)
+        ]
+        made.append(bytes(log_batch(records, codec="lz4")))
+    return made
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count calls of Python functions in the loop's thread, by name."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            calls[f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_code.co_qualname}"] += 1
+
+    in_loop(lambda: sys.setprofile(count))
+    try:
+        yield calls
+    finally:
+        in_loop(lambda: sys.setprofile(None))
+
+
+def in_loop(call: Callable[[], None]) -> None:
+    done = threading.Event()
+    loop = shared_loop().loop
+    loop.call_from_thread(call)
+    loop.call_from_thread(done.set)
+    assert done.wait(WITHIN_S), "the loop does not answer"

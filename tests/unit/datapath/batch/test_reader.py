@@ -1,0 +1,414 @@
+"""Reading a source whose brokers, leaders, topics and logs change."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from support.fake_broker import Serve
+from support.fake_source import FETCH, FakeSource, Reading
+from support.patience import WITHIN_S
+
+from headrace.datapath import OffsetGone, TokenBucket
+from headrace.datapath.chunk import LEAST_BYTES
+from headrace.datapath.fetch import Reader
+from headrace.errors import Fatal, Retriable
+from headrace.kafka.wire import ConnectionSettings, EventLoop
+
+
+@pytest.fixture
+def source(serve: Serve) -> FakeSource:
+    return FakeSource(serve, partitions=3)
+
+
+@pytest.fixture
+def reading(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
+    reading = Reading(loop, source, rack="here")
+    yield reading
+    reading.close()
+
+
+@pytest.fixture
+def old_source(serve: Serve) -> FakeSource:
+    """Brokers of Kafka 2.4."""
+    return FakeSource(serve, partitions=3, kafka_2_4=True)
+
+
+@pytest.fixture
+def old_reading(loop: EventLoop, old_source: FakeSource) -> Iterator[Reading]:
+    reading = Reading(loop, old_source)
+    yield reading
+    reading.close()
+
+
+def asked(message: Any) -> dict[int, int]:
+    """Partitions that a request names, with their offsets."""
+    return {one.partition: one.fetch_offset for topic in message.topics for one in topic.partitions}
+
+
+def test_batches_come_in_order_and_a_session_names_what_has_changed(
+    reading: Reading, source: FakeSource
+) -> None:
+    for partition in range(3):
+        reading.open(partition)
+    source.append(b"a", b"b")
+    source.append(b"c", partition=2)
+    reading.until(lambda: reading.batches == {0: [(0, 1)], 2: [(0, 0)]})
+    source.append(b"d")
+    reading.until(lambda: reading.batches[0] == [(0, 1), (2, 2)])
+
+    first, *others = [message for _, message in source.fetches]
+    assert asked(first) == {0: 0, 1: 0, 2: 0}
+    assert first.isolation_level == 1
+    assert all(1 not in asked(message) for message in others)
+    assert source.sessions == 1
+    assert reading.ends == {0: 3, 2: 1}
+
+
+def test_aborted_transactions_are_handed_on(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].aborted = [(5, 0)]
+    source.append(b"a", producer_id=5, attributes=0x10)
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.aborted == [(5, 0)]
+
+
+def test_a_lost_session_is_opened_again(reading: Reading, source: FakeSource) -> None:
+    reading.open()
+    source.append(b"a")
+    reading.until(lambda: reading.batches)
+    source.session_error = ErrorCode.invalid_fetch_session_epoch
+    reading.until(lambda: source.sessions == 2)
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+
+def test_what_is_not_to_be_read_is_left_out_and_comes_back(
+    reading: Reading, source: FakeSource
+) -> None:
+    for partition in range(2):
+        reading.open(partition)
+    source.append(b"a")
+    reading.until(lambda: reading.batches)
+    reading.unread = {0}
+    source.append(b"b")
+    source.append(b"x", partition=1)
+    reading.until(lambda: 1 in reading.batches)
+    assert reading.batches[0] == [(0, 0)]
+
+    reading.unread = set()
+    reading.reader.wake()
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+
+def test_a_moved_leader_is_found(reading: Reading, source: FakeSource) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.led[0] = (2, 5)
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert source.fetches[-1][0] == 2
+    assert reading.problems == {}
+
+
+def test_a_broker_that_is_away_is_reported_and_waited_for(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.brokers[1].drop()
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert reading.said
+    assert reading.problems == {}
+
+
+def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].start = source.logs[0].next = 50
+    reading.open(offset=7)
+
+    reading.until(lambda: reading.problems)
+
+    gone = reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (7, None)
+    assert "offset 7 is not there, the log holds no offsets" in str(gone)
+
+
+def test_an_offset_that_is_there_is_read_without_its_epoch(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].error = lambda _, asked: (
+        ErrorCode.offset_out_of_range if asked.last_fetched_epoch >= 0 else ErrorCode.none
+    )
+    source.append(b"a")
+    reading.open(leader_epoch=2)
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.problems == {}
+
+
+def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].diverging = (3, 5)
+    source.logs[0].next = 9
+    reading.open(offset=8, leader_epoch=4)
+
+    reading.until(lambda: reading.problems)
+
+    gone = reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (8, 5)
+
+
+def test_old_brokers_are_read_by_topic_names(old_reading: Reading, old_source: FakeSource) -> None:
+    for partition in range(3):
+        old_reading.open(partition)
+    old_source.append(b"a", b"b")
+    old_source.append(b"c", partition=2)
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1)], 2: [(0, 0)]})
+    old_source.append(b"d")
+    old_reading.until(lambda: old_reading.batches[0] == [(0, 1), (2, 2)])
+
+    assert old_reading.problems == {}
+    assert old_source.sessions == 1
+    assert old_source.compared == [], "nothing was read before"
+
+
+def test_a_log_of_an_old_broker_is_compared_after_each_election(
+    old_reading: Reading, old_source: FakeSource
+) -> None:
+    old_source.append(b"a", b"b")
+    old_reading.open(leader_epoch=3)
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1)]})
+    assert old_source.compared == [(4, 3)]
+
+    old_source.led[0] = (2, 6)
+    old_source.brokers[1].drop()
+    old_source.append(b"c")
+    old_reading.until(lambda: old_reading.batches == {0: [(0, 1), (2, 2)]})
+
+    read_epoch = 0  # of the batches
+    assert old_source.compared == [(4, 3), (6, read_epoch)]
+
+
+@pytest.mark.parametrize("epoch_end", [(3, 5), (4, 5)])
+def test_a_truncated_log_of_an_old_broker_is_a_problem(
+    old_reading: Reading, old_source: FakeSource, epoch_end: tuple[int, int]
+) -> None:
+    old_source.logs[0].next = 9
+    old_source.logs[0].epoch_end = epoch_end
+    old_reading.open(offset=8, leader_epoch=4)
+
+    old_reading.until(lambda: old_reading.problems)
+
+    gone = old_reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (8, 5)
+    assert f"where its leader epoch {epoch_end[0]} ends" in str(gone)
+    assert old_source.fetches == []
+
+
+def test_an_old_broker_that_knows_no_such_epoch_is_asked_for_its_offsets(
+    old_reading: Reading, old_source: FakeSource
+) -> None:
+    old_source.append(b"a", b"b")
+    for log in old_source.logs.values():
+        log.epoch_end = (-1, -1)
+    old_reading.open(offset=1, leader_epoch=2)
+    old_reading.open(1, offset=7, leader_epoch=2)
+
+    old_reading.until(lambda: old_reading.batches and old_reading.problems)
+
+    assert old_reading.batches == {0: [(0, 1)]}
+    assert "offset 7 is not there" in str(old_reading.problems[1])
+
+
+def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.topic_id = UUID(int=8)
+    source.logs[0].error = lambda _, asked: ErrorCode.unknown_topic_id
+
+    source.append(b"b")
+    source.brokers[1].drop()  # the request that waits names the old id
+    reading.until(lambda: reading.problems)
+
+    assert isinstance(reading.problems[0], Retriable)
+    assert "created again" in str(reading.problems[0])
+
+
+def test_a_missing_right_is_a_problem_of_its_partition(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].error = lambda *_: ErrorCode.topic_authorization_failed
+    source.append(b"x", partition=1)
+    for partition in range(2):
+        reading.open(partition)
+
+    reading.until(lambda: reading.problems and 1 in reading.batches)
+
+    assert isinstance(reading.problems[0], Fatal)
+    assert "grant the principal rights" in str(reading.problems[0])
+
+
+def test_a_damaged_log_is_a_problem_with_partition_and_offset(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[16] = 9  # a format that there is not
+    source.logs[0].batches[0] = bytes(damaged)
+    source.append(b"x", partition=1)
+    for partition in range(2):
+        reading.open(partition)
+
+    reading.until(lambda: reading.problems and 1 in reading.batches)
+
+    assert isinstance(reading.problems[0], Fatal)
+    assert "could not read orders-0 offset 0 of east" in str(reading.problems[0])
+
+
+def test_a_broker_that_sends_garbage_once_is_asked_again(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[16] = 9  # a format that there is not
+    source.logs[0].garbage = [bytes(damaged)] * 2
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.problems == {}
+
+
+def test_a_batch_that_does_not_fit_is_asked_for_with_its_size(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"x" * (3 << 20))
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    sizes = [
+        one.partition_max_bytes
+        for _, message in source.fetches
+        for topic in message.topics
+        for one in topic.partitions
+    ]
+    assert sizes[0] == 1 << 20
+    assert sizes[1] == len(source.logs[0].batches[0])
+
+
+def test_a_follower_in_our_rack_is_read_until_it_fails(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].preferred = 2
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    assert source.fetches[-1][0] == 2
+    assert source.fetches[-1][1].rack_id == "here"
+    source.logs[0].error = lambda node, _: (
+        ErrorCode.offset_out_of_range if node == 2 else ErrorCode.none
+    )
+    source.logs[0].preferred = -1
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert source.fetches[-1][0] == 1
+    assert reading.problems == {}
+
+
+def test_what_was_not_readable_is_fetched_once_the_target_has_taken_something(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.unread = {0}
+    reading.open()
+    for _ in range(20):
+        reading.loop.run_once(0.01)
+    assert source.fetches == []
+    reading.unread = set()
+    reading.reader.wake_left_out()
+    reading.until(lambda: reading.batches == {0: [(0, 0)]})
+
+
+def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brought(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: len(source.fetches) == 2)
+    assert reading.batches[0] == [(0, 0)]
+    assert [message.max_bytes for _, message in source.fetches] == [4 << 20, LEAST_BYTES]
+    assert reading.memory.asked_bytes == 0
+
+
+def test_what_requests_under_way_may_bring_is_not_asked_for_again(
+    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.datapath.chunk.SOFT_BYTES", 5 << 20)
+    patient = ConnectionSettings(fetch_wait_ms=1000 * int(WITHIN_S))
+    reading = Reading(loop, source, settings=patient)
+    reading.open()
+    reading.until(lambda: source.fetches)
+    assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
+    other = Reading(loop, source, settings=patient)
+    other.reader = Reader(other.cluster, reading.memory, other, TokenBucket())
+    other.open()
+    other.until(lambda: len(source.fetches) == 2)
+    assert source.fetches[1][1].max_bytes == (1 << 20) + LEAST_BYTES
+    for one in (reading, other):
+        one.close()
+    reading.until(lambda: not reading.memory.asked_bytes)
+
+
+def test_fetches_have_the_sizes_and_waits_that_are_set(loop: EventLoop, source: FakeSource) -> None:
+    settings = ConnectionSettings(
+        fetch_wait_ms=70, fetch_min_bytes=10, fetch_max_bytes=200_000, partition_bytes=5_000
+    )
+    reading = Reading(loop, source, settings=settings)
+    reading.open()
+    reading.until(lambda: source.fetches)
+
+    (_, asked), *_ = source.fetches
+    assert (asked.max_wait.total_seconds(), asked.min_bytes) == (0.07, 10)
+    assert asked.max_bytes == 200_000
+    assert asked.topics[0].partitions[0].partition_max_bytes == 5_000
+    reading.close()
+
+
+def test_nothing_more_is_fetched_than_memory_is_for(
+    loop: EventLoop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.datapath.chunk.SOFT_BYTES", 1000)
+    reading = Reading(loop, source)
+    reading.held = []
+    source.append(b"x" * 2000)
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.append(b"y")
+    for _ in range(20):
+        loop.run_once(0.01)
+    assert len(source.brokers[1].requests(FETCH)) == 1
+
+    held, reading.held = reading.held, None
+    for one in held:
+        one.release()
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+    assert reading.memory.held_bytes == 0
+    reading.close()

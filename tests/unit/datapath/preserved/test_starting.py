@@ -1,0 +1,183 @@
+"""From where a copy with equal offsets goes on, and when it is refused."""
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+import pytest
+from support.fake_broker import serving
+from support.fake_kafka import MARKER, FakeClock, FakeCluster, FakeLog, FakeRecord
+from support.patience import WITHIN_S
+from support.preserving_target import PreservingTarget
+
+from headrace.api import TopicPartition
+from headrace.datapath.lane import Filling
+from headrace.datapath.preserved import holes, takeover
+from headrace.datapath.preserved.holes import WrongOffset
+from headrace.datapath.preserved.owner import End, data_producer, identified
+from headrace.datapath.preserved.takeover import Pair, Starts
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import ClusterClient, EventLoop, start
+
+AT = TopicPartition("orders", 0)
+Cells = str
+"""Of each offset: a record's value, ``-`` for a marker."""
+
+
+class Clusters:
+    """Each with one partition, and clients of them."""
+
+    def __init__(self, serve: Any) -> None:
+        self._serve = serve
+        self._loop = EventLoop()
+        self._open: list[ClusterClient] = []
+        self.pad_s, self.oldest_ms = inf, 0
+        self.target: PreservingTarget
+        self.same_owner: Callable[[], End | HeadraceError]
+        """Again, by the last one."""
+
+    def start(self, source: Cells, target: Cells, *, source_start: int = 0) -> End | HeadraceError:
+        """Of a new owner."""
+        east = self._cluster("east", source, source_start)
+        self.target = self._cluster("west", target, 0)
+        self.target.oldest_ms = self.oldest_ms
+        return self.again(east)
+
+    def again(self, east: PreservingTarget) -> End | HeadraceError:
+        self._east = east
+        source, west = (ClusterClient(self._loop, one.access) for one in (east, self.target))
+        self._open += [source, west]
+        producer = self._wait(data_producer(west, "headrace-flow"))
+        owner = self._wait(identified(west, "headrace-task"))
+        pair = Pair(AT, AT, producer)
+        starts = Starts(source, west, owner, pad_s=self.pad_s)
+        self.same_owner = lambda: starts.of([pair])[pair]
+        return self.same_owner()
+
+    def once_more(self) -> End | HeadraceError:
+        return self.again(self._east)
+
+    @property
+    def log(self) -> FakeLog:
+        return self.target.cluster.logs[AT]
+
+    def _cluster(self, name: str, cells: Cells, first: int) -> PreservingTarget:
+        cluster = FakeCluster(name, FakeClock())
+        entries = [
+            MARKER if cell == "-" else FakeRecord(None, cell.encode(), 1_000) for cell in cells
+        ]
+        cluster.logs = {AT: FakeLog(first, entries)}
+        return PreservingTarget(self._serve, cluster, AT.topic, 1)
+
+    def _wait(self, coroutine: Any) -> Any:
+        return self._loop.wait(start(coroutine), WITHIN_S)
+
+    def close(self) -> None:
+        for cluster in self._open:
+            cluster.close()
+        self._loop.close()
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    with serving() as serve:
+        clusters = Clusters(serve)
+        yield clusters
+        clusters.close()
+
+
+@pytest.mark.parametrize(("source", "target"), [("abc", ""), ("ab-c", "ab-"), ("ab-c-", "ab-c-")])
+def test_what_is_equal_so_far_goes_on(clusters: Clusters, source: Cells, target: Cells) -> None:
+    end = clusters.start(source, target)
+    assert isinstance(end, End)
+    assert end.offset == len(target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "offset", "how"),
+    [
+        ("abcd", "abx", 2, "the value of the record differs"),
+        ("abcd", "ab-", 2, "the target a marker"),
+        ("ab-d", "abc", 2, "the source a marker"),
+        ("ab", "abc", 2, "ends at offset 3"),
+    ],
+)
+def test_what_differs_is_refused_with_its_first_offset(
+    clusters: Clusters, source: Cells, target: Cells, offset: int, how: str
+) -> None:
+    error = clusters.start(source, target)
+    assert isinstance(error, WrongOffset)
+    assert error.offset == offset
+    assert how in str(error)
+    assert "have it copied again: `headrace flow rebuild`" in str(error)
+    assert len(clusters.log.entries) == len(target)  # nothing was written
+
+
+@pytest.fixture
+def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five offsets in a batch, eleven in a transaction."""
+    monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
+    monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
+
+
+@pytest.mark.parametrize("first", [1, 2, 37])
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_an_empty_target_begins_where_the_source_does(clusters: Clusters, first: int) -> None:
+    end = clusters.start("abc", "", source_start=first)
+    assert isinstance(end, End)
+    assert (end.offset, clusters.log.start, clusters.log.end) == (first, first, first)
+
+
+def test_a_target_that_takes_no_old_records_is_filled_with_new_ones(clusters: Clusters) -> None:
+    clusters.oldest_ms = 1_600_000_000_000
+    end = clusters.start("abc", "", source_start=20)
+    assert isinstance(end, End)
+    assert (end.offset, clusters.log.start, clusters.log.end) == (20, 20, 20)
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_padding_goes_on_after_a_failure(clusters: Clusters, same: bool) -> None:
+    answers = iter(["", "", "unanswered"])
+    clusters.start("abc", "")
+    clusters._east.cluster.logs[AT].start = 40
+    clusters.target.fault = lambda: next(answers, "")
+    error = clusters.once_more()
+    assert isinstance(error, Retriable)
+    assert 0 < clusters.log.end < 40
+    end = clusters.same_owner() if same else clusters.once_more()
+    assert isinstance(end, End)
+    assert (end.offset, clusters.log.start, clusters.log.end) == (40, 40, 40)
+
+
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_padding_that_takes_long_says_how_far_it_is(clusters: Clusters) -> None:
+    clusters.pad_s = -1.0
+    filled = []
+    end = clusters.start("abc", "", source_start=40)
+    while isinstance(end, Filling):
+        filled.append(end.offset)
+        assert f"is filled up to offset 40, where its source begins: {end.offset} so far" in str(
+            end
+        )
+        assert clusters.log.end == end.offset
+        end = clusters.same_owner()
+    assert filled == [11, 22, 33]
+    assert isinstance(end, End)
+    assert (end.offset, clusters.log.start, clusters.log.end) == (40, 40, 40)
+
+
+def test_a_copy_that_retention_overtook_is_refused(clusters: Clusters) -> None:
+    error = clusters.start("abc", "xyz", source_start=10)
+    assert isinstance(error, Fatal)
+    assert not isinstance(error, WrongOffset)
+    assert "orders-0 begins at 10: what lies between was deleted before it was copied" in str(error)
+    assert clusters.log.end == 3
+
+
+def test_the_head_that_the_source_deleted_is_deleted(clusters: Clusters) -> None:
+    clusters.start("abcdef", "abcd")
+    clusters._east.cluster.logs[AT].delete_before(3)
+    end = clusters.once_more()
+    assert isinstance(end, End)
+    assert (end.offset, clusters.log.start) == (4, 3)
