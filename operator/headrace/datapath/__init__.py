@@ -1,8 +1,9 @@
-"""Copies records from partition to partition, keeping their progress on the target.
+"""Data path: record batches from the source to the target, and progress on the target.
 
-A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``batch`` and
-``preserved`` implement it, ``making`` returns the mover of a flow. ``ProgressLog`` and
-``DeadLetters`` get their Kafka clients from ``Clients``.
+A batch passes five stages: ``fetch`` reads the source, ``plan`` decides what becomes of a batch,
+``append`` sends it, ``ledger`` accounts for it, and ``progress`` stores how far the copy is.
+``pipeline`` drives the stages in the loop's thread. ``lane`` is the interface to a source task, and
+``mover`` and ``preserved`` implement it.
 """
 
 from headrace.datapath.bandwidth import TokenBucket
