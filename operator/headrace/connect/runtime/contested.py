@@ -1,4 +1,4 @@
-"""Partitions that somebody else copies too, and reported conditions.
+"""Partitions that another owner copies too, and reported conditions.
 
 Both claim by the epochs in the progress topic, and no herder decides between them. The one that
 loses a partition again gives way: it takes the partition back when the other no longer stores

@@ -1,4 +1,4 @@
-"""Headers of record batches, read where they lie, and markers of transactions.
+"""Headers of record batches, read in place, and markers of transactions.
 
 The format is described in Kafka's documentation, "Message Format". All values that a broker may
 send are checked before use.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from headrace.api import ALARMS
 from headrace.cli.flow.flow_verbs import LocalFlows
 from headrace.cli.main import main
 from headrace.cli.screen import output
-from headrace.cli.screen.screen import ALARMS
 
 LONG = "could not read topic orders of east: " + "no right " * 30
 STATUS: dict[str, Any] = {

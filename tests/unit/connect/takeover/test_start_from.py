@@ -48,7 +48,7 @@ def test_of_a_later_partition_latest_skips_old_records_and_earliest_copies_them(
     scene.start()
     scene.settle()
     write(scene, 1, (b"restored", -7))
-    # What the reference advises once all partitions have progress.
+    # The reference advises this once all partitions have progress.
     start_from(scene, "Earliest")
     scene.task.change(frozenset({P0, P1}))
     write(scene, 0, (b"since", 5))
