@@ -1,4 +1,4 @@
-"""Data path: record batches from the source to the target, and progress on the target.
+"""Path of record batches from the source to the target, in five stages.
 
 A batch passes five stages: ``fetch`` reads the source, ``plan`` decides what becomes of a batch,
 ``append`` sends it, ``ledger`` accounts for it, and ``progress`` stores how far the copy is.

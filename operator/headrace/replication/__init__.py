@@ -1,4 +1,4 @@
-"""Pure rules of replication: topic selection, target names, and the records that flows write."""
+"""Pure rules of replication: selected topics, names of copies, formats of records."""
 
 from headrace.replication.checkpoints import (
     APPLIED,

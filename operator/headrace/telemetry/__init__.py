@@ -1,4 +1,4 @@
-"""HTTP endpoints of a process for probes and Prometheus.
+"""HTTP endpoints of a process, for probes or Prometheus.
 
 ``serving`` is the server. Import it only where it is used: a driver of ``headrace run`` has none.
 ``metrics`` describes the metrics, and computes metrics of flows and tests from their statuses.
