@@ -138,7 +138,9 @@ def restamped(records: Records, since_ms: float) -> Records:
     }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in SEEDS]
+)
 def test_both_movers_copy_each_record_as_the_source_has_it(
     sandbox: Sandbox,
     wait_until: WaitUntil,

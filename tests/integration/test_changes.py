@@ -115,9 +115,9 @@ def test_filter_headers_and_compression_compose(
     [
         {"type": "None"},
         {"type": "Gzip", "level": 9},
-        {"type": "Snappy"},
+        pytest.param({"type": "Snappy"}, marks=pytest.mark.long),
         {"type": "Lz4", "level": 12},
-        {"type": "Zstd"},
+        pytest.param({"type": "Zstd"}, marks=pytest.mark.long),
     ],
     ids=lambda compression: compression["type"],
 )

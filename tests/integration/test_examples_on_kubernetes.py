@@ -114,7 +114,15 @@ def test_an_example_without_its_brokers_says_what_is_missing(
         assert condition["status"] == "False"
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[] if name in {"flow.yaml", "secure-flow.yaml"} else [pytest.mark.long]
+        )
+        for name in TOPICS
+    ],
+)
 def test_an_example_with_brokers_is_ready_and_copies(
     name: str, resources: Resources, sandbox: Sandbox, wait_until: Wait
 ) -> None:

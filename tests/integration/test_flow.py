@@ -284,7 +284,7 @@ def test_a_topic_made_again_on_the_source_is_reported(
         assert "has another topic id than the topic that was" in str(lost)
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.long), "target"])
 def test_a_topic_created_again_under_a_running_flow_is_reported(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, side: str
 ) -> None:

@@ -24,6 +24,7 @@ WITH_TOMBSTONES = {**COMPACTED, "delete.retention.ms": "86400000"}
 """So the last record of each key stays, and says why earlier ones went."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + 120 * ROUNDS)
 def test_after_each_fault_every_offset_is_equal_or_reported(
     tmp_path: Path, wait_until: Callable[..., Any]

@@ -84,12 +84,15 @@ def with_refused_records() -> list[Record]:
 @pytest.mark.parametrize(
     "policy",
     [
-        {"onRecordError": {"action": "Skip"}},
+        pytest.param({"onRecordError": {"action": "Skip"}}, marks=pytest.mark.long),
         {"onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead"}},
-        {
-            "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-once"},
-            "delivery": {"mode": "ExactlyOnce"},
-        },
+        pytest.param(
+            {
+                "onRecordError": {"action": "DeadLetter", "deadLetterTopic": "dead-once"},
+                "delivery": {"mode": "ExactlyOnce"},
+            },
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["Skip", "DeadLetter", "ExactlyOnce"],
 )

@@ -445,6 +445,7 @@ def judged_as(spark: SparkSession, partitioning: Partitioning, **targets: list[R
     }
 
 
+@pytest.mark.long
 def test_by_key_all_records_of_a_key_are_in_one_partition(spark: SparkSession) -> None:
     strayed = ("orders", "run-0-0", 6)
     split = [
@@ -478,6 +479,7 @@ def test_by_key_all_records_of_a_key_are_in_one_partition(spark: SparkSession) -
     assert {f.differs for f in found["changed"]} == {"key"}
 
 
+@pytest.mark.long
 def test_another_partition_is_no_corruption_where_none_was_promised(spark: SparkSession) -> None:
     found = judged_as(
         spark,

@@ -33,7 +33,7 @@ AT_ONCE = 60  # in one comparison: its plan has the name of every topic
 
 
 @pytest.mark.timeout(60 + CASES)
-@pytest.mark.parametrize("same_offsets", [False, True])
+@pytest.mark.parametrize("same_offsets", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(
     spark: SparkSession, same_offsets: bool
 ) -> None:
