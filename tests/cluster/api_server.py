@@ -32,7 +32,7 @@ class ApiServer(Kubectl):
     """
 
     def __init__(self, binary: Path, folder: Path, url: str) -> None:
-        """``folder`` is that of the ``OwnApiServer`` at ``url``."""
+        """Create the API server at ``url``, whose files are in ``folder``."""
         self.folder = folder
         """Logs, keys, kubeconfigs, etcd's data."""
         self.url = url
@@ -43,8 +43,10 @@ class ApiServer(Kubectl):
         super().__init__(lambda: binary, folder / "admin.conf")
 
     def get(self, *what: str) -> Any:
-        """As ``Kubectl.get``, by a request of this process where that will do: tests ask many
-        times a second, and a process of kubectl costs 0.1 s of CPU."""
+        """Return objects by a request of this process, or by kubectl where that fails.
+
+        Tests call this many times a second, and a process of kubectl costs 0.1 s of CPU.
+        """
         try:
             found = self._ask(*what)
         except urllib3.exceptions.HTTPError:
@@ -91,7 +93,7 @@ class ApiServer(Kubectl):
         """Bring it back if a test of this process can have stopped it; returns when it is ready."""
 
     def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
-        """A token of a ServiceAccount; one that is bound to ``pod`` dies with it."""
+        """Return a token of a ServiceAccount. A token bound to ``pod`` expires with the pod."""
         spec: Json = {"expirationSeconds": TOKEN_S}
         if pod:
             names = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
@@ -101,7 +103,7 @@ class ApiServer(Kubectl):
         return token
 
     def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
-        """A kubeconfig with a ServiceAccount's rights and no others."""
+        """Return a kubeconfig that has only the permissions of a ServiceAccount."""
         path = self.folder / f"{namespace}-{service_account}.conf"
         user = {"token": self.token(namespace, service_account)}
         return self.write_kubeconfig(path, user, namespace)
@@ -109,7 +111,7 @@ class ApiServer(Kubectl):
     def write_kubeconfig(
         self, path: Path, user: Mapping[str, str], namespace: str = "default"
     ) -> Path:
-        """A kubeconfig for this API server with these credentials; returns ``path``."""
+        """Write a kubeconfig for this API server with these credentials, and return ``path``."""
         return write_kubeconfig(path, self.url, self._pki / "ca.crt", user, namespace)
 
 
@@ -190,11 +192,11 @@ class OwnApiServer(ApiServer):
         self.server.freeze()
 
     def thaw(self) -> None:
-        """Let a frozen API server go on (SIGCONT)."""
+        """Resume a frozen API server (SIGCONT)."""
         self.server.thaw()
 
     def end(self) -> None:
-        """End all of it for good; the logs stay."""
+        """End all processes permanently and keep their logs."""
         for component in (self.controllers, self.server, self.etcd):
             component.kill()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB that nobody would read
@@ -217,18 +219,18 @@ class OwnApiServer(ApiServer):
 
 
 def _shown(object: Json) -> Json:
-    """As kubectl prints it."""
+    """Return the object without the fields that kubectl does not print."""
     object["metadata"].pop("managedFields", None)
     return object
 
 
 @contextmanager
 def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[OwnApiServer]:
-    """An API server that runs while the ``with`` block does; its logs stay in ``folder``.
+    """Run an API server within the ``with`` block, and keep its logs in ``folder``.
 
-    ``flags`` of kube-apiserver come after those that it always has.
+    ``flags`` are appended to the fixed flags of kube-apiserver.
 
-    Raises Fatal when it cannot be built or ends, GaveUp when it does not come up.
+    Raises Fatal if it cannot be built or ends, and GaveUp if it is not ready in time.
     """
     binary = cluster_binary()
     with held_ports([None, None, None]) as ports:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""What ``uname`` calls a processor, and what images do."""
+"""Names of processors in images, by the name that ``uname`` prints."""
 BEGINNING = "1970-01-01T00:00:00Z"
 
 
 def write_archive(
     path: Path, name: str, files: Mapping[str, Path | bytes], entrypoint: Sequence[str]
 ) -> Path:
-    """An image ``name`` of executable ``files``, by their paths in it. Returns ``path``."""
+    """Write an image of executable ``files``, given by their paths in it, and return ``path``."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for inside, content in files.items():
@@ -41,7 +41,7 @@ def write_archive(
 
 
 def read_archive(path: Path) -> dict[str, str]:
-    """The names of a docker-archive's images, as containerd writes them, and each one's id."""
+    """Return the id of each image of a docker-archive, by its name in containerd."""
     with tarfile.open(path) as tar:
         manifest = tar.extractfile("manifest.json")
         assert manifest
@@ -54,7 +54,7 @@ def read_archive(path: Path) -> dict[str, str]:
 
 
 def full_name(name: str) -> str:
-    """An image's name with its registry: Docker's is left out where people write it."""
+    """Return an image's name with its registry, which users leave out if it is Docker's."""
     first, slash, _ = name.partition("/")
     if slash and (first == "localhost" or "." in first or ":" in first):
         return name

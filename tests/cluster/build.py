@@ -9,14 +9,14 @@ from rich.console import Console
 
 SOURCES = Path(__file__).parent / "binary"
 FLAGS = ("-trimpath", "-buildvcs=false")
-"""Of every ``go build``."""
+"""Flags of every ``go build``."""
 PROXIES = (
     "It needs Go's modules (GOPROXY and the proxy variables of the environment say from where)"
 )
 
 
 def _kubernetes_flags() -> tuple[str, ...]:
-    """Flags of ``go build``: small programs that say the version they were made of."""
+    """Return the flags of ``go build`` that shrink the program and set its Kubernetes version."""
     kubernetes = re.search(r"(?m)^\s+k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text())
     assert kubernetes
     major, minor = kubernetes[1].removeprefix("v").split(".")[:2]
@@ -58,10 +58,10 @@ KIND = Program(
 
 
 def cluster_binary(console: Console | None = None) -> Path:
-    """The program, as ``Program.get`` has it."""
+    """Return the cluster's program, built first if it is missing."""
     return CLUSTER.get(console)
 
 
 def small_binary(name: Literal["pause", "web"], console: Console | None = None) -> Path:
-    """A program that runs in pods, as ``Program.get`` has it."""
+    """Return a program that runs in pods, built first if it is missing."""
     return {"pause": PAUSE, "web": WEB}[name].get(console)

@@ -36,9 +36,9 @@ class Authority:
     def sign(
         self, name: str, common_name: str, organization: str = "", *, servers: Sequence[str] = ()
     ) -> None:
-        """A certificate for a client, and for a server on 127.0.0.1 and at ``servers``.
+        """Write a certificate for a client and for a server on 127.0.0.1 and at ``servers``.
 
-        The API server takes ``common_name`` for the user and ``organization`` for the group.
+        The API server reads the user from ``common_name`` and the group from ``organization``.
         """
         key = write_key(self.folder / f"{name}.key")
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -52,7 +52,7 @@ class Authority:
         _write(self.folder / f"{name}.crt", certificate)
 
     def user(self, name: str) -> dict[str, str]:
-        """The user of a kubeconfig who has the certificate ``name``."""
+        """Return the kubeconfig user that authenticates with the certificate ``name``."""
         files = {"client-certificate": f"{name}.crt", "client-key": f"{name}.key"}
         return {field: str(self.folder / file) for field, file in files.items()}
 
@@ -72,7 +72,10 @@ class Authority:
 
 
 def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A new private key in ``path``, for its owner alone; the public one in ``<name>.pub``."""
+    """Write a private key to ``path`` and its public key to ``<name>.pub``.
+
+    Only the owner of the file can read the private key.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     path.touch(mode=0o600)
     path.write_bytes(

@@ -18,14 +18,14 @@ FEW_CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
-"""Those that headrace's objects need where no node runs anything."""
+"""Controllers that headrace's objects need if no node runs pods."""
 
 IMPATIENT = ("--kube-api-qps=500", "--kube-api-burst=1000")
 """With the default of 20 requests/s, the first service account comes seconds late."""
 
 
 def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
-    """A store of one member."""
+    """Return the command line of an etcd cluster with one member."""
     client, peer = f"http://{HOST}:{port}", f"http://{HOST}:{peer_port}"
     return [
         "--name=etcd",
@@ -41,7 +41,7 @@ def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
 
 
 def server_command(pki: Path, address: str, port: int, etcd_port: int) -> list[str]:
-    """An API server with the admission that a cluster has by default."""
+    """Return the command line of an API server with the default admission plug-ins."""
     return [
         f"--etcd-servers=http://{HOST}:{etcd_port}",
         f"--bind-address={address}",
@@ -61,7 +61,7 @@ def server_command(pki: Path, address: str, port: int, etcd_port: int) -> list[s
 
 
 def controllers_command(pki: Path, kubeconfig: Path) -> list[str]:
-    """Controllers that listen nowhere."""
+    """Return the command line of controllers that listen on no port."""
     return [
         f"--kubeconfig={kubeconfig}",
         f"--root-ca-file={pki / 'ca.crt'}",

@@ -28,20 +28,20 @@ POLL_INTERVAL_S = 0.05
 
 @dataclass
 class Component:
-    """etcd, kube-apiserver, kubelet, ...; dies with the process that started it.
+    """Process of the cluster, such as etcd or kube-apiserver, that ends with its parent process.
 
-    Its data and its port outlive a stop or a kill, so that a start goes on where it ended.
+    Its data and its port outlive a stop or a kill, so that it resumes there at its next start.
     """
 
     command: Sequence[str | Path]
     log: Path
-    """What it wrote, of all its starts."""
+    """Output of all its starts."""
     is_ready: Callable[[], bool]
     process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     @property
     def name(self) -> str:
-        """What its log is named after."""
+        """Name of its log file without the suffix."""
         return self.log.stem
 
     @property
@@ -63,7 +63,10 @@ class Component:
             self._spawn(log)
 
     def wait_until_ready(self) -> None:
-        """Raises Fatal when it ended instead, GaveUp when it takes too long."""
+        """Wait until the component is ready.
+
+        Raises Fatal if it ends, and GaveUp if it is not ready in time.
+        """
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.is_ready():
             if not self.running:
@@ -94,7 +97,7 @@ class Component:
             time.sleep(POLL_INTERVAL_S)
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume the frozen process (SIGCONT)."""
         self.signal(signal.SIGCONT)
 
     def _pid(self) -> int | None:
@@ -189,7 +192,7 @@ def _began(pid: int) -> str | None:
 
 
 def is_ok(url: str, authority: Path | None = None) -> bool:
-    """Does a GET succeed?"""
+    """Return True if a GET request succeeds."""
     with (
         urllib3.PoolManager(retries=False, ca_certs=authority and str(authority)) as pool,
         suppress(urllib3.exceptions.HTTPError),

@@ -27,7 +27,7 @@ class Container:
     def __init__(self, spec: Json, log: Path, ip: str) -> None:
         self.spec = spec
         self.log = log
-        """What it wrote, of all its starts."""
+        """Output of all its starts."""
         self.process: subprocess.Popen[bytes] | None = None
         self.restart_count = 0
         self.waiting: Json = {"reason": "ContainerCreating"}
@@ -41,7 +41,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Does its process run? (Asking is what takes note of an end.)"""
+        """Whether its process runs. Reading this records the end of the process."""
         if self.process and (code := self.process.poll()) is not None:
             self._note_end(code)
         return self.process is not None
@@ -87,7 +87,10 @@ class Container:
         self._kill_at_s = min(self._kill_at_s, kill_at_s)
 
     def poll(self, grace_s: float, *, terminating: bool) -> None:
-        """What is due: probes, the end of a grace period; ``grace_s`` is that of a failed probe."""
+        """Run the probes that are due, and kill the process at the end of its grace period.
+
+        ``grace_s`` is the grace period after a failed probe.
+        """
         if not self.running:
             return
         if self._kill_at_s is not None:
@@ -157,5 +160,5 @@ class Container:
 
 
 def now() -> str:
-    """A time as Kubernetes' objects write it."""
+    """Return the current time in the format of Kubernetes objects."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Which kinds an API server has, under the names that kubectl takes for them."""
+"""Kinds that an API server serves, by the names that kubectl accepts for them."""
 
 from typing import NamedTuple
 
@@ -15,13 +15,13 @@ class Kind(NamedTuple):
     namespaced: bool
 
     def path(self, namespace: str, name: str = "") -> str:
-        """The path of an object, or of the list."""
+        """Return the path of an object, or of the list if there is no name."""
         within = f"/namespaces/{namespace}" if self.namespaced else ""
         return f"{self.group_path}{within}/{self.plural}" + (f"/{name}" if name else "")
 
     @property
     def api_version(self) -> str:
-        """As objects of the kind have it."""
+        """Value of ``apiVersion`` in objects of the kind."""
         return self.group_path.removeprefix("/apis/").removeprefix("/api/")
 
 

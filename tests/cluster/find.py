@@ -1,4 +1,4 @@
-"""Which real cluster this machine can have."""
+"""Selection of the real cluster that this machine can run."""
 
 from cluster.kind.docker import Kind
 from cluster.node.single import SingleNode
@@ -8,9 +8,9 @@ from rich.console import Console
 
 
 def real_cluster(console: Console | None = None) -> Cluster:
-    """kind where a Docker engine answers, else a node of our own; not started yet.
+    """Return a cluster that is not started: kind if a Docker engine answers, or a local node.
 
-    Raises Fatal when there can be neither.
+    Raises Fatal if neither is possible.
     """
     console = console or Console(stderr=True)
     docker = answering_docker()

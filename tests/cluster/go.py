@@ -13,7 +13,7 @@ from headrace.host import cache_home, file_lock
 
 PINNED = Path(__file__).parent / "binary" / "go.txt"
 OLDEST = (1, 25)
-"""What Prometheus' go.mod asks for; Kubernetes 1.34 would do with 1.24."""
+"""Oldest Go that Prometheus' go.mod accepts. Kubernetes 1.34 requires only 1.24."""
 
 
 def find_go() -> Path:
@@ -37,7 +37,10 @@ def find_go() -> Path:
 
 
 def version(go: Path) -> str:
-    """What ``go version`` says, such as ``go version go1.26.6 linux/amd64``; or why it does not."""
+    """Return the output of ``go version``, such as ``go version go1.26.6 linux/amd64``.
+
+    Returns the error if it cannot be run.
+    """
     try:
         done = subprocess.run(
             [go, "version"], env=environment(), capture_output=True, text=True, check=False
@@ -48,7 +51,7 @@ def version(go: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The user's environment (proxies and module mirrors are theirs); this Go and no other one."""
+    """Return the user's environment, with its proxies and mirrors, restricted to this Go."""
     return {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
 
 

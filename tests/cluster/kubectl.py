@@ -20,8 +20,10 @@ class Kubectl:
     """kubectl with one kubeconfig, and what tests ask of it most."""
 
     def __init__(self, find_binary: Callable[[], Path], kubeconfig: Path) -> None:
-        """``find_binary`` is asked for that of ``cluster_binary``, which has kubectl in it, when it
-        is needed: to build it takes minutes."""
+        """Create a kubectl that calls ``find_binary`` when it first needs the program.
+
+        The program of ``cluster_binary`` contains kubectl and takes minutes to build.
+        """
         self.kubeconfig = kubeconfig
         """The administrator's."""
         self._find_binary = find_binary
@@ -73,9 +75,9 @@ def write_kubeconfig(
     user: Mapping[str, str],
     namespace: str = "default",
 ) -> Path:
-    """A kubeconfig for the API server at ``url`` with these credentials; returns ``path``.
+    """Write a kubeconfig for the API server at ``url``, and return ``path``.
 
-    ``authority``: who signed its certificate; None of one without TLS.
+    ``authority`` signed the server's certificate. It is None for a server without TLS.
     """
     cluster = {"server": url}
     if authority is not None:

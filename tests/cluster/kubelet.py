@@ -16,13 +16,13 @@ from headrace.logs import get_logger
 
 NODE = "node-1"
 AGAIN_AFTER_S = 0.2
-"""How soon an API server that is away is asked again."""
+"""Interval between requests to an unreachable API server."""
 
 UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 SERVICE = "https://kubernetes.default.svc:443"
 """How a pod reaches the API server; there is no such name here."""
 GONE = (404, 409)
-"""Answers about a pod that is not there any more, or that is not the one meant, by its uid."""
+"""Status codes for a pod that was deleted or replaced by one with another uid."""
 
 log = get_logger(__name__)
 
@@ -33,8 +33,8 @@ OnList = Callable[[list[Json]], None]
 class Kubelet:
     """Binds each pod of a namespace to its node and runs it, until ``stop``.
 
-    As on a node, containers run on without an API server, and what happened meanwhile is told when
-    it is back.
+    As on a node, containers continue without an API server, and their changes are reported when it
+    is reachable again.
     """
 
     def __init__(self, api: ApiServer, namespace: str, folder: Path) -> None:
@@ -66,14 +66,14 @@ class Kubelet:
         for thread in self._threads:
             thread.start()
 
-    # What a test asks.
+    # Methods for tests.
 
     def pods(self) -> list[RunningPod]:
-        """The pods that run, the oldest first."""
+        """Return the running pods, the oldest first."""
         return [pod for pod in list(self._pods.values()) if not pod.ended]
 
     def pod(self, name: str) -> RunningPod:
-        """A pod by its name, also one that has ended: its log is still there."""
+        """Return a pod by its name, even if it has ended, because its log still exists."""
         found = [pod for pod in list(self._pods.values()) if pod.name == name]
         assert found, f"no pod {name} was here; there are {[pod.name for pod in self.pods()]}"
         return found[-1]
@@ -94,7 +94,7 @@ class Kubelet:
             if uid not in self._gone:
                 self._remove(uid, pod)
 
-    # What it is told.
+    # Handlers of the API server's events.
 
     def _follow(self, what: str, on_list: OnList, on_event: OnEvent) -> None:
         while not self._stopping.is_set():
@@ -109,7 +109,7 @@ class Kubelet:
             self._stopping.wait(AGAIN_AFTER_S)
 
     def _read_sources(self, *_: object) -> None:
-        """All of them anew, each time: there are few, and no order of events can be wrong."""
+        """Read all of them again, as there are few and the order of events then does not matter."""
         with self._sources_lock:
             self._sources = {
                 (kind, found["metadata"]["name"]): found
@@ -135,12 +135,12 @@ class Kubelet:
             self._pods[uid] = self._run(pod)
 
     def _end_of(self, uid: str) -> None:
-        """Its object is not there any more."""
+        """End a pod whose object was deleted."""
         self._gone.add(uid)
         if uid in self._pods:
             self._pods[uid].end()
 
-    # What it does.
+    # Changes to the cluster.
 
     def _bind(self, pod: Json) -> None:
         name = pod["metadata"]["name"]
@@ -205,7 +205,7 @@ class Kubelet:
 
 @contextmanager
 def running_kubelet(api: ApiServer, namespace: str, folder: Path) -> Iterator[Kubelet]:
-    """A kubelet for a namespace while the ``with`` block runs; logs of pods stay in ``folder``."""
+    """Run a kubelet for a namespace within the ``with`` block, with pods' logs in ``folder``."""
     kubelet = Kubelet(api, namespace, folder)
     try:
         yield kubelet
@@ -215,5 +215,5 @@ def running_kubelet(api: ApiServer, namespace: str, folder: Path) -> Iterator[Ku
 
 
 def _address() -> str:
-    """A loopback address that no other process on this machine is likely to have."""
+    """Return a loopback address that no other process on this machine is likely to use."""
     return f"127.{random.randint(64, 127)}.{random.randint(0, 255)}.{random.randint(1, 254)}"

@@ -20,14 +20,14 @@ from cluster.rest import Json
 
 POLL_INTERVAL_S = 0.1
 FORCED_GRACE_S = 1.0
-"""What a pod gets whose object is gone already (``kubectl delete --force``)."""
+"""Grace period of a pod whose object was deleted by force (``kubectl delete --force``)."""
 
 
 class RunningPod:
-    """A pod whose containers run as processes of this machine.
+    """Pod whose containers run as processes of this machine.
 
-    A thread of its own does all that happens to it, so that it goes on without an API server. What
-    the API server has to be told stands in ``status``; ``ended`` says that all of it is over.
+    Its own thread handles all its events, so that it continues without an API server. ``status``
+    contains what to report to the API server. ``ended`` is True once all containers have ended.
     """
 
     def __init__(
@@ -41,10 +41,11 @@ class RunningPod:
         sources: Callable[[], volumes.Sources],
         changed: Callable[[], None],
     ) -> None:
-        """``variables`` come before those of the spec; ``elsewhere`` is that of Root;
-        ``sources`` are those of now.
+        """Start a pod.
 
-        ``changed`` is called when ``status`` or ``ended`` did.
+        The spec's variables override ``variables``. ``elsewhere`` has the meaning of
+        ``Root.elsewhere``. ``sources`` returns the current sources of volumes, and ``changed`` is
+        called after a change of ``status`` or ``ended``.
         """
         self.name: str = pod["metadata"]["name"]
         self.ip = ip
@@ -77,10 +78,10 @@ class RunningPod:
         self.update(pod)  # it may be on its way out already
         self._thread.start()
 
-    # What a test does with it.
+    # Methods for tests.
 
     def container(self, name: str | None = None) -> Container:
-        """A container, by default the first."""
+        """Return a container, by default the first."""
         return self.containers[name] if name else next(iter(self.containers.values()))
 
     @property
@@ -92,7 +93,7 @@ class RunningPod:
 
     @property
     def log(self) -> str:
-        """What the first container wrote, of all its starts."""
+        """Return the output of all starts of the first container."""
         file = self.container().log
         return file.read_text(errors="replace") if file.exists() else ""
 
@@ -101,7 +102,7 @@ class RunningPod:
         return Path(self._root.moved(path))
 
     def kill(self) -> None:
-        """kill -9 of the first container's process: a kubelet starts it again."""
+        """Kill the first container's process with SIGKILL. A kubelet starts it again."""
         os.kill(self.pid, signal.SIGKILL)
 
     def freeze(self) -> None:
@@ -123,10 +124,10 @@ class RunningPod:
     def _runs_once(self) -> bool:
         return bool(self._pod["spec"]["restartPolicy"] == "Never")
 
-    # What its kubelet tells it.
+    # Methods for its kubelet.
 
     def update(self, pod: Json) -> None:
-        """The object changed."""
+        """Adopt the changed object."""
         self._pod = pod
         if "deletionTimestamp" in pod["metadata"]:
             self.end(pod["metadata"]["deletionGracePeriodSeconds"])

@@ -1,6 +1,6 @@
-"""What a pod's spec asks of a node, answered for local processes: commands, environment, paths.
+"""Translation of a pod's spec for local processes: commands, environment and paths.
 
-Pure. An image is its entrypoint here, of this very environment.
+All functions are pure. An image is represented by its entrypoint in the current environment.
 """
 
 import re
@@ -23,7 +23,7 @@ LOCALLY = {
     "python3": [sys.executable],
     "spark-submit": [str(Path(sys.executable).parent / "spark-submit")],
 }
-"""What these commands of an image are on this machine; others are looked for on PATH."""
+"""Local commands for commands of an image. All others are found on PATH."""
 
 
 class Unsupported(Exception):
@@ -31,7 +31,10 @@ class Unsupported(Exception):
 
 
 def refuse_unknown(pod: Json) -> None:
-    """Raises Unsupported for what would be run in another way than by a node."""
+    """Reject a pod that would run differently than on a node.
+
+    Raises Unsupported.
+    """
     spec = pod["spec"]
     containers = spec["containers"]
     mounts = [mount for one in containers for mount in one.get("volumeMounts", [])]
@@ -47,7 +50,7 @@ def refuse_unknown(pod: Json) -> None:
 
 
 FOLDERS = {"/opt/headrace/spark-jobs": str(CLONE / "spark-jobs")}
-"""Folders of an image, and where they lie here."""
+"""Folders of an image, with their paths on this machine."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,13 @@ class Root:
     folder: Path
     mounts: Sequence[PurePosixPath]
     elsewhere: Mapping[str, str] = field(default_factory=lambda: FOLDERS)
-    """What is called otherwise here, wherever a text has it."""
+    """Local replacements of paths that occur anywhere in a text."""
 
     def moved(self, text: str) -> str:
-        """An argument or a variable: a path with mounts in it, or in a mount, below the folder.
+        """Return an argument or a variable with its path moved below the folder.
 
-        ``/secrets`` and ``--secrets=/secrets`` are such, with a mount at ``/secrets/east``.
+        A path is moved if it contains a mount or is inside one. ``/secrets`` and
+        ``--secrets=/secrets`` are moved if there is a mount at ``/secrets/east``.
         """
         for there, here in self.elsewhere.items():
             if there in text:
@@ -77,7 +81,10 @@ class Root:
 
 
 def environment(pod: Json, container: Json, root: Root) -> dict[str, str]:
-    """The variables that a container's spec sets. Raises Unsupported."""
+    """Return the variables that a container's spec sets.
+
+    Raises Unsupported.
+    """
     found: dict[str, str] = {}
     for variable in container.get("env", []):
         if source := variable.get("valueFrom"):
@@ -99,7 +106,7 @@ def command_line(container: Json, variables: Mapping[str, str], root: Root) -> l
 
 
 def probed_here(container: Json, root: Root) -> Json:
-    """The container with the commands of its probes as they are run here."""
+    """Return the container with the commands of its probes translated for this machine."""
     probes = {}
     for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
         if (probe := container.get(kind)) and "exec" in probe:
@@ -118,7 +125,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _field(pod: Json, source: Json, variable: str) -> str:
-    """The downward API: a ``fieldRef``."""
+    """Return the value of a ``fieldRef`` of the downward API."""
     path = source.get("fieldRef", {}).get("fieldPath", "")
     if keyed := re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path):
         return str(pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))

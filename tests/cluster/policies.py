@@ -1,8 +1,9 @@
 """NetworkPolicies as rules of a packet filter, for a network plug-in that enforces none.
 
-A new connection passes the chain of the pod that it leaves, then that of the pod that it enters; a
-pod without a policy of that direction has no chain. What no policy allows is refused at once. What
-a policy may say and is not translated (names and ranges of ports, ``except``) raises ValueError.
+A new connection passes the chain of the pod that it leaves, then the chain of the pod that it
+enters. A pod without a policy of that direction has no chain. Connections that no policy allows are
+rejected at once. Features that are not translated (names and ranges of ports, ``except``) raise
+ValueError.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ _DIRECTIONS = (
 
 
 def rules(objects: Iterable[Object]) -> str:
-    """Of all policies, pods and namespaces: the input of ``iptables-restore --noflush``."""
+    """Return the input of ``iptables-restore --noflush`` for all policies, pods and namespaces."""
     every: dict[str, list[Object]] = {"NetworkPolicy": [], "Pod": [], "Namespace": []}
     for one in objects:
         every[one["kind"]].append(one)
@@ -125,7 +126,7 @@ def _without(untranslated: str, part: Object) -> Object:
 
 
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector; an empty one selects all."""
+    """Return True if a LabelSelector matches the labels. An empty selector matches all."""
     return selector.get("matchLabels", {}).items() <= labels.items() and all(
         _MATCHES[one["operator"]](labels.get(one["key"]), one.get("values", ()))
         for one in selector.get("matchExpressions", ())

@@ -30,31 +30,31 @@ class Module:
     sources: Path
     """Its folder; its go.sum pins all that is downloaded."""
     flags: tuple[str, ...]
-    """Of ``go build``."""
+    """Flags of ``go build``."""
     size: str
-    """Of its downloads, and of Go's own caches, as a person reads it."""
+    """Size of its downloads and of Go's own caches, as displayed to users."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and what a person reads while it is built or when it cannot be."""
+    """Program, with the texts that are displayed while it is built or if the build fails."""
 
     name: str
     """The last part of ``package``, as Go names what it builds."""
     what: str
-    """What the tests know it as, such as ``the tests' API server``."""
+    """Name of the program in the tests, such as ``the tests' API server``."""
     module: Module
     package: str
     """The Go package, of this module or of one that it requires."""
     minutes: float
     """How long its compilation takes two cores, after those that stand before it."""
     advice: str
-    """What it needs, and what can be run without."""
+    """Requirements of the program, and commands that work without it."""
 
     def get(self, console: Console | None = None) -> Path:
-        """The program; it is built first when there is none of these sources and this Go.
+        """Return the program, built first if none matches these sources and this Go.
 
-        ``have_programs`` says how. Raises Fatal when it cannot be had.
+        ``have_programs`` describes the build. Raises Fatal if the program cannot be built.
         """
         have_programs((self,), console)
         return self._path(find_go())
@@ -119,8 +119,10 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
 def _run(
     command: Sequence[str | Path], programs: Sequence[Program], report: Callable[[int, int], None]
 ) -> int:
-    """Run Go and report how many packages it printed, and how many modules it fetched; how many
-    packages there were."""
+    """Run Go, report the packages that it printed and the modules that it fetched as it runs.
+
+    Returns the number of packages.
+    """
     last, folder = deque[str](maxlen=LAST_LINES), programs[0].module.sources
     count = fetched = 0
     with subprocess.Popen(

@@ -32,7 +32,7 @@ class Cluster(Kubectl):
     @property
     @abstractmethod
     def programs(self) -> tuple[Program, ...]:
-        """What it needs of those that are compiled here; ``up`` has them built."""
+        """Programs that the cluster needs compiled. ``up`` builds them."""
 
     @abstractmethod
     def up(self) -> None:
@@ -47,13 +47,14 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def status(self) -> str:
-        """A sentence for people: is it up, and what of it does not run?"""
+        """Return a sentence on whether the cluster is up and which of its parts do not run."""
 
     @abstractmethod
     def load(self, archive: Path) -> None:
         """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node.
 
-        Those that it has are left as they are. Raises CommandError, or OSError for the file.
+        Images that the node already has are left unchanged. Raises CommandError, or OSError for the
+        file.
         """
 
     def pods(self, namespace: str, labels: str) -> dict[str, Any]:
@@ -89,8 +90,9 @@ class Cluster(Kubectl):
     ) -> Iterator[None]:
         """Lose packets between two addresses, both ways, while the ``with`` block lasts.
 
-        Addresses are those of pods or of the node (``node_ip``, which the API server has too), not
-        of Services. ``port`` is a TCP port of ``other``; ``probability`` is that of each packet.
+        Addresses are addresses of pods or of the node (``node_ip``, which is also the API
+        server's), not of Services. ``port`` is a TCP port of ``other``. Each packet is lost with
+        ``probability``.
         """
         with ExitStack() as rules:
             for rule in _rules(one, other, port, probability):
@@ -117,7 +119,7 @@ class Cluster(Kubectl):
         """Run a program of the node, on the node; what it prints. Raises CommandError."""
 
     def in_network(self, *command: str | Path) -> list[str | Path]:
-        """The command line that runs a program of this machine with the node's network.
+        """Return the command line that runs a program of this machine in the node's network.
 
         Pods and Services can be reached there, the machine's own servers cannot. Needs root.
         """
@@ -135,7 +137,10 @@ class Cluster(Kubectl):
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints. Raises CommandError."""
+    """Return the output of a command.
+
+    Raises CommandError.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -149,7 +154,7 @@ def run(*command: str | Path) -> str:
 
 
 def _rules(one: str, other: str, port: int | None, probability: float) -> list[list[str]]:
-    """iptables' rules. Packets pass one of these chains, all before Kubernetes' own rules."""
+    """Return the rules of iptables, in chains that precede Kubernetes' own rules."""
     chance = ["-m", "statistic", "--mode", "random", "--probability", str(probability)]
     end = [*(chance if probability < 1 else ()), "-j", "DROP"]
     there = ["-p", "tcp", "--dport", str(port)] if port else []

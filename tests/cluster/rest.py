@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 CONNECT_S, READ_S = 10, 30
 WATCH_S = 300
-"""A watch is ended by the API server after this, and begun anew."""
+"""Time after which the API server ends a watch. A new one is then started."""
 
 
 class ApiError(Exception):
@@ -84,9 +84,9 @@ class Rest:
 
 
 class Watch:
-    """What a list held, then each change to it; ends when the API server or ``stop`` ends it.
+    """Content of a list, then each change to it, until the API server or ``stop`` ends it.
 
-    Raises ApiError or urllib3's HTTPError when it breaks: begin anew then.
+    Raises ApiError or urllib3's HTTPError if it breaks. Start a new watch then.
     """
 
     def __init__(self, items: list[Json], answer: urllib3.BaseHTTPResponse) -> None:
@@ -96,7 +96,7 @@ class Watch:
         self._stopped = False
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
-        """``("ADDED" or "MODIFIED" or "DELETED", object)``."""
+        """Yield the type (``ADDED``, ``MODIFIED`` or ``DELETED``) and the object of each event."""
         rest = b""
         for chunk in self._answer.stream(amt=None):
             if self._stopped:

@@ -11,8 +11,8 @@ from typing import Any
 from cluster.pod_spec import Unsupported
 from cluster.rest import Json
 
-# What the API server adds for a ServiceAccount's token. It reaches processes here by KUBECONFIG, as
-# the place where clients look for the files is fixed.
+# The API server adds these sources for a ServiceAccount's token. Processes here receive the token
+# through KUBECONFIG, because clients look for the files in a fixed path.
 ACCOUNT_SOURCES = {"serviceAccountToken", "configMap", "downwardAPI"}
 
 
@@ -25,9 +25,10 @@ class NotThereYet(Exception):
 
 
 def content(volume: Json, sources: Sources) -> dict[str, bytes]:
-    """The files of a volume by their path in it; ``sources`` are those of its namespace.
+    """Return the files of a volume by their path in it.
 
-    Raises NotThereYet, and Unsupported for other kinds than Secrets, ConfigMaps and emptyDir.
+    ``sources`` are the sources of the volume's namespace. Raises NotThereYet, and Unsupported for
+    kinds other than Secrets, ConfigMaps and emptyDir.
     """
     if "emptyDir" in volume:
         return {}

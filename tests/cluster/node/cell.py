@@ -49,7 +49,7 @@ KERNEL_SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
 )
-"""What a kubelet sets and no namespace holds: the cell has copies, to which nobody listens."""
+"""Settings that a kubelet changes and that have no namespace. The cell has inert copies."""
 KILL_TIMEOUT_S = 60
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
@@ -79,12 +79,15 @@ echo 1 > {BRIDGE_FILTER}
 
 
 def make_cell() -> None:
-    """Raises Fatal when the kernel or the rights do not allow it; begin with ``remove_cell``."""
+    """Create the cell; call ``remove_cell`` first.
+
+    Raises Fatal if the kernel or the permissions do not allow it.
+    """
     if not BRIDGE_FILTER.exists():
         _run("modprobe", "br_netfilter")
     RUN.mkdir()
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "headrace-cluster", str(RUN))
-    _run("mount", "--make-private", str(RUN))  # a namespace's file must lie on such a mount
+    _run("mount", "--make-private", str(RUN))  # a namespace's file must be on such a mount
     absent = [folder for folder in HIDDEN_FOLDERS if not Path(folder).is_dir()]
     MADE.write_text("\n".join(absent))
     own = (PKI, LOGS, HIDDEN, store(), kubelet_folder(), *cgroups())
@@ -107,17 +110,17 @@ def remove_cell() -> None:
     for folder in (RUN, kubelet_folder()):
         _run("rm", "-rf", "--one-file-system", str(folder))
     for folder in (*made, *(folder for top in cgroups() for folder in _deepest_first(top))):
-        with suppress(OSError):  # somebody else uses it now
+        with suppress(OSError):  # another process uses it now
             folder.rmdir()
 
 
 def in_cell(*command: str | Path) -> list[str | Path]:
-    """The command line that runs ``command`` as the node's components run."""
+    """Return the command line that runs ``command`` in the namespaces of the node's components."""
     return ["nsenter", f"--net={NETWORK}", f"--mount={MOUNTS}", "--", *command]
 
 
 def inside(check: Callable[[], bool]) -> bool:
-    """What ``check`` finds in the cell's network: it runs in a thread that went there."""
+    """Return the result of ``check``, run in a thread that joins the cell's network."""
 
     def run() -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -142,7 +145,7 @@ def _kill_processes() -> None:
 
 
 def _processes() -> set[int]:
-    """What runs in the node's cgroups or in one of the namespaces."""
+    """Return the processes in the node's cgroups or in one of its namespaces."""
     found = set[int]()
     for top in cgroups():
         for file in top.rglob("cgroup.procs"):
@@ -159,7 +162,7 @@ def _processes() -> set[int]:
 
 
 def _is_mount(path: Path) -> bool:
-    """Also of a file, of which ``Path.is_mount`` knows nothing."""
+    """Return True for a mount point, even of a file, which ``Path.is_mount`` does not detect."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return str(path) in {line.split()[4] for line in mounts}
 

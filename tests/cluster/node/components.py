@@ -84,7 +84,7 @@ def components(cluster: Path, node: Path) -> dict[str, Daemon]:
                 f"--hostname-override={NODE}",
                 f"--node-ip={NODE_IP}",
             ),
-            # What the API server says of it may be of before it was ended.
+            # The API server's status of the node may predate the last stop.
             lambda: inside(lambda: is_ok(f"http://{HOST}:10248/healthz")) and is_schedulable(),
         ),
         "kube-proxy": _daemon(
@@ -150,7 +150,7 @@ def _scheduler_flags() -> list[str]:
 
 
 def _accepts(path: Path) -> Check:
-    """Does somebody listen on a Unix socket of the cell?"""
+    """Return a check of whether a process listens on a Unix socket of the cell."""
     seen = HIDDEN / path.relative_to("/")
 
     def check() -> bool:
@@ -163,7 +163,7 @@ def _accepts(path: Path) -> Check:
 
 
 def _resolves() -> bool:
-    """Does the DNS server know the API server's Service?"""
+    """Return True if the DNS server resolves the API server's Service."""
     name = b"".join(
         bytes([len(label)]) + label for label in b"kubernetes.default.svc.cluster.local".split(b".")
     )

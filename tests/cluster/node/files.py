@@ -1,4 +1,4 @@
-"""What the node's components read at their start: keys, kubeconfigs, configuration."""
+"""Files that the node's components read at their start: keys, kubeconfigs, configuration."""
 
 import json
 from pathlib import Path
@@ -39,11 +39,11 @@ USERS = {
     "kube-proxy": ("system:kube-proxy", ""),
     "kubelet": (f"system:node:{NODE}", "system:nodes"),
 }
-"""User and group of those who ask the API server, as RBAC's own bindings name them."""
+"""User and group of each client of the API server, by the names in RBAC's default bindings."""
 
 
 def write_files(relay_port: int, plugins: Path) -> None:
-    """All of them; people outside ask the API server at ``relay_port`` on 127.0.0.1."""
+    """Write all files. Clients outside the cell connect to ``relay_port`` on 127.0.0.1."""
     authority = Authority(PKI)
     authority.sign("apiserver", NODE, servers=(NODE, NODE_IP, SERVICE_IP, *SERVICE_NAMES))
     authority.sign("admin", "admin", "system:masters")
@@ -64,7 +64,7 @@ def write_files(relay_port: int, plugins: Path) -> None:
 
 
 def kubeconfig(name: str) -> Path:
-    """Of one of USERS."""
+    """Return the path of the kubeconfig of one of USERS."""
     return RUN / f"{name}.conf"
 
 

@@ -27,12 +27,12 @@ API_PORT, ETCD_PORT, ETCD_PEER_PORT = 6443, 2379, 2380
 DNS_PORT = 53
 
 RUNTIME = Path("/run/containerd/containerd.sock")
-"""As seen from inside the cell, where it is containerd's usual one."""
+"""Usual socket of containerd, as seen from inside the cell."""
 CGROUP = "headrace-cluster"
 
 
 def store() -> Path:
-    """containerd's images; they are kept from one cluster to the next."""
+    """Return the folder of containerd's images, which outlives a cluster."""
     return cache_home() / "node-store"
 
 
@@ -42,7 +42,7 @@ def kubelet_folder() -> Path:
 
 
 def cgroups() -> list[Path]:
-    """The node's own, one a hierarchy: many in version 1, in version 2 a single one."""
+    """Return the node's cgroups: one in version 2, or one for each hierarchy in version 1."""
     top = Path("/sys/fs/cgroup")
     if (top / "cgroup.procs").exists():
         return [top / CGROUP]

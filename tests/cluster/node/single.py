@@ -34,7 +34,10 @@ class SingleNode(Cluster):
     """The cluster where no Docker engine answers."""
 
     def __init__(self, console: Console) -> None:
-        """Raises Fatal when this machine or its user cannot run a node."""
+        """Prepare a node on this machine.
+
+        Raises Fatal if this machine or its user cannot run a node.
+        """
         if sys.platform != "linux" or os.geteuid() != 0:
             raise Fatal(
                 "the tests' cluster needs a Docker engine that answers (`docker version`), or "
@@ -159,12 +162,12 @@ class SingleNode(Cluster):
             self.load(write_archive(archive, PAUSE_IMAGE, {"/pause": self._pause}, ["/pause"]))
 
     def _images(self) -> dict[str, str]:
-        """The digests of the node's images, by name and by id."""
+        """Return the digests of the node's images, by name and by id."""
         _, *rows = self.in_node("ctr", "-n", "k8s.io", "images", "list").splitlines()
         return {name: digest for name, _, digest, *_ in map(str.split, rows)}
 
     def _stop(self, daemons: dict[str, Daemon]) -> None:
-        """In an order in which nobody waits for somebody who is gone."""
+        """Stop the components in an order in which none waits for one that has ended."""
         last = ("etcd", "containerd", "kube-apiserver")
         for name in [name for name in daemons if name not in last]:
             daemons[name].kill()
