@@ -1,17 +1,21 @@
-"""A model of owners that copy in transactions over data and progress, in every order of events.
+"""Model of owners that copy in transactions over data and progress, in every order of events.
 
-Of one task with one transactional id: a partition of data, one of progress, the coordinator. Its
-markers reach each partition on their own, and are lost where there is no leader (KAFKA-20734), so
-that a *leftover* of a transaction stays open there. Owners crash, freeze (the other one takes over
-meanwhile), and do not get the coordinator's answers. Who is committed is judged by the product's
-``decided``. Appends are acknowledged at once: ``property.fencing`` has them on their way.
+The model has one task with one transactional id, a partition of data, a partition of progress and
+the coordinator. Its markers reach each partition separately, and are lost if there is no leader
+(KAFKA-20734), so that a *leftover* of a transaction stays open there. Owners crash, freeze while
+another one takes over, and lose the coordinator's answers. The product's ``decided`` judges which
+owner is committed. Appends are acknowledged at once. ``property.fencing`` has them in flight.
 
-Rules, each broken in a test by overriding a method: progress counts once it is committed; the tail
-of the target's data counts as far as it is committed; a fence closes data and progress; in front of
-an abort's marker, a fence's too, a leftover below the stored position is committed, and so it is in
-front of the next transaction; a commit without an answer is sent again, and never guessed.
+A test breaks each of these rules by overriding a method:
 
-This is the protocol of ``delivery.mode: ExactlyOnce``. The product takes over again, where the
+- Progress counts once it is committed.
+- The tail of the target's data counts as far as it is committed.
+- A fence closes data and progress.
+- Before an abort's marker, including a fence's, a leftover below the stored position is committed.
+  It is also committed before the next transaction.
+- A commit without an answer is sent again, and never guessed.
+
+This is the protocol of ``delivery.mode: ExactlyOnce``. The product takes over again where the
 model's owner commits what its own last commit left open.
 """
 
@@ -30,7 +34,7 @@ ID = 1
 class Entry(NamedTuple):
     epoch: int
     content: int | tuple[int, int] | str
-    """A source offset; progress: the next source and target offset; ``commit`` or ``abort``."""
+    """Source offset of data, next source and target offset of progress, ``commit`` or ``abort``."""
 
     @property
     def marker(self) -> bool:
@@ -44,7 +48,7 @@ class Owner(NamedTuple):
     stage: str = "identify"
     epoch: int = -1
     stored: tuple[int, int] = (0, 0)
-    """As read, then as committed."""
+    """Next source and target offset, as read at first and then as last committed."""
     next: int = 0
     """The source offset to copy next."""
 
@@ -53,7 +57,7 @@ class State(NamedTuple):
     logs: tuple[Log, Log]
     leaders: frozenset[int]
     epoch: int
-    """What the coordinator has given out last."""
+    """Last epoch that the coordinator assigned."""
     added: bool
     """Whether a transaction is open, over both partitions."""
     pending: frozenset[int]
@@ -115,7 +119,7 @@ class Model:
         nothing = frozenset[int]()
         return State(((), ()), BOTH, 0, False, nothing, "", (None, None), self.starts, self.faults)
 
-    # What a broken rule overrides.
+    # Rules that a test breaks by overriding.
 
     def stored(self, log: Log) -> tuple[int, int]:
         ended = committed(log)
@@ -137,10 +141,10 @@ class Model:
         return all(stable_end(log) == len(log) for log in state.logs)
 
     def unanswered(self, owner: Owner) -> Owner:
-        """What becomes of an owner that got no answer to its commit: it sends that again."""
+        """Return an owner that got no answer to its commit, and therefore sends it again."""
         return owner
 
-    # What happens.
+    # Events.
 
     def successors(self, state: State) -> Successors:
         for place, (name, owner) in enumerate(zip("AB", state.owners, strict=True)):
@@ -230,7 +234,7 @@ class Model:
 
 
 def violation(state: State) -> str:
-    """What a reader of committed records gets: each one once, in order."""
+    """Return a violation unless a reader of committed records gets each record once, in order."""
     log = state.logs[DATA]
     end = stable_end(log)
     seen = [log[at].content for at, counts in sorted(committed(log).items()) if counts and at < end]

@@ -38,10 +38,10 @@ class Schedule:
         self._recreates = self._random.random() < 0.3
         """Whether the source topic is deleted and created again, once."""
         self._old: dict[TopicPartition, FakeLog] = {}
-        """What the source had before that."""
+        """Logs of the source before it was recreated."""
         self._on_data_loss = "Continue" if self._recreates else "Fail"
         self._scene = self._make_scene()
-        """Of the instance that lives."""
+        """Scene of the running instance."""
         self._withheld: set[TopicPartition] = set()
         target = self._scene.target
         target.holds_back = self._withheld.__contains__
@@ -91,7 +91,7 @@ class Schedule:
             *([self._recreate_source] if self._recreates else []),
         ]
 
-    # What happens.
+    # Events.
 
     def _append(self) -> None:
         at = self._random.choice(PARTITIONS)
@@ -119,13 +119,13 @@ class Schedule:
         self._withheld ^= {DEAD}
 
     def _send(self) -> None:
-        """Of one partition, the oldest records that are queued."""
+        """Send the oldest queued records of one partition."""
         queued = [one for one in self._queue(self._random.randrange(2)) if one.queued]
         for produced in queued[: self._random.randint(0, len(queued))]:
             produced.in_flight = True
 
     def _answer(self) -> None:
-        """Of one partition, the oldest records are appended; some are reported, in any order."""
+        """Append the oldest records of one partition, and report some of them in any order."""
         queue = self._queue(self._random.randrange(2))
         sent = list(takewhile(lambda one: not one.queued, queue))
         appended = sent[: self._random.randint(0, len(sent))]
@@ -140,14 +140,17 @@ class Schedule:
             self._scene.producer.acknowledge(produced)
 
     def _answer_retriably(self) -> None:
-        """The client queues a record again by itself, before what follows and may be in flight."""
+        """Return a record to the queue, as the client does after a retriable error.
+
+        The record stays before later ones, which may be in flight.
+        """
         for produced in self._queue(self._random.randrange(2)):
             if produced.in_flight and produced.offset is None:
                 produced.in_flight = False
                 return
 
     def _refuse(self) -> None:
-        """The oldest record that is not appended, and what shares its batch."""
+        """Reject the oldest record that is not appended, with its batch."""
         queue = self._queue(self._random.randrange(2))
         batch = [produced for produced in queue if produced.offset is None]
         if batch := batch[: self._random.randint(1, 3)]:
@@ -158,7 +161,10 @@ class Schedule:
         self._random.choice(self._scene.target.producers).stop(KafkaError._FATAL)
 
     def _stall(self) -> None:
-        """The lane drops its queue at once: by then another driver may own the partitions."""
+        """Stall the task.
+
+        Its lane drops its queue at once, because another driver may own the partitions by then.
+        """
         self._scene.clock.advance(1.5)
         self._scene.context.stall_detector.beat()
         if self._scene.phase is TaskPhase.RUNNING:
@@ -176,7 +182,7 @@ class Schedule:
         self._scene.target.away = not self._scene.target.away
 
     def _lose_ownership(self) -> None:
-        """Another driver claims a partition, and is gone again; this one finds out some time."""
+        """Let another driver claim a partition and end. The task notices it later."""
         known = self._scene.context.progress.was_read
         if known and not self._withheld and not self._scene.target.away:
             self._scene.take_away(self._random.choice(PARTITIONS))
@@ -191,14 +197,14 @@ class Schedule:
             self._scene.source.recreate_topic(TOPIC)
 
     def _die(self) -> None:
-        """kill -9, with all that its producers had not sent; another instance goes on."""
+        """Kill the instance with all unsent records of its producers. Another instance resumes."""
         self._scene.close()
         for producer in self._scene.target.producers:
             producer.queue.clear()
         self._scene = self._make_scene(self._scene.kafka)
         self._scene.task.activate()
 
-    # What has to hold.
+    # Checks.
 
     def _check(self) -> None:
         assert self._scene.phase is not TaskPhase.FAILED, self._scene.error
@@ -221,8 +227,11 @@ class Schedule:
             assert _is_poison(record.value), f"{record.value!r} is dead-lettered"
 
     def _check_loss(self, at: TopicPartition, loss: Loss | None) -> None:
-        """What was not copied of the old topic is in the range that is named, as far as the range
-        can be known; what the old topic never had is not."""
+        """Check that the reported range covers the old topic's records that were not copied.
+
+        The range is complete as far as it can be determined, and contains no offset that the old
+        topic never had.
+        """
         if not self._old:
             return
         assert loss
@@ -233,7 +242,7 @@ class Schedule:
         assert loss.last < self._old[at].end, f"{at} ended at {self._old[at].end}: {loss}"
 
     def _expected(self, at: TopicPartition) -> tuple[list[bytes | None], list[bytes | None]]:
-        """What is to be copied, and what is to be dead-lettered."""
+        """Return the values to copy and the values to dead-letter."""
         values = self._scene.source.records(TOPIC, at.partition)
         return [v for v in values if not _is_poison(v)], [v for v in values if _is_poison(v)]
 
@@ -283,7 +292,7 @@ class Schedule:
         return TopicPartition(COPY, at.partition) in self._scene.target.overtaken
 
     def _lose_copies(self) -> None:
-        """The target loses copies that it had acknowledged, and goes on: no instance accepts it."""
+        """Truncate acknowledged copies of the target, which no instance accepts afterwards."""
         at = TopicPartition(COPY, self._random.randrange(2))
         self._on_data_loss = "Fail"
         self._scene.change_spec(onDataLoss=self._on_data_loss)
@@ -336,7 +345,7 @@ def _is_poison(value: bytes | None) -> bool:
 
 
 def _refuses(at: TopicPartition, record: FakeRecord) -> int:
-    """Of the copies' brokers: a record that no lane may append."""
+    """Return the error of the copies' brokers for a record that no lane may append, or 0."""
     poison = at.topic == COPY and _is_poison(record.value)
     return KafkaError.INVALID_RECORD if poison else 0
 

@@ -21,7 +21,7 @@ _ACLS = st.builds(
 
 
 def may(acls: list[TopicAcl], topic: str, who: str, host: str, operation: str) -> bool:
-    """As Kafka's StandardAuthorizer decides."""
+    """Return the decision of Kafka's StandardAuthorizer."""
 
     def concerns(one: TopicAcl) -> bool:
         about = one.covers(topic) and one.principal in (who, "User:*")

@@ -1,4 +1,4 @@
-"""What holds for every assignment, and for every course of events."""
+"""Invariants of every assignment and of every course of events."""
 
 import random
 from collections import Counter
@@ -67,7 +67,7 @@ def is_even(state: ApplicationState) -> bool:
 
 
 def next_state(state: ApplicationState, answer: TaskAssignment) -> ApplicationState:
-    """The state once everybody does as he was told."""
+    """Return the state after all drivers have applied the assignment."""
     return replace(
         state,
         drivers={
@@ -199,7 +199,7 @@ def test_many_tasks_weigh_the_same_on_every_driver(
 
 
 class CourseOfEvents(RuleBasedStateMachine):
-    """Drivers and tasks come and go, loads change, time passes; the herder does as it is told."""
+    """Drivers and tasks start and stop, loads change and time passes under a herder that obeys."""
 
     @initialize(standbys=st.integers(0, 1))
     def begin(self, standbys: int) -> None:

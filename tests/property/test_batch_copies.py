@@ -49,7 +49,7 @@ codecs = st.sampled_from(CODECS)
 
 @st.composite
 def compacted(draw: st.DrawFn, *, gaps: int = 5) -> bytearray:
-    """A batch of a log, perhaps with holes, stamped by the broker, with a delete horizon."""
+    """Draw a batch of a log, perhaps with holes, stamped by the broker, with a delete horizon."""
     offset = first = draw(st.integers(0, 2**40))
     offset += draw(st.integers(0, gaps))
     records = []
@@ -73,14 +73,14 @@ def records_of(batch: Batch) -> list[Decoded]:
 
 
 def on_target(outgoing: Outgoing, producer: ProducerIdentity = PRODUCER) -> Batch:
-    """As the target gets it."""
+    """Return the batch that the target receives."""
     parts = stamped(outgoing.batch, producer, 17)
     [batch] = batches_of(parts.header, parts.records)
     return batch
 
 
 def with_offsets(outgoing: Outgoing) -> list[Decoded]:
-    """What is written, with the offsets that it is said to have on the source."""
+    """Return the written records with the source offsets that ``outgoing`` reports."""
     return [
         record._replace(offset=outgoing.source_offset(index))
         for index, record in enumerate(records_of(on_target(outgoing)))
@@ -262,7 +262,7 @@ def test_hostile_batches_are_refused(stored: bytearray, bad: Any, cut: int) -> N
     read_all(harmed)
     if len(harmed) > 61:
         harmed[16] = 2
-        read_all(sealed(harmed))  # whoever sends it can make a checksum
+        read_all(sealed(harmed))  # any sender can seal a checksum
 
 
 @given(changes, st.sampled_from(CODECS[:4]), st.sampled_from([0, 1]))
@@ -306,7 +306,7 @@ def test_a_bomb_takes_no_more_than_the_limit(codec: str) -> None:
 
 @st.composite
 def transactions(draw: st.DrawFn) -> tuple[bytearray, list[tuple[int, int]], list[int]]:
-    """A log, its aborted transactions, and the offsets of what is committed."""
+    """Draw a log, its aborted transactions, and the offsets of the committed records."""
     log, aborted, committed = bytearray(), [], []
     opened: dict[int, list[int]] = {}
     offset = 0

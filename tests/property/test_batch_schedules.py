@@ -82,7 +82,7 @@ class Schedule:
         self._scene.run_once()
 
     def _kill(self) -> None:
-        """kill -9: what is on its way to a broker may still arrive."""
+        """Kill the instance. Its requests in flight may still reach a broker."""
         self._scene.close()
         copying = self._scene.task._copying
         for lane in (copying.lane, copying.preparing.settling):

@@ -1,8 +1,8 @@
-"""Claims of one partition by owners that start, freeze and crash at any time: in every order.
+"""Claims of one partition by owners that start, freeze and crash in every order.
 
-Who is fenced is the product's decision (``writers_after``); the owner's steps mirror
-``connect/takeover/fenced.py``. Requests arrive at any later time, also after their sender's end.
-Progress is not fenced: what an earlier owner stores may arrive behind a later claim.
+The product decides which owner is fenced (``writers_after``). The owner's steps mirror
+``connect/takeover/fenced.py``. Requests arrive at any later time, even after their sender's end.
+Progress is not fenced: progress stored by an earlier owner may arrive after a later claim.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ class Model:
         return State((None, None), self.starts, self.crashes)
 
     def read(self, state: State) -> tuple[Progress | None, Writers]:
-        """What counts, and who may append, as the progress log has it."""
+        """Return the valid progress and the allowed writers according to the progress log."""
         stored: Progress | None = None
         writers: Writers = {}
         for progress in state.log:
@@ -93,7 +93,7 @@ class Model:
         return writers_after(writers, stored, progress)
 
     def checked(self, owner: Owner, stored: Progress | None, writers: Writers) -> Owner | None:
-        """Behind its claim: it stops, claims again, or fences."""
+        """Return the owner after its claim: it stops, claims again, or fences."""
         if stored is None or stored.owner != owner.name:
             return None
         known = {one.id for one in (*owner.fencing, owner.writer)}
@@ -132,7 +132,11 @@ class Model:
         return started.having(place, owner).send(owner.progress())
 
     def _claimed(self, state: State, place: int, owner: Owner) -> State:
-        """What it has compared may be a later owner's: then it must not store where it ends."""
+        """Return the state after an owner has compared the tail and stored its end.
+
+        An owner that was replaced stops and stores nothing, because the compared tail may be a
+        later owner's.
+        """
         stored, _ = self.read(state)
         if self.replaced(owner, stored):
             return state.having(place, None)
@@ -168,7 +172,10 @@ class Model:
 
 
 def _compared(owner: Owner, data: tuple[Append, ...]) -> Owner:
-    """The tail agrees when it is all by known writers, in order."""
+    """Return the owner after its comparison.
+
+    The tail agrees if known writers wrote all of it, in order.
+    """
     tail = data[owner.target_offset :]
     known = {*owner.fencing, owner.writer}
     at = owner.source_offset
@@ -235,7 +242,7 @@ class ForgetsBeforeItFences(Model):
 
 
 class NotReadAgain(Model):
-    """What was compared may be a later owner's of the same epoch."""
+    """Model that accepts a compared tail written by a later owner of the same epoch."""
 
     def replaced(self, owner: Owner, stored: Progress | None) -> bool:
         return False

@@ -22,7 +22,7 @@ def units(held: SortedUnits) -> set[Unit]:
 
 
 class CourseOfEvents(RuleBasedStateMachine):
-    """Two groups see the same; the workers do as they are told."""
+    """Two groups see the same events, and the workers apply their assignments."""
 
     @initialize(max_delay_ms=DELAYS_MS)
     def begin(self, max_delay_ms: int) -> None:
@@ -46,7 +46,7 @@ class CourseOfEvents(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(WORKERS), reported=st.sets(st.sampled_from(CONNECTORS), max_size=2))
     def a_worker_joins(self, name: str, reported: set[str]) -> None:
-        """With what it ran before it was cut off, which others may run too."""
+        """Add a worker with the units that it ran before, which others may run by now."""
         if name not in self.running:
             connectors = sorted(reported & self.configured.keys())
             tasks = [(c, n) for c in connectors for n in range(self.configured[c])]

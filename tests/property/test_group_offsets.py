@@ -21,7 +21,7 @@ class Target:
     set_to: set[int] = field(default_factory=set)
 
     def interval(self, offset: int, *, readable: bool, writes: bool, sets: bool) -> None:
-        """What a checkpoint task does, until it ends."""
+        """Do the work of one interval of a checkpoint task, up to the point where it ends."""
         wanted, before = Checkpoint("g", "t", 0, offset, offset), self.stored
         how = judge(offset, self.held, before.ours if before else (), used=self.used)
         if not writes:

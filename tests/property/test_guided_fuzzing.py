@@ -1,8 +1,8 @@
-"""Responses that are changed byte by byte, guided by the lines that they reach: what takes a way
-through the reading code that none took before is changed further.
+"""Responses that are changed byte by byte, guided by the lines that they reach.
 
-hypothesis draws each input anew; this finds what lies behind several conditions at once. Another
-seed and more runs: HEADRACE_FUZZ_SEED, HEADRACE_FUZZ_RUNS.
+A response that takes a new path through the reading code is changed further. hypothesis draws each
+input independently, while this search finds code behind several conditions at once. Set another
+seed and more runs with HEADRACE_FUZZ_SEED and HEADRACE_FUZZ_RUNS.
 """
 
 import os
@@ -152,7 +152,7 @@ def joined_twice(batch: Batch, found: list[Decoded]) -> None:
 
 @contextmanager
 def watched(way: Way) -> Iterator[None]:
-    """Which line of the client follows which."""
+    """Record the order in which lines of the client run."""
     before = sys.gettrace()
     last = 0
 
@@ -197,7 +197,7 @@ def changed(sent: bytes, others: list[bytes], chance: random.Random) -> bytes:
 
 
 def fuzzed(runs: int, seed: int, read: Callable[[bytes], None]) -> tuple[Way, Way]:
-    """The ways that the seeds take, and all that were found."""
+    """Return the paths that the seeds take and all paths that were found."""
     chance, corpus, seen = random.Random(seed), seeds(), set[tuple[str, int, int]]()
     for one in corpus:
         with watched(seen):
@@ -225,7 +225,7 @@ def test_whatever_a_broker_sends_is_read_or_refused() -> None:
 
 
 def test_an_error_that_is_not_ours_is_found_with_what_was_sent() -> None:
-    """Behind a condition that no seed meets."""
+    """The error is behind a condition that no seed meets."""
 
     def careless(sent: bytes) -> None:
         if b"\xff\xff\xff\x0f" in sent:

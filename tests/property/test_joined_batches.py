@@ -68,7 +68,7 @@ def records(batches: Sequence[Batch]) -> list[Decoded]:
 
 
 def check(one: Joined, batches: Sequence[Batch]) -> None:
-    """It is the first of these."""
+    """Check that the joined batch equals the first of these batches."""
     sources = batches[: one.batches]
     assert one.size == sum(len(batch.data) for batch in sources)
     assert split_batches(one.batch.data).batches == [one.batch]
@@ -199,7 +199,7 @@ def test_hostile_bytes_end_nowhere_else(
 
 @contextmanager
 def guarded(size: int) -> Iterator[int]:
-    """The address of so many bytes, with a page behind them that kills who touches it."""
+    """Yield the address of ``size`` bytes before a page that kills a process which touches it."""
     page = mmap.PAGESIZE
     whole = -(-size // page) * page
     memory = mmap.mmap(-1, whole + page)

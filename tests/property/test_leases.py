@@ -21,10 +21,10 @@ def stories(draw: st.DrawFn) -> tuple[dict[int, float], list[tuple[float, float]
 def test_nobody_alive_is_lost_and_the_dead_are_found(
     story: tuple[dict[int, float], list[tuple[float, float]]], offsets: list[float]
 ) -> None:
-    """The observer is told of no blindness: it has to find out by itself.
+    """The observer is not informed of blind periods and has to detect them itself.
 
-    Blind, it sees the Leases as they were; before it judges it reads them, as ``LeaseWatch`` does,
-    which fails while it is blind.
+    During a blind period it sees outdated Leases. Before it judges, it reads them as ``LeaseWatch``
+    does, which fails during that period.
     """
     deaths, blind = story
     observer = LeaseObserver()

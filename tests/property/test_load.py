@@ -1,4 +1,4 @@
-"""Arithmetic of a load: what is sent adds up, and what failed is told exactly."""
+"""Arithmetic of a load: sent records add up, and failures are reported exactly."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What is written out of an object reads back as the same object, with the same fields set."""
+"""A written object reads back as the same object, with the same fields set."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

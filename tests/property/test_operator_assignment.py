@@ -1,4 +1,4 @@
-"""Whatever pods, Leases and units there are: what the operator decides is safe, and then rests."""
+"""For any pods, Leases and units, the operator's decision is safe and then stays unchanged."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +64,7 @@ def units(draw: st.DrawFn) -> list[ReplicationTask]:
 
 
 def written(tasks: list[ReplicationTask], made: AssignmentChanges) -> list[ReplicationTask]:
-    """The units after all writes."""
+    """Return the units after all writes."""
     news = {one.task.metadata.name: one for one in made.assignments}
     after = []
     for task in tasks:

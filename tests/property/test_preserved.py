@@ -1,5 +1,4 @@
-"""What ``offsets.mode: Preserved`` writes, and how it compares, against an oracle that goes offset
-by offset."""
+"""Writes and comparisons of ``offsets.mode: Preserved``, against an oracle for each offset."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -108,7 +107,7 @@ def decodeds(batch: Batch) -> Iterator[Decoded]:
 
 
 class HelpedJoiner(Joiner):
-    """As a lane has it, where the helper was compiled."""
+    """Joiner of a lane whose helper was compiled."""
 
     @property
     def helper(self) -> Helper:
@@ -118,7 +117,10 @@ class HelpedJoiner(Joiner):
 def found(
     batches: Sequence[Batch], start: int, aborted: Sequence[tuple[int, int]], most_bytes: int
 ) -> Iterator[Judged | Run]:
-    """Of a response; small ones become one of ``most_bytes``, or none do."""
+    """Yield the batches found in a response, with small ones joined up to ``most_bytes``.
+
+    Small batches are not joined if ``most_bytes`` is 0.
+    """
     joiner = HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic)
 
     def join(records: memoryview, start: int) -> Run | None:
@@ -132,8 +134,11 @@ def found(
 def responses(
     log: Log, start: int, size: int, most_bytes: int, *, copies: bool = False
 ) -> Iterator[list[Operation]]:
-    """What is planned for each response of ``size`` batches, from ``start`` to the log's end; small
-    ones become one of ``most_bytes``, or none do."""
+    """Yield the planned operations for each response, from ``start`` to the log's end.
+
+    A response has ``size`` batches. Small ones are joined up to ``most_bytes``, or not joined if it
+    is 0.
+    """
     position = start
     while some := [one for one in log.batches if one.last_offset >= position][:size]:
         last = some[-1].last_offset
@@ -177,7 +182,7 @@ def test_what_is_planned_puts_each_committed_record_at_its_offset(
 def test_copies_of_the_next_record_fill_what_compaction_removed(
     log: Log, data: st.DataObject
 ) -> None:
-    """And nothing else: markers, aborted records and what is before a marker stay holes."""
+    """All other offsets stay holes: markers, aborted records and the offsets before a marker."""
     start = data.draw(st.integers(log.start, log.end))
     position, target = start, dict[int, Decoded]()
     ends = set[int]()
@@ -229,7 +234,7 @@ def test_of_a_long_gap_each_offset_has_the_next_record(
 
 @given(st.lists(st.sampled_from(["small", "small", "small", "large", "gap"]), max_size=12))
 def test_small_batches_that_follow_each_other_become_one(steps: list[str]) -> None:
-    """And no others."""
+    """Other batches are not joined."""
     offset, parts, expected = 0, [], list[int]()
     before = ""
     for step in steps:
@@ -252,12 +257,12 @@ def test_small_batches_that_follow_each_other_become_one(steps: list[str]) -> No
 
 
 Cells = list[str | None]
-"""Of each offset: a record's value, ``"-"`` for a marker or aborted record, ``None``: removed."""
+"""Value of the record at each offset, ``"-"`` for a marker or aborted record, None if removed."""
 CELLS: st.SearchStrategy[Cells] = st.lists(st.sampled_from(["a", "b", "-", None]), max_size=12)
 
 
 def entries(cells: Sequence[str | None], *, together: bool) -> Iterator[Entry]:
-    """As ``Tail`` reads them; ``together``: dropped ones as one entry."""
+    """Yield the entries that ``Tail`` reads, with dropped ones as one entry if ``together``."""
     offset = 0
     while offset < len(cells):
         cell, last = cells[offset], offset
@@ -273,8 +278,11 @@ def entries(cells: Sequence[str | None], *, together: bool) -> Iterator[Entry]:
 def agrees(
     original: str | None, copy: str | None, follows: str | None, *, source: bool, target: bool
 ) -> bool:
-    """The rule for one offset; ``follows``: what the source has behind it; ``source``, ``target``:
-    whether that side compacts."""
+    """Return True if one offset of the copy agrees with the original.
+
+    ``follows`` is the source's next record. ``source`` and ``target`` say whether that side
+    compacts.
+    """
     if copy is None:
         return target
     if original is None and copy == follows != "-":

@@ -1,5 +1,7 @@
-"""Several owners write one plan at the same time, to a target whose answers are lost: each record
-is at its offset, whoever is fenced when."""
+"""Several owners write one plan at the same time, to a target whose answers are lost.
+
+Each record is at its offset, regardless of which owner is fenced and when.
+"""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
-"""Random schedules of a source task with ``offsets.mode: Preserved``: each offset of the target
-holds what the source holds there, whoever is killed, replaced or cut off, and though answers are
-lost."""
+"""Random schedules of a source task with ``offsets.mode: Preserved``.
+
+Each offset of the target has the source's content, even though instances are killed, replaced or
+cut off and answers are lost.
+"""
 
 import random
 import time
@@ -67,7 +69,7 @@ class Schedule:
                 source.append(TOPIC, b"%d" % next(self._numbers), partition=at.partition)
 
     def _abort(self) -> None:
-        """A transaction of many records, which nobody will see."""
+        """Abort a transaction of many records, which no reader sees."""
         at, source = self._random.choice(PARTITIONS), self._scenes.scene.source
         for _ in range(self._random.randint(5, 15)):
             source.write(at, MARKER)
@@ -90,7 +92,7 @@ class Schedule:
         self._scenes.scene.target.away = not self._scenes.scene.target.away
 
     def _compact(self) -> None:
-        """It leaves the last record."""
+        """Remove any record except the last."""
         log = self._scenes.log(self._random.choice(PARTITIONS))
         if len(log.entries) > 1:
             offset = self._random.randrange(log.start, log.end - 1)
@@ -99,7 +101,7 @@ class Schedule:
                     log.entries[offset - log.start] = GONE
 
     def _arrive(self) -> None:
-        """What an earlier owner, or connection, had sent."""
+        """Deliver a request that an earlier owner or connection sent."""
         if late := self._scenes.target.late:
             self._scenes.target.arrive(self._random.randrange(len(late)))
 

@@ -32,7 +32,7 @@ class Scene(NamedTuple):
 
 @st.composite
 def sources(draw: st.DrawFn) -> Source:
-    """Records, with aborted ones and holes between them."""
+    """Draw records with aborted ones and holes between them."""
     entries: Source = []
     offset = FIRST
     for key, value in draw(st.lists(CONTENT, max_size=8)):
@@ -50,7 +50,7 @@ def sources(draw: st.DrawFn) -> Source:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """A copy of the first records, spoiled in at most one way, with markers here and there."""
+    """Draw a copy of the first records, spoiled in at most one way, with some markers."""
     source = draw(sources())
     copied = [entry for entry in source if isinstance(entry, Record)]
     copied = copied[: draw(st.integers(0, len(copied)))]

@@ -1,4 +1,4 @@
-"""What holds for every schedule, whatever the flows, units, drivers and pins."""
+"""Invariants of every schedule, for any flows, units, drivers and pins."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ PLACES = [*DRIVERS, "gone", ""]
 
 @st.composite
 def flows_with_units(draw: st.DrawFn, name: str) -> tuple[ReplicationFlow, list[ReplicationTask]]:
-    """A flow and its units, which run anywhere, nowhere, or on a driver that is gone."""
+    """Draw a flow and its units, some of them unassigned or on a driver that has ended."""
     flow = ReplicationFlow.model_validate(
         {
             "metadata": {"name": name},

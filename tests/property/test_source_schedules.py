@@ -1,4 +1,4 @@
-"""What a source task promises, over random schedules: see ``source_schedules``."""
+"""Guarantees of a source task over the random schedules of ``source_schedules``."""
 
 import pytest
 from property.source_schedules import Schedule

@@ -1,4 +1,4 @@
-"""What holds for every split of partitions into tasks, and while one turns into the next."""
+"""Invariants of every split of partitions into tasks, and of each change from one to the next."""
 
 import random
 from collections import Counter
@@ -23,7 +23,7 @@ WEIGHTS = st.dictionaries(PARTITION, WEIGHT)
 
 
 def acknowledged(state: SplitState) -> dict[int, TaskReport]:
-    """All tasks did as they were told."""
+    """Return the reports of tasks that have all applied their spec."""
     return {index: TaskReport(True, held) for index, held in state.tasks.items()}
 
 
@@ -110,10 +110,10 @@ def test_the_order_of_what_it_is_told_does_not_matter(
 
 
 class TwoPhases(RuleBasedStateMachine):
-    """A connector that splits, and tasks that read their spec and say so when it suits them.
+    """A connector that splits, and tasks that read their spec and report it at any later time.
 
-    Three moments of a task can lie apart: the connector writes its spec, the task does what that
-    says, its status has it. A driver that takes a task over has reported nothing yet.
+    Three moments of a task can be apart: the connector writes its spec, the task applies it, its
+    status reports it. A driver that takes over a task has reported nothing yet.
     """
 
     @initialize(max_tasks=MAX)
@@ -121,13 +121,13 @@ class TwoPhases(RuleBasedStateMachine):
         self.config = SplitConfig(max_tasks, movement_budget=0.5)
         self.weights: Weights = {}
         self.state = SplitState()
-        """What the connector knows."""
+        """State as the connector sees it."""
         self.specs: dict[int, tuple[int, Partitions]] = {}
-        """What is published: the generation, and what to copy."""
+        """Published generation and partitions of each task."""
         self.running: dict[int, tuple[int, Partitions]] = {}
-        """What tasks do: of which generation."""
+        """Generation and partitions that each task runs."""
         self.reports: dict[int, tuple[int, Partitions]] = {}
-        """What their status says."""
+        """Generation and partitions in each task's status."""
         self.now_ms = 0
 
     @rule(weights=st.dictionaries(PARTITION, WEIGHT, min_size=1))
@@ -171,7 +171,7 @@ class TwoPhases(RuleBasedStateMachine):
         generation, held = self.specs[index]
         self.specs[index] = generation + 1, held
         self.running[index] = self.specs[index]
-        self.reports[index] = 0, frozenset()  # it has claimed the task, no more
+        self.reports[index] = 0, frozenset()  # it has only claimed the task
 
     @rule(answer_is_lost=st.booleans())
     def the_connector_polls(self, answer_is_lost: bool) -> None:
@@ -215,7 +215,7 @@ class TwoPhases(RuleBasedStateMachine):
         return self.now_ms - since_ms >= self.config.acknowledge_within_ms
 
     def _delete(self, index: int, before: SplitState) -> None:
-        """The task ends, for its object is gone; before its time only when it holds nothing."""
+        """End the task because its object was deleted, early only if it holds no partition."""
         _, held = self.running.pop(index, (0, frozenset()))
         for at in held:
             left = before.leaving.get(at)
@@ -226,7 +226,7 @@ class TwoPhases(RuleBasedStateMachine):
         self.reports.pop(index, None)
 
     def _fence(self, at: TopicPartition, task: int) -> None:
-        """The higher epoch in the progress of the partition makes an owner that is late stop."""
+        """Stop a late owner by the higher epoch in the progress of the partition."""
         if task in self.running:
             generation, held = self.running[task]
             self.running[task] = generation, held - {at}

@@ -1,5 +1,7 @@
-"""Offset syncs of random copies: whatever is left out or compacted, no translation skips a record,
-and what is called exact is the very next one."""
+"""Offset syncs of random copies: no translation skips a record that was removed or compacted.
+
+A translation that is called exact is the offset of the very next record.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ AT = TopicPartition("orders", 0)
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 3),  # holes of the source before the record
-        st.sampled_from([0, 0, 0, 0, 1, 3]),  # a marker, or somebody else's records, on the target
+        st.sampled_from([0, 0, 0, 0, 1, 3]),  # a marker, or another client's records, on the target
         st.sampled_from([False] * 7 + [True]),  # another lane begins before it
         st.booleans(),  # what came so far is taken now
     ),

@@ -1,4 +1,4 @@
-"""What of a log is committed, by its markers: compared with how it was written."""
+"""Committed part of a log by its markers, compared with how the log was written."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ WRITERS, ANOTHER = frozenset({1, 2}), 3
 
 
 def in_log(steps: list[tuple[int, str, int]]) -> Iterator[Batch]:
-    """A batch or marker of each step, one offset each; ``plain``: in no transaction."""
+    """Yield a batch or marker for each step, one offset each; ``plain`` is in no transaction."""
     for offset, (producer, step, _) in enumerate(steps):
         if step in {"commit", "abort"}:
             data = marker(offset, producer, commit=step == "commit")

@@ -49,7 +49,7 @@ class Mirror:
                 self.start = min(self.end, self.start + 2 * much)
                 self.log = [copy for copy in self.log if copy.target >= self.start]
                 self.translation.target_begins(self.start)
-                # No record that is repeated is gone already: there would be no order to keep.
+                # A repeated record is never deleted already: there would be no order to keep.
                 self.resumes_from = self.log[0].source if self.log else self.next
 
     def _copy(self, holes: frozenset[int]) -> None:
@@ -62,7 +62,10 @@ class Mirror:
         self.translation.passed(self.next)
 
     def best(self, committed: int) -> int:
-        """The largest offset from which a reader receives all, in order; by trying each."""
+        """Find the largest offset from which a reader receives all records in order.
+
+        Tries each offset.
+        """
         held = sorted({copy.source for copy in self.log if copy.source >= committed})
         return max(
             begin

@@ -1,4 +1,4 @@
-"""What is framed by hand agrees with kio; and no bytes do harm, whoever sends them."""
+"""Frames written by hand agree with kio, and no bytes of any sender do harm."""
 
 import uuid
 from collections.abc import Callable

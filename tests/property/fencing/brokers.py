@@ -12,13 +12,13 @@ BOTH = frozenset({DATA, PROGRESS})
 
 
 class Entry(NamedTuple):
-    """What a log has at one offset."""
+    """Content of a log at one offset."""
 
     identity: Identity
     sequence: int
     """-1: a marker."""
     content: int | Claim | None
-    """Of data the source offset that was copied; of progress a claim; of a marker nothing."""
+    """Source offset of copied data, claim of progress, or None for a marker."""
 
     def __str__(self) -> str:
         content = self.content
@@ -87,7 +87,7 @@ class Partition(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """Of the one transactional id."""
+    """Coordinator of the one transactional id."""
 
     identity: Identity
     known: bool = True

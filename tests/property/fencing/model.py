@@ -39,9 +39,9 @@ Successors = Iterator[tuple[str, State]]
 @dataclass(frozen=True)
 class Model:
     records: int = 2
-    """Of the source; it has no more."""
+    """Total number of the source's records."""
     starts: int = 2
-    """Of an owner that is neither running nor taking over."""
+    """Number of starts of an owner that neither runs nor takes over."""
     faults: int = 1
     """Crashes, lost answers, elections, an expiry."""
 
@@ -64,13 +64,13 @@ class Model:
         yield from _elections(state)
         yield from _transactions(state)
 
-    # What a broken rule overrides.
+    # Rules that a test breaks by overriding.
 
     def take_over(self, epoch: int) -> TakeOver:
         return TakeOver(epoch)
 
     def resent(self, owner: Running) -> Running:
-        """An indefinite error is answered by the same bytes."""
+        """Return the owner after an indefinite error, which it answers with the same bytes."""
         return owner
 
     def readable(self, state: State, name: str, own: Identity) -> bool:

@@ -35,12 +35,12 @@ class State(NamedTuple):
     starts: int
     faults: int
     epoch: int = 1
-    """Of the task: it rises with each start."""
+    """Epoch of the task, which rises with each start."""
     promise: bool = True
     """Whether the claim of the highest epoch says that nothing is doubled from now on."""
     expired: bool = False
     broken: str = ""
-    """What the last transition did that it must not do."""
+    """Forbidden effect of the last transition."""
 
     def __str__(self) -> str:
         logs = {DATA: self.data, PROGRESS: self.progress}
