@@ -8,7 +8,7 @@ SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "autoscaling_pi
 
 
 def paths(svg: str) -> list[str]:
-    """What is drawn, to the pixel: matplotlib's versions differ in fractions."""
+    """Return the drawn paths in whole pixels, as fractions depend on the version of matplotlib."""
     return [re.sub(r"(\d+)\.\d+", r"\1", path) for path in re.findall(r'<path d="([^"]*)"', svg)]
 
 

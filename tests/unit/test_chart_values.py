@@ -1,4 +1,4 @@
-"""What values.yaml has, its schema knows, and the chart's page tells."""
+"""values.yaml, its schema and the chart's page contain the same values."""
 
 import json
 import runpy
@@ -13,7 +13,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 TABLE = runpy.run_path(str(ROOT / "docs" / "chart_values.py"))
 OF_HELM = {"global", "enabled"}
-"""What Helm itself puts into a chart's values, and the condition of an umbrella chart."""
+"""Values that Helm itself adds, and the condition of an umbrella chart."""
 
 
 def test_the_page_has_the_table_of_values() -> None:
@@ -42,7 +42,7 @@ def test_the_schema_knows_these_values_and_no_others() -> None:
             if "properties" in wanted[key]
             for miss in differences(values[key], wanted[key], f"{path}.{key}")
         ]
-        # What is empty by default has the fields that Kubernetes gives it.
+        # A value that is empty by default has the fields that Kubernetes defines.
         return inner + [f"{path}.{key}" for key in values and values.keys() ^ wanted.keys()]
 
     assert set(differences(VALUES, SCHEMA, "")) == {f".{key}" for key in OF_HELM}

@@ -1,4 +1,4 @@
-"""What people are shown of an error."""
+"""Errors as displayed to users."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What builds the wheel: with the helper in C where there is a compiler, without it elsewhere."""
+"""Build hook of the wheel: adds the C helper if there is a compiler, and nothing otherwise."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ SOURCES = [LIBRARY.with_name("native.c"), LIBRARY.with_name("crc32c.h")]
 
 
 def built(folder: Path, version: str) -> dict[str, Any]:
-    """What the hook adds to a build of a clone in that folder."""
+    """Return the data that the hook adds to a build of a clone in that folder."""
     for source in SOURCES:
         copy = folder / source.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)

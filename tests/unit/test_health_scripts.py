@@ -1,5 +1,7 @@
-"""What GitOps tools make of our objects, as a real API server gave them: Argo CD by our scripts,
-Flux and others by the rules of kstatus."""
+"""Health of our objects in GitOps tools, for objects read from a real API server.
+
+Argo CD uses our scripts. Flux and others use the rules of kstatus.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ OTHERWISE = {
 
 
 def health(kind: str, object: dict[str, Any]) -> dict[str, str]:
-    """As Argo CD runs a script that a user gave: with Lua's base and its tables alone."""
+    """Run a health script as Argo CD does, with only Lua's base library and its tables."""
     lua = LuaRuntime(unpack_returned_tuples=True)
     lua.execute("getmetatable('').__index = nil")
     for library in ("string", "math", "io", "os", "debug", "coroutine", "python"):
@@ -48,7 +50,11 @@ def health(kind: str, object: dict[str, Any]) -> dict[str, str]:
 
 
 def kstatus(object: dict[str, Any]) -> str:
-    """Of cli-utils, ``pkg/kstatus/status``: ``checkGenericProperties``, ``checkReadyCondition``."""
+    """Return the status of an object by the rules of kstatus.
+
+    They are ``checkGenericProperties`` and ``checkReadyCondition`` of cli-utils,
+    ``pkg/kstatus/status``.
+    """
     status = object.get("status", {})
     if (
         status.get("observedGeneration", object["metadata"]["generation"])

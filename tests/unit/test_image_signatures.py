@@ -1,4 +1,4 @@
-"""What ``make push`` signs where a key is given, by a cosign that only takes notes."""
+"""Images that ``make push`` signs if a key is given, recorded by a stand-in for cosign."""
 
 import os
 import subprocess

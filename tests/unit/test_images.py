@@ -1,4 +1,4 @@
-"""What the Dockerfiles have to agree on with the locks, the jars and the operator's manifests."""
+"""Versions in the Dockerfiles agree with the locks, the jars and the operator's manifests."""
 
 import re
 import subprocess

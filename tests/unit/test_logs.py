@@ -1,4 +1,4 @@
-"""What is logged, in which format, from which level on."""
+"""Content, format and level of logs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What packages say of themselves."""
+"""Metadata of packages."""
 
 import importlib
 import pkgutil

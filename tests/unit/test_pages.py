@@ -1,4 +1,4 @@
-"""What the pages print works as printed, as far as that needs no cluster."""
+"""Examples on the pages work as printed, if they need no cluster."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a log shows of something that takes long."""
+"""Progress of a long operation in a log."""
 
 import io
 import re
@@ -17,7 +17,7 @@ def test_a_file_has_lines_for_beginning_end_and_some_between(
     with progress(Console(file=output), "Counting") as report:
         wait_until(lambda: "Counting: still working, 0 s" in output.getvalue(), within_s=20)
         report("2 of 5")
-        # It reports nothing more, as if what it waits for took long: lines come all the same.
+        # It reports nothing further, as in a long wait: lines are printed nevertheless.
         wait_until(lambda: output.getvalue().count("Counting: 2 of 5, ") > 1, within_s=20)
     first, *_, last = output.getvalue().splitlines()
     assert first == "Counting ..."

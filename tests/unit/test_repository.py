@@ -1,4 +1,4 @@
-"""What the clone itself has to keep to."""
+"""Rules for the files of the repository."""
 
 import re
 import runpy
@@ -97,7 +97,7 @@ def test_the_chart_has_the_version_of_the_project() -> None:
 
 
 def test_the_dashboards_are_those_of_the_page() -> None:
-    """And ask for no metric that nobody serves."""
+    """They also use only metrics that are served."""
     script = runpy.run_path(str(ROOT / "docs" / "dashboards.py"))
     files = {file.name: file.read_text() for file in script["FOLDER"].iterdir()}
     assert script["documents"]() == files, "run `make generate`"

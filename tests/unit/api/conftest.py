@@ -22,7 +22,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @pytest.fixture
 def say(tmp_path: Path) -> Say:
-    """The mistakes of one document, given as text or as data, without the file's name."""
+    """Return a function that loads a document and returns its mistakes without the file's name."""
 
     def say(document: object) -> list[str]:
         file = tmp_path / "flow.yaml"

@@ -1,7 +1,7 @@
 """Defaults are a promise: an upgrade changes none under a running flow.
 
-``HEADRACE_GOLDEN=write pytest tests/unit/api`` writes them, those of new fields too. A change of
-one that is there needs a line in the changelog, with what a user has to write to keep what was.
+``HEADRACE_GOLDEN=write pytest tests/unit/api`` writes them, including the defaults of new fields. A
+changed default needs a line in the changelog that says how a user keeps the previous behaviour.
 """
 
 import os

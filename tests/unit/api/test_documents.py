@@ -1,4 +1,4 @@
-"""Mistakes in files as YAML, before anybody asks what the fields mean."""
+"""Mistakes in files as YAML, which are found before the fields are interpreted."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which objects files hold, and what is said of fields that are wrong in any kind."""
+"""Objects of files, and the errors for wrong fields of any kind."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What ``spec.pausedPartitions`` amounts to, and how commands change it."""
+"""Meaning of ``spec.pausedPartitions``, and its changes by commands."""
 
 import pytest
 

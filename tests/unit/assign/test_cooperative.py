@@ -266,7 +266,7 @@ def test_lost_units_go_to_all_workers_that_came_empty() -> None:
     assert got[0][0] | got[1][0] == lost[0]
     assert got[0][1] | got[1][1] == lost[1]
     assert all(connectors for connectors, _ in got)
-    # The others were told to give up what is beyond their share of four, in the same round.
+    # The others had to release what is beyond their share of four, in the same round.
     group.until_stable()
     assert group.counts() == ([1, 1, 2, 2], [3, 3, 3, 3])
 
@@ -545,7 +545,7 @@ def test_a_leader_that_restarts_knows_of_no_delay() -> None:
     group.leave("worker2")
     assert group.round().delay_ms == MAX_DELAY_MS
     group.simulation.restart_leader()
-    # What nobody runs is new to it; nor does it know of revocations to back off from.
+    # The new leader has not seen the unassigned units or the revocations that cause a back-off.
     assert group.round().delay_ms == 0
     assert group.is_complete_and_balanced()
 
@@ -688,7 +688,7 @@ def test_a_refused_round_is_computed_again() -> None:
     assignor.on_assignment_computed(
         first, state(UNITS, None, "ab"), AssignmentError.TASK_NOT_ASSIGNED
     )
-    # Of the refused round b's tasks would be lost, and waited for.
+    # If the rejected round counted, b's tasks would be lost and waited for.
     assert assignor.assign(state(UNITS, None, "a")).drivers["a"].active == set(UNITS)
 
 

@@ -42,7 +42,7 @@ def drivers(count: int = 3, active: Mapping[str, Iterable[int]] = {}) -> list[Dr
 
 
 def foreign(tasks: Iterable[TaskInfo], assignment: TaskAssignment) -> float:
-    """The share of the bytes that is read from another zone."""
+    """Return the share of the bytes that is read from another zone."""
     owners: Mapping[TaskId, DriverName] = assignment.owners
     far = total = 0.0
     for info in tasks:

@@ -1,4 +1,4 @@
-"""What an assignor of one's own need not write itself."""
+"""Helpers for user-defined assignors."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What may not be put in force, by name and by sentence."""
+"""Assignments that are rejected, with their error codes and sentences."""
 
 import math
 

@@ -52,7 +52,7 @@ def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
     assert (done.acknowledged, done.percent, done.at_ms) == (512, 51.2, 5_000)
     assert (done.driver, done.units) == ("driver-1", ("task-0", "task-1"))
 
-    chaos.advance(at(60), 101.5)  # the status does not know of the death yet
+    chaos.advance(at(60), 101.5)  # the status does not show the death yet
     flow.units["task-0"] = "driver-3"
     chaos.advance(at(61), 102.0)
     assert chaos.recovering, "one unit is still missing"
@@ -247,7 +247,7 @@ def test_the_next_step_waits_until_a_frozen_driver_is_thawed() -> None:
 
 
 def test_a_broker_is_started_though_the_flow_has_not_recovered_from_its_end() -> None:
-    """Else the recovery would wait for the start, and the start for the recovery."""
+    """Otherwise the recovery would wait for the start, and the start for the recovery."""
 
     class Brokers:
         up = True

@@ -53,7 +53,7 @@ def api() -> Api:
 
 @pytest.fixture
 def since() -> list[int]:
-    """The times since when messages must have arrived."""
+    """Return the list of the times since which messages must have arrived."""
     return []
 
 
@@ -93,7 +93,7 @@ def test_no_pod_is_a_step_that_was_not_done(api: Api, others: OtherPods) -> None
 
 
 def test_a_deployment_is_scaled_by_its_subresource(api: Api, others: OtherPods) -> None:
-    """So that the right to it is not one to change the pods."""
+    """A permission for the subresource does not allow a change of the pods."""
     action = ChaosAction.SCALE_DEPLOYMENT
     step = ChaosStep(action=action, at_percent=50, deployment="mirror", replicas=0)
     assert others.inject(step).driver == "Deployment mirror"

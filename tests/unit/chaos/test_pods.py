@@ -102,7 +102,7 @@ class Api:
         return self.flow
 
     def takes(self, name: str, driver: str) -> None:
-        """A driver claims a unit."""
+        """Claim a unit for a driver."""
         claimed = self.units[name]
         claimed["spec"]["driverName"] = claimed["status"]["driverName"] = driver
         claimed["status"]["epoch"] += 1
@@ -125,7 +125,7 @@ def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
 
 
 def test_a_flow_that_is_paused_names_the_test(api: Api, flow: PodInjector) -> None:
-    """Whoever finds it paused when the Job was killed resumes it."""
+    """A user who finds the flow paused after the Job was killed can resume it."""
     api.flow["spec"]["state"] = "Running"
     flow.set_state(FlowState.PAUSED)
     api.flow["spec"]["state"] = "Paused"
@@ -145,7 +145,7 @@ def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(
     (added,) = patch["spec"]["ephemeralContainers"]
     assert (added["command"], added["args"]) == (["headrace", "test", "signal"], ["--driver=b"])
     assert not injection.recovered()
-    api.takes("task-1", "b")  # the same pod again: its container was started anew
+    api.takes("task-1", "b")  # the same pod again: its container restarted
     assert not injection.recovered()
     api.takes("task-2", "b")
     assert injection.recovered()

@@ -17,7 +17,7 @@ from headrace.standalone.control_handlers import answer
 
 @pytest.fixture
 def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
-    """Of a run whose flow has one task."""
+    """Return the herder of a run whose flow has one task."""
 
     async def make() -> StandaloneHerder:
         return StandaloneHerder([FLOW], 0)
@@ -35,7 +35,7 @@ def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """The clusters of the flow, as a command opens them."""
+    """Yield the clusters of the flow, as a command opens them."""
     structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
     scene = Scene()
     monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_: scene.context)
@@ -45,7 +45,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command, with its exit code; what it prints."""
+    """Return a function that runs a command, checks its exit code and returns its output."""
 
     def run(*command: str, code: int = 0) -> str:
         capsys.readouterr()  # what was logged before

@@ -1,4 +1,4 @@
-"""What a driver says that cannot start."""
+"""Errors of a driver that cannot start."""
 
 import socket
 from pathlib import Path

@@ -16,7 +16,7 @@ from headrace.errors import Fatal
 
 @pytest.fixture
 def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Nothing is on PATH but a ``go`` with this script, nothing is cached, and PyPI is away."""
+    """Put only a ``go`` with this script on PATH, with an empty cache and PyPI unreachable."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""What is said where no node can run, and images that need no registry."""
+"""Errors if no node can run, and images that need no registry."""
 
 import json
 import os

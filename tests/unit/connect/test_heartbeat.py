@@ -23,12 +23,12 @@ PATIENCE = "headrace.connect.heartbeat._PATIENCE_S"
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing: a turn ends when its heartbeats are sent."""
+    """Make the tests independent of a busy machine: a turn ends when its heartbeats are sent."""
     monkeypatch.setattr(PATIENCE, 30.0)
 
 
 class FakeProducer:
-    """Keeps what is written until the test says what became of it."""
+    """Keeps the written records until the test sets their outcome."""
 
     def __init__(self) -> None:
         self.under_way: list[Acknowledge] = []

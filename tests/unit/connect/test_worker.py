@@ -1,4 +1,4 @@
-"""What a Worker says of what runs; no broker is asked for that."""
+"""Figures that a Worker reports about its units, without a request to a broker."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: He
     (figures,) = worker.figures()
     assert (figures.copied, figures.beats, figures.restarts) == (None, {}, 0)
     worker._instances.restarts.is_due(figures.id, started_at=0.0, now=10.0)
-    worker._instances.restarts.forget(figures.id)  # by hand: the metric goes on counting
+    worker._instances.restarts.forget(figures.id)  # by hand: the metric continues to count
     assert [unit.restarts for unit in worker.figures()] == [1]
     worker.update([])
     wait_for(worker, {})

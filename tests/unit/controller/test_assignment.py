@@ -1,4 +1,4 @@
-"""What is written to units: pure, from pods, Leases and units to assignments."""
+"""Assignments written to units, by a pure function of pods, Leases and units."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def unit(index: int, driver: str = "", held: str | None = None, **notes: str) ->
 
 
 def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> FlowDrivers:
-    """``a`` is a driver, ``a:old`` one of another template, ``a!`` one that is terminating."""
+    """Return drivers: ``a`` is a driver, ``a:old`` has another template, ``a!`` is terminating."""
     pods = []
     for text in names:
         name, _, template = text.rstrip("!").partition(":")
@@ -79,7 +79,7 @@ def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> No
 @pytest.mark.parametrize(
     "there",
     [
-        drivers("a"),  # its pod is gone
+        drivers("a"),  # its pod was deleted
         drivers("a", "b", b=DriverLease("1", renewed=True, expired=True)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Children are applied when something differs, and never those of somebody else."""
+"""Children are applied if something differs, and never if another owner has them."""
 
 import asyncio
 from collections.abc import Callable

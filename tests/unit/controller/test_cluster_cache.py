@@ -1,4 +1,4 @@
-"""What the operator takes for the state of things, whatever comes late, twice or from others."""
+"""The operator's view of the cluster, if events arrive late, twice or concern other objects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -56,12 +56,12 @@ class Seen:
         self.cache, self.watched, self.wanted = cache, watched, wanted
 
     def units(self, flow: FlowName = FLOW) -> dict[str, str]:
-        """The driver of each unit."""
+        """Return the driver of each unit."""
         there = self.cache.tasks(self.cache.in_force(flow).flow)
         return {task.metadata.name: task.spec.driver_name for task in there}
 
     async def send(self, type: str, unit: Object) -> None:
-        """An event, and wait until it was heard."""
+        """Send an event, and wait until it is processed."""
         self.wanted.clear()
         await self.watched.events.put((type, unit))
         await until(lambda: self.wanted)
@@ -91,7 +91,7 @@ def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
 
 
 async def relist_flows(seen: Seen, *flows: Object) -> None:
-    """What the list has after a time without a watch."""
+    """Let the list contain these flows after a time without a watch."""
     seen.watched.flows, before = list(flows), seen.watched.flow_lists
     seen.watched.forgets_flows.set()
     await until(lambda: seen.watched.flow_lists > before)
@@ -198,7 +198,7 @@ def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> 
         seen.cache.put_flow(old)
         seen.cache.put_flow(new)
         assert seen.units() == {"orders-source-task-1": ""}
-        seen.cache.put_flow(flow("1", version=6))  # an answer that comes late
+        seen.cache.put_flow(flow("1", version=6))  # a late answer
         seen.cache.drop_flow(old)
         assert seen.cache.in_force(FLOW).flow.metadata.uid == "2"
         seen.cache.drop_flow(new)

@@ -66,7 +66,7 @@ def test_terminating_is_not_lost_it_hands_over_itself() -> None:
 @pytest.mark.parametrize(
     ("pods", "lease", "lost"),
     [
-        ([], seen(), True),  # its pod is gone
+        ([], seen(), True),  # its pod was deleted
         ([replace(pod("b"), ended=True)], seen(), True),
         ([pod("b")], seen(), False),
         ([pod("b")], seen("another life"), True),  # its container was restarted

@@ -22,7 +22,7 @@ FLOW = ReplicationFlow.model_validate(
 
 
 class Posted:
-    """What was created, and a clock of its own."""
+    """Created events, with a clock of their own."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

@@ -36,7 +36,7 @@ class Server:
     def __init__(self, *objects: Object) -> None:
         self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
         self.admit: Callable[[], Awaitable[None]] = _at_once
-        """What a webhook does with Deployments."""
+        """Effect of a webhook on Deployments."""
 
     async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
         return [deepcopy(one) for (of, _), one in self.objects.items() if of is kind], "1"
@@ -79,7 +79,7 @@ async def _refused() -> None:
 
 
 def replica_set(name: str, revision: int) -> Object:
-    """As the Deployment controller makes it, with its pods' hash for a name."""
+    """Return a ReplicaSet as the Deployment controller creates it, named by its pods' hash."""
     revisions = {"deployment.kubernetes.io/revision": str(revision)}
     return object_of(
         REPLICA_SET,
@@ -108,7 +108,7 @@ ORDERS = object_of(
 
 
 def a_driver(name: str, replica_set: str = "1") -> tuple[Object, Object]:
-    """A pod of the template that the operator makes now, and its Lease."""
+    """Return a pod with the operator's current template, and its Lease."""
     template = template_hash(build_deployment(ReplicationFlow.model_validate(ORDERS), "image"))
     labels = {
         "headrace.dev/flow": "orders",
@@ -167,7 +167,7 @@ class Reconciled:
         return None
 
     def leases(self) -> list[DriverLease]:
-        """Of all drivers."""
+        """Return the Leases of all drivers."""
         return list(self.cache.leases(NAME).values())
 
     @property
@@ -430,7 +430,7 @@ def test_units_move_while_the_reconciliation_is_paused() -> None:
 
 
 def test_drivers_stay_as_they_are_until_it_is_their_turn() -> None:
-    """All else of their Deployment is applied: somebody scales the flow meanwhile."""
+    """The rest of their Deployment is applied: a user scales the flow during that time."""
 
     async def test() -> None:
         first = deepcopy(ORDERS)

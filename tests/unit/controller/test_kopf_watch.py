@@ -55,7 +55,7 @@ def test_an_error_in_a_watch_ends_it_with_a_sentence(
 
 
 def discovery() -> dict[str, object]:
-    """What kopf asks an API server for first."""
+    """Return the answers to the first requests of kopf to an API server."""
     needed = (NAMESPACE, CUSTOM_RESOURCE_DEFINITION)
     kinds = sorted((*CHILDREN, JOB, CONFIG_MAP, *needed), key=lambda kind: kind.api_version)
     served = {version: list(group) for version, group in groupby(kinds, lambda k: k.api_version)}

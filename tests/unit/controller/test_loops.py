@@ -1,4 +1,4 @@
-"""Which of two flows whose records would go round gives way, and who is asked again."""
+"""Selection of the flow that is rejected in a loop, and of the flows that are checked again."""
 
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -71,7 +71,7 @@ class Cache:
         )
 
     def refuse(self, name: FlowName) -> None:
-        """As its status has it then."""
+        """Set the status of a flow that was rejected because of a loop."""
         stalled = Condition(
             type=ConditionType.READY,
             status=ConditionStatus.FALSE,

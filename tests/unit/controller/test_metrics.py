@@ -1,4 +1,4 @@
-"""What the operator says at a scrape, given flows and tests as the API server has them."""
+"""Metrics of the operator at a scrape, for given flows and tests of the API server."""
 
 from typing import Any
 
@@ -13,8 +13,10 @@ ENDED = "2026-11-21T12:00:00Z"
 
 
 def scrape(registry: CollectorRegistry) -> dict[str, Samples]:
-    """Values by the name of the metric, then by its labels in the order of its description; of a
-    histogram the count."""
+    """Return values by the name of the metric, then by its labels in the order of its description.
+
+    The value of a histogram is its count.
+    """
     described = {metric.name: metric for metric in METRICS}
     found: dict[str, Samples] = {name: {} for name in described}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):

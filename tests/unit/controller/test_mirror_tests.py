@@ -1,4 +1,4 @@
-"""What a MirrorTest becomes on Kubernetes, and what comes next at each point of it."""
+"""Objects of a MirrorTest on Kubernetes, and the next step at each of its points."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def ended(stage: Stage, how: str = "Complete", message: str = "") -> dict[str, A
 
 
 def pod(stage: Stage, *, executor: bool = False, **status: Any) -> TestPod:
-    """As the API server has it, made at ``NOW``; ``Pending`` by default."""
+    """Return a pod of the API server that was created at ``NOW``, by default ``Pending``."""
     labels = {"headrace.dev/stage": stage.value} | ({"spark-role": "executor"} if executor else {})
     name = f"nightly-{stage}-exec-1" if executor else f"nightly-{stage}-x7x"
     requests = {"resources": {"requests": {"cpu": "500m", "memory": "1024Mi"}}}
@@ -177,7 +177,7 @@ def objects_of(run: TestRun) -> list[dict[str, Any]]:
 
 
 WITH_CHAOS = [one for one in objects_of(BREAKS) if one not in objects_of(RUN)]
-"""What is there because of it, or has to do with it."""
+"""Objects that exist because of chaos or relate to it."""
 WITH_REHEARSAL = [one for one in objects_of(REHEARSES) if one not in objects_of(RUN)]
 
 
@@ -296,7 +296,7 @@ DEFAULTS = SparkDefaults.model_validate(
 
 
 def sized_by(defaults: SparkDefaults, **spec: Any) -> dict[str, Any]:
-    """The pod of the load's Job."""
+    """Return the pod template of the load's Job."""
     run = TestRun(with_spark_defaults(read(**spec), defaults), IMAGES)
     pod: dict[str, Any] = build_job(run, Stage.PRODUCE)["spec"]["template"]["spec"]
     return pod
@@ -501,7 +501,7 @@ def test_what_became_of_the_pods_explains_a_test_without_a_result(
 ) -> None:
     pods = [pod(stage, phase="Failed", **status) for stage in (Stage.PRODUCE, Stage.VERIFY)]
     explained = decide(read(), jobs=ALL, pods=pods, report=report("Inconclusive"))
-    assert message(explained).count(cause) == 1  # the verifier's own exit code says no more
+    assert message(explained).count(cause) == 1  # the verifier's own exit code adds nothing
     unexplained = decide(read(), jobs=ALL, pods=pods)
     assert message(unexplained).count(cause) == 2
     assert cause not in message(decide(read(), jobs=ALL, pods=pods, report=report("Failed")))

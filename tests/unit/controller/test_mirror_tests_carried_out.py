@@ -1,4 +1,4 @@
-"""What the operator makes of MirrorTests on an API server that refuses, fails and forgets."""
+"""MirrorTests that the operator runs on an API server that rejects, fails and forgets."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ class Server:
     def __init__(self, *objects: Object) -> None:
         self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
         self.refuses: Callable[[str, Kind, str], HeadraceError | None] = lambda *_: None
-        """What it answers instead to a verb on a kind and a name."""
+        """Error with which it answers a verb on a kind and a name, or None."""
 
     def _check(self, verb: str, kind: Kind, name: str) -> None:
         if error := self.refuses(verb, kind, name):
@@ -182,7 +182,7 @@ def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
 
 
 def of_test(kind: Kind, name: str, **more: Any) -> Object:
-    """An object that belongs to ``nightly``."""
+    """Return an object that belongs to ``nightly``."""
     metadata = {"name": name, "namespace": "kafka", "creationTimestamp": MOMENT}
     owner = {"uid": UID, "kind": "MirrorTest", "name": "nightly"}
     return {
@@ -256,7 +256,6 @@ FLOW_OF_A_TEST = {
 
 
 def paused_flow(by: str) -> Object:
-    """A flow that a test has paused."""
     flow = deepcopy(FLOW_OF_A_TEST)
     flow["metadata"]["annotations"] = {PAUSED_BY_ANNOTATION: by}
     flow["spec"]["state"] = "Paused"

@@ -1,4 +1,4 @@
-"""What the operator makes of a Pod."""
+"""The operator's view of a Pod."""
 
 from datetime import UTC, datetime
 from typing import Any

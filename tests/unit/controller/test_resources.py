@@ -1,6 +1,6 @@
-"""A flow in, the manifests of its children out, as they lie in ``golden``.
+"""A flow in, the manifests of its children out, compared with the files in ``golden``.
 
-``HEADRACE_GOLDEN=write pytest tests/unit/controller`` writes them anew; read the difference.
+``HEADRACE_GOLDEN=write pytest tests/unit/controller`` writes them again; read the difference.
 """
 
 import os
@@ -60,7 +60,7 @@ def everything() -> list[Object]:
 
 
 def given() -> list[Object]:
-    """What drivers may do."""
+    """Return the permissions of drivers."""
     rules: list[Object] = next(child["rules"] for child in everything() if child["kind"] == "Role")
     return rules
 

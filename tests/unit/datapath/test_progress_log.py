@@ -1,4 +1,4 @@
-"""What the progress log keeps; its cluster is in memory."""
+"""Content of the progress log. Its cluster is in memory."""
 
 import time
 import zlib
@@ -126,7 +126,7 @@ def test_what_is_committed_late_is_not_taken_for_later(scene: Scene) -> None:
 
 
 def test_a_claim_made_of_what_was_committed_counts_at_once(scene: Scene) -> None:
-    """As that of a fail-over: it is written by itself, and no marker ends it."""
+    """The claim of a fail-over, for example, is written outside a transaction and has no marker."""
     scene.write(FIRST.of_transaction())
     scene.decided = {0: True}
     known = scene.read()

@@ -1,4 +1,4 @@
-"""What a driver receives of its units; no API server is asked."""
+"""Units that a driver receives, without requests to an API server."""
 
 import asyncio
 from collections.abc import AsyncIterator

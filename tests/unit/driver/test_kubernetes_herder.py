@@ -1,4 +1,4 @@
-"""What the Herder of pods does beside its requests; those are tested on an API server."""
+"""The Herder of pods apart from its requests, which are tested on an API server."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ CONNECTOR = ReplicationTask.model_validate(
 
 
 class Slow:
-    """A client that is told to stop, and then has an error of its own, as a client of HTTP has."""
+    """Client that raises its own error when it is cancelled, as an HTTP client does."""
 
     async def list(self, *wanted: object, **others: object) -> Any:
         try:

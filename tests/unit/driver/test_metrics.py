@@ -1,4 +1,4 @@
-"""What a driver says at a scrape, given what its units would report."""
+"""Metrics of a driver at a scrape, for given reports of its units."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Which changes of its flow's object a driver in a pod follows; no API server is asked."""
+"""Changes of its flow's object that a driver in a pod follows, without an API server."""
 
 import asyncio
 from types import SimpleNamespace

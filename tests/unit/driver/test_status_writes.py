@@ -1,4 +1,4 @@
-"""Which reports are written, and when."""
+"""Reports that are written, and their times."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

@@ -25,7 +25,7 @@ SLEEP = "import time; time.sleep(60)"
 
 
 def _killed_parent(death_signal: str, child: str) -> tuple[psutil.Process, subprocess.Popen[str]]:
-    """The child of a process that was killed with -9, and what is left of that process."""
+    """Return the child of a process that was killed with SIGKILL, and that process."""
     command = [sys.executable, "-c", PARENT, death_signal, child]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -39,7 +39,7 @@ def _killed_parent(death_signal: str, child: str) -> tuple[psutil.Process, subpr
 
 
 def _runs(process: psutil.Process) -> bool:
-    """A zombie does not: whether an orphan is asked for is its new parent's affair."""
+    """Return True unless the process has ended or is a zombie, which its new parent has to reap."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

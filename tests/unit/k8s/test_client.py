@@ -1,4 +1,4 @@
-"""What the client waits for."""
+"""Waits of the client: webhooks delay writes, and a watch without events ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ def of(kind: str, api_version: str) -> Object:
 
 @asynccontextmanager
 async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
-    """Of an API server whose webhooks hold every write up."""
+    """Yield a client of an API server whose webhooks delay every write."""
 
     async def write(request: web.Request) -> web.Response:
         await until.wait()
@@ -31,7 +31,7 @@ async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def asking(answer: Answer) -> AsyncIterator[Client]:
-    """Of an API server that answers so."""
+    """Yield a client of an API server with this answer."""
     async with serving(answer) as url:
         found = Client(ApiClient(Configuration(host=url)), "the operator")
         try:

@@ -9,7 +9,7 @@ from headrace.k8s import Client, Conflict, Kind, LeaderElection, LeadershipLost,
 
 
 class Kept:
-    """An API server with one Lease, which somebody else writes before each of ``conflicts``."""
+    """API server with one Lease, which another client writes before each of ``conflicts``."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None

@@ -1,4 +1,4 @@
-"""What the API server refuses, in words."""
+"""Sentences for requests that the API server rejects."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_an_answer_of_a_proxy() -> None:
     ["404 page not found\n", '{"message": "the server could not find the requested resource"}'],
 )
 def test_a_kind_that_is_not_served_says_nothing_about_its_objects(text: str) -> None:
-    """As an API server answers for a CRD in the first moments after its start."""
+    """An API server answers this for a CRD in the first moments after its start."""
     found = translate(404, read_status(text), TRIED)
     assert type(found) is NotServed
     assert str(found) == (

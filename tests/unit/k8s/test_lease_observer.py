@@ -1,4 +1,7 @@
-"""Who is lost, by Leases: each rule alone. Times are seconds of the observer's clock."""
+"""Drivers that are lost according to their Leases, with one test for each rule.
+
+Times are seconds of the observer's clock.
+"""
 
 import pytest
 
@@ -71,7 +74,7 @@ def test_a_missing_lease_is_observed_for_as_long() -> None:
     observer.expect({A: 6, B: 6}, 0)
     watch(observer, 6, B)
     assert observer.expired == {A}
-    observer.expect({B: 6}, 7)  # its pod is gone
+    observer.expect({B: 6}, 7)  # its pod was deleted
     assert not observer.expired
     observer.observe(B, None, 8)
     assert not observer.due(13.9)
@@ -167,7 +170,7 @@ def four(at: float = 0) -> tuple[LeaseObserver, tuple[str, str]]:
 
 
 def test_nobody_is_lost_while_others_still_return_after_an_outage() -> None:
-    """An API server that was away takes the renewals of a fleet one after the other."""
+    """An API server that was unreachable receives the renewals of a fleet one after the other."""
     observer, slow = four()
     observer.restart(10)
     assert not returned(observer, 12, A)

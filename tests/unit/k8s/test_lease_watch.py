@@ -1,4 +1,4 @@
-"""Whoever decides by Leases hears of all that changes, also of what only the watch itself knows."""
+"""Users of a LeaseWatch are informed of all changes, including changes inside the watch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -80,7 +80,7 @@ def test_who_is_no_longer_sure_to_live_is_told_when_the_watch_breaks() -> None:
 
 
 def test_nobody_is_lost_by_an_answer_that_came_late() -> None:
-    """What was renewed while the API server stood still may be in it, or not yet."""
+    """A renewal during the API server's stall may be missing from the answer."""
 
     async def main() -> None:
         server = Leases()

@@ -1,4 +1,4 @@
-"""What a pod answers over HTTP, and what is counted of what it asks."""
+"""HTTP answers of a pod, and the metrics of its requests."""
 
 import asyncio
 import socket

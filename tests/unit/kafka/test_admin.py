@@ -1,4 +1,4 @@
-"""What the client answers about offsets, and what it only seems to answer."""
+"""Answers of the client about offsets, including misleading ones."""
 
 import gc
 import weakref
@@ -80,7 +80,7 @@ def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 class Interrupting(Future[Answer]):
-    """While somebody waits for it, the Secrets change and another thread asks for a client."""
+    """Future during whose wait the Secrets change and another thread requests a client."""
 
     def __init__(self, east: Admin, client: "weakref.ref[FakeAdminClient]") -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def test_what_keeps_acls_from_being_read_and_changed_is_named(
 ) -> None:
     class Refusing(FakeAdminClient):
         def describe_acls(self, *_: Any, **__: Any) -> "Future[Any]":
-            """As the client: it does not say that the list is refused."""
+            """Return an empty list, as the client does even if the brokers reject the request."""
             future: Future[Any] = Future()
             future.set_result([])
             return future

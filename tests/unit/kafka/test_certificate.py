@@ -1,4 +1,4 @@
-"""What a client certificate says."""
+"""Validity of a client certificate."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ from headrace.sandbox import Authority
 
 @pytest.mark.parametrize("days", [-0.01, 1, 365 * 40])
 def test_the_end_of_its_validity_in_both_forms_of_a_time(days: float) -> None:
-    """Of two digits and, from 2050 on, of four."""
+    """The year has two digits, or four from 2050 on."""
     valid = timedelta(days=days)
     certificate, _ = Authority("clients").issue("headrace", valid=valid)
     late = end_of(certificate.decode()) - datetime.now(UTC) - valid

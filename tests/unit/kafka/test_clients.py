@@ -1,4 +1,4 @@
-"""What clients are made with; no broker is asked."""
+"""Settings of clients, without a request to a broker."""
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.kafka import KafkaError, make_producer

@@ -1,4 +1,4 @@
-"""Passwords and certificates from a folder of Secrets, and when clients are to be made anew."""
+"""Passwords and certificates from a folder of Secrets, and the times to recreate clients."""
 
 from pathlib import Path
 from typing import Any

@@ -73,7 +73,7 @@ def silent_admin(
 
 
 def failure(admin: Admin) -> str:
-    """What a request ends with, long before its time-out."""
+    """Return the error of a request, which arrives long before its time-out."""
     began = time.monotonic()
     with pytest.raises(Retriable) as raised:
         admin.cluster_id()
@@ -82,7 +82,7 @@ def failure(admin: Admin) -> str:
 
 
 def why(monkeypatch: pytest.MonkeyPatch, servers: str, *errors: tuple[int, str]) -> str:
-    """What the first request to a cluster ends with."""
+    """Return the error of the first request to a cluster."""
     return failure(silent_admin(monkeypatch, servers, *errors)[0])
 
 
@@ -117,7 +117,7 @@ def test_a_listener_that_is_advertised_and_cannot_be_reached(
 def test_it_is_named_while_the_client_does_not_repeat_it(
     monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
-    """librdkafka suppresses the same error for 30 s, and then says how often."""
+    """The client suppresses a repeated error for 30 s, and then reports how often it occurred."""
     refused = "kafka-1.internal:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
     counted = f"{refused} (after 0ms in state CONNECT, 12 identical error(s) suppressed)"
     admin, client = silent_admin(monkeypatch, listener, (KafkaError._TRANSPORT, counted), ALL_DOWN)
@@ -154,7 +154,7 @@ def test_it_is_named_when_the_client_says_nothing_of_it(
 
 
 def _answer_each(server: socket.socket, connections: int) -> int:
-    """Does it listen, does it speak TLS, and does it answer."""
+    """Answer each connection of a diagnosis, which looks for a listener, TLS and an answer."""
     server.settimeout(10)
     for _ in range(connections):
         with server.accept()[0] as connection:
@@ -176,7 +176,7 @@ def test_a_broker_of_the_list_that_is_down_is_not_taken_for_advertised(
 
 @contextmanager
 def serving(certificate: bytes, key: bytes, folder: Path) -> Iterator[str]:
-    """A listener with TLS, which answers nothing."""
+    """Yield the address of a listener with TLS that sends no answer."""
     (folder / "server.pem").write_bytes(key + certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem")

@@ -16,7 +16,7 @@ LEADER = "org.apache.kafka.common.replica.LeaderSelector"
 
 
 class Brokers:
-    """Of three racks; one partition is led by a broker that is not its preferred leader."""
+    """Brokers of three racks. One partition's leader is not its preferred leader."""
 
     def __init__(self, selector: str | None, racks: str = "abc", refused: bool = False) -> None:
         self._selector, self._racks, self._refused = selector, racks, refused

@@ -1,4 +1,4 @@
-"""What a flow's check says of brokers that no machine of ours has, and of those that are new."""
+"""Findings of a flow's check on brokers whose behaviour no broker of the tests has."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -34,7 +34,7 @@ def test_one_that_is_new_enough_is_not_complained_of() -> None:
 def test_a_topic_that_is_made_while_it_is_asked_for_is_described_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else it would have no replica in sync, and no partition."""
+    """Otherwise it would have no replica in sync, and no partition."""
     described = TopicRights(frozenset(Operation), True, 4, Replicas(1, 1))
     exists = Fatal("it exists")
     exists.__cause__ = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))

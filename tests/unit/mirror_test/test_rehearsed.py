@@ -1,4 +1,4 @@
-"""What a rehearsed fail-over counts of each consumer group."""
+"""Counts of a rehearsed fail-over for each consumer group."""
 
 import pytest
 
@@ -10,7 +10,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SOURCE = {("orders", n): (P0 if n < 10 else P1, n % 10) for n in range(20)}
 COPIED = list(SOURCE)
 COMMITTED = {P0: 4, P1: 10}
-"""So six are due."""
+"""Committed offsets. Six records follow them."""
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ COMMITTED = {P0: 4, P1: 10}
         ([4, 5, 4, 5, 6, 7, 8, 9], 2, 0),
         (range(6, 10), 0, 2),
         ([], 0, 6),
-        ([*range(4, 10), 19, 77], 1, 0),  # of the other partition; and one of somebody else
+        ([*range(4, 10), 19, 77], 1, 0),  # from the other partition, and one from another client
     ],
 )
 def test_what_is_delivered_is_compared_with_what_was_committed(

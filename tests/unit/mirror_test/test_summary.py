@@ -1,4 +1,4 @@
-"""What a report shows of the measurements: bounded, and adding up."""
+"""Measurements in a report are bounded and add up."""
 
 import pytest
 

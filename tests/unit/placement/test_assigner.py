@@ -98,7 +98,7 @@ def test_a_lost_drivers_units_move_at_once_and_no_other_while_the_next_starts(
 
 
 def test_drivers_that_join_together_are_filled_together(assigner: Assigner) -> None:
-    """What the first of them got would move on to the second: each unit moves once."""
+    """Otherwise units of the first of them would move to the second: each unit moves once."""
     tasks = [unit(n, "a") for n in range(6)]
     first = decide(assigner, tasks, pool("ab", expected=3), 100)
     assert drivers(first) == ["a"] * 6

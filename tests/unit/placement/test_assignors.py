@@ -81,7 +81,7 @@ class Told(All):
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The plug-ins, as pip would install them."""
+    """Install the plug-ins as pip does."""
     site = tmp_path_factory.mktemp("site")
     names = [
         line.split()[1].rstrip(":").split("(")[0]
@@ -224,7 +224,7 @@ def test_closing_does_not_wait_for_an_answer(opened: list[Decider]) -> None:
 
 
 def children(entry: str) -> list[psutil.Process]:
-    """Processes of ours in which a plug-in runs."""
+    """Return our child processes in which a plug-in runs."""
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):  # it ended just now

@@ -90,7 +90,7 @@ def moved(before: Sequence[ReplicationTask], after: PlacementDecision) -> set[Ta
 def applied(
     before: Sequence[ReplicationTask], schedule: PlacementDecision
 ) -> list[ReplicationTask]:
-    """The units as the herder then writes them."""
+    """Return the units as the herder writes them after the decision."""
     return [
         one.model_copy(
             update={

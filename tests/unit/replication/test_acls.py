@@ -1,4 +1,4 @@
-"""Which ACLs a copy gets: MirrorMaker 2's rules."""
+"""ACLs of a copy, by MirrorMaker 2's rules."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def acl(
     principal: str = "User:ann",
     host: str = "*",
 ) -> TopicAcl:
-    """A name that ends with * is a prefix."""
+    """Return an ACL. A topic that ends with * is a prefix."""
     prefix = topic.endswith("*") and topic != "*"
     pattern = PREFIXED if prefix else LITERAL
     name = topic[:-1] if prefix else topic

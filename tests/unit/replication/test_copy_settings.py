@@ -1,4 +1,4 @@
-"""Which settings keep a copy from being one."""
+"""Settings that prevent a topic from being a correct copy."""
 
 import pytest
 

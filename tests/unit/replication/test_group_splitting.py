@@ -1,4 +1,4 @@
-"""Which checkpoint task follows which groups."""
+"""Assignment of groups to checkpoint tasks."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""The pairs that whoever takes over writes."""
+"""Pairs of offsets that a new owner writes."""
 
 from collections.abc import Iterator
 

@@ -118,7 +118,7 @@ def test_progress_of_an_older_headrace_was_never_reset_and_one_of_a_newer_is_rea
     without = PROGRESS.encode().replace(b'"reset_ms":0,', b"")
     assert without != PROGRESS.encode()
     assert Progress.decode(without) == PROGRESS
-    # What a driver before a roll-back has stored: fields that are not known are left out.
+    # A newer driver may have stored fields before a roll-back: unknown fields are ignored.
     assert Progress.decode(PROGRESS.encode().replace(b'"epoch"', b'"new":1,"epoch"')) == PROGRESS
 
 

@@ -1,4 +1,4 @@
-"""Which partition goes to which task, in words."""
+"""Assignment of partitions to tasks."""
 
 import math
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def test_a_move_has_two_phases() -> None:
     assert leaving.leaving == {TopicPartition("orders", 0): Leaving(0, 5, for_balance=True)}
     assert leaving.last_balance_ms == 5
 
-    # Of the generation before, and one that still holds it.
+    # One report has the previous generation, the other one still has the partition.
     for report in TaskReport(False, p(1, 2)), TaskReport(True, p(0, 1, 2)):
         waits = resplit(all_weights, leaving, {0: report}, 1_000, config)
         assert (waits.tasks, waits.leaving) == (leaving.tasks, leaving.leaving)
@@ -152,7 +152,7 @@ def test_what_is_gone_leaves_and_an_empty_task_goes_when_it_has_let_go() -> None
 
 
 def test_weights_that_nobody_knows_yet_move_nothing() -> None:
-    # It was even by weight, says whoever split before.
+    # The earlier split considered this even by weight.
     state = SplitState({0: p(0), 1: p(*range(1, 10))})
     config = SplitConfig(2, movement_budget=1.0)
     unknown = weights(*[None] * 10)
@@ -169,7 +169,7 @@ def test_more_tasks_are_begun_one_budget_at_a_time() -> None:
 
 
 def test_tasks_with_high_numbers_do_not_keep_others_from_beginning() -> None:
-    # What was in tasks 0 to 4 is gone.
+    # The partitions of tasks 0 to 4 no longer exist.
     state = SplitState({5: p(0, 1), 6: p(2, 3)})
     config = SplitConfig(8, movement_budget=0.5)
     after = resplit(weights(1, 1, 1, 1), state, acknowledged(state.tasks), 0, config)
@@ -194,7 +194,7 @@ def test_after_a_restart_what_is_still_held_goes_back_to_its_holder() -> None:
 
 
 def test_after_a_restart_what_nobody_says_to_hold_waits_until_all_have_acknowledged() -> None:
-    # Task 0 changed its driver: the new one may have read that it is to copy partition 0, too.
+    # Task 0 changed its driver: the new one may have read that it should also copy partition 0.
     state = SplitState({0: p(1, 2), 1: p(3)}, resumed_ms=0)
     all_weights = weights(1, 1, 1, 1)
     reports = {0: TaskReport(False), 1: TaskReport(True, p(3))}
@@ -219,7 +219,7 @@ def test_what_a_task_reports() -> None:
     assert TaskReport.of(observed, p(1)) == TaskReport(True, p(1))
     # The object is older than what was published last.
     assert TaskReport.of(observed, p()) == TaskReport(False, p(1))
-    # Nobody holds it: whoever claims it reads the newest generation.
+    # No driver holds it: its next owner reads the newest generation.
     released = task.model_copy(update={"status": ReplicationTaskStatus(epoch=4)})
     assert TaskReport.of(released, p(1)) == TaskReport(True)
 

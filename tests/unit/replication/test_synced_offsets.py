@@ -1,4 +1,4 @@
-"""What is known of committed offsets from offset syncs alone."""
+"""Translation of committed offsets from offset syncs alone."""
 
 from headrace.api import TopicPartition
 from headrace.replication import CopiedTo, OffsetSync, Precision, SyncedOffsets, Translated
@@ -73,7 +73,7 @@ def test_the_end_of_the_copy_is_known_without_a_sync() -> None:
 
 def test_a_copy_that_began_again_leads_to_the_later_records_once_it_has_passed() -> None:
     known = of((0, 0, b"a"), (99, 99, b"a"), (50, 100, b"b"))
-    assert known.translate(AT, 60, None) == exact(60)  # its records come again, in their order
+    assert known.translate(AT, 60, None) == exact(60)  # its records are repeated in order
     known.take(OffsetSync(*AT, 149, 199), b"b")
     assert known.translate(AT, 60, None) == exact(110)
 

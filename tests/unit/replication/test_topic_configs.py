@@ -1,4 +1,4 @@
-"""Which settings of a target topic are written, and which never."""
+"""Settings of a target topic that are written, and settings that never are."""
 
 from collections.abc import Mapping
 

@@ -125,7 +125,7 @@ def html() -> str:
 
 
 def text_of(html: str) -> str:
-    """What a reader sees: no tags, no style."""
+    """Return the text that a reader sees, without tags and style."""
     body = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", html, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", body).split())
 
@@ -176,7 +176,7 @@ def test_plots_are_drawings_in_the_colours_of_the_page(html: str) -> None:
 
 
 def test_what_a_drawing_names_is_its_own(html: str) -> None:
-    """One of the two widths is not shown, and what lies in it cannot be used from outside."""
+    """One of the two widths is hidden, and its elements cannot be used from outside."""
     drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
     for drawing in drawings:
         names = set(re.findall(r'(?:url\(|xlink:href=")#([^")]+)', drawing))

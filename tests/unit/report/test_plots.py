@@ -1,4 +1,4 @@
-"""What the axes of a report's plots say when there are few messages, and where names stand."""
+"""Axis labels of a report's plots with few messages, and the positions of names."""
 
 import re
 
@@ -22,7 +22,7 @@ FEW = [
 
 
 def words(drawing: Drawing) -> list[str]:
-    """The texts of a plot of both widths, without its label."""
+    """Return the texts of both widths of a plot, without its label."""
     texts = re.findall(r"<text[^>]*>(.*?)</text>", drawing.wide + drawing.narrow, flags=re.DOTALL)
     return [re.sub(r"<[^>]*>", "", text).strip() for text in texts]
 

@@ -1,4 +1,4 @@
-"""What can be asked of a sandbox."""
+"""Options of a sandbox."""
 
 from pathlib import Path
 

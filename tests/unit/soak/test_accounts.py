@@ -1,4 +1,4 @@
-"""What the soak counts as lost, out of order or doubled, and what it takes for an explanation."""
+"""Records that the soak counts as lost, unordered or duplicated, and accepted explanations."""
 
 from collections.abc import Iterable, Sequence
 
@@ -43,7 +43,7 @@ def judged(
 
 
 TAKEN_OVER = [stored(1, A, 1, 0), stored(2, A, 1, 3), stored(12, B, 2, 3), stored(13, B, 2, 10)]
-"""A stores 3; B goes on from there."""
+"""A stores 3, and B resumes there."""
 KILLED = lost(FaultKind.DRIVER_KILLED, A, 4, 6)
 FROZEN = lost(FaultKind.DRIVER_FROZEN, A, 4, 20)
 

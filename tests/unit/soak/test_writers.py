@@ -1,4 +1,4 @@
-"""What the target's log proves of those who wrote it."""
+"""Facts that the target's log proves about its writers."""
 
 from dataclasses import replace
 

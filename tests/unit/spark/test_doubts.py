@@ -1,5 +1,7 @@
-"""What is compared record by record, from the sums of blocks; against Spark's own sums, and what
-random mirrors do to them, in ``test_random_mutations.py``."""
+"""Records that are compared one by one, selected by the sums of blocks.
+
+``test_random_mutations.py`` compares with Spark's own sums and with random mirrors.
+"""
 
 import random
 from collections.abc import Iterable
@@ -46,8 +48,11 @@ END = 35
 def block(
     who: str, number: int, records: Iterable[tuple[int, int]], log: list[int] | None
 ) -> Block:
-    """Of pairs of number and offset, all of them with the same content; ``log``: the offsets of all
-    records that lie there, by which rows are counted; without it by the records' own."""
+    """Return a block of pairs of number and offset, all with the same content.
+
+    ``log`` contains the offsets of all records in the log, by which rows are counted. Without it,
+    the records' own offsets are the rows.
+    """
     records = list(records)
     rows = [sorted(log).index(at) if log else at for _, at in records]
     hashes = [random.Random(f"{who}/{seq}").getrandbits(62) for seq, _ in records]
@@ -79,7 +84,7 @@ def block(
 
 
 def side(offsets: list[int], end: int | None, *, by_offset: bool = False) -> list[Block]:
-    """The messages at these offsets, and the sentinel."""
+    """Return the blocks of messages at these offsets, and the sentinel's block."""
     log = None if by_offset else offsets if end is None else [*offsets, end]
     found = [
         block(WHO, n, [(seq, offsets[seq]) for seq in range(n * SIZE, (n + 1) * SIZE)], log)

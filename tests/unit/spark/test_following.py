@@ -1,4 +1,4 @@
-"""What a consumer took, and whether it keeps up with what it reads."""
+"""Messages that a consumer received, and whether it keeps up with its topics."""
 
 from typing import Any, cast
 
@@ -47,7 +47,7 @@ class Queue:
         return self.next
 
     def take(self) -> int:
-        """Returns how many."""
+        """Take the available messages and return their number."""
         return sum(len(part.records) for part in self.following.take(0.1))
 
 
@@ -76,7 +76,7 @@ def test_it_is_behind_once_it_had_no_pause_for_a_second() -> None:
 def test_what_it_took_comes_by_partition_with_the_place_behind_it() -> None:
     queue = Queue()
     first, second, alone = Message(ORDERS, 7), Message(ORDERS, 8), Message(BILLS, 0)
-    # Behind the last record lies the mark of a transaction: only the end tells.
+    # A transaction's marker follows the last record: only the end of the partition shows it.
     queue.there = [first, second, alone, Message(ORDERS, 10, is_end=True)]
     assert [tuple(part) for part in queue.following.take(0.1)] == [
         (ORDERS, [first, second], 9),

@@ -1,4 +1,4 @@
-"""What a job believes of what the other jobs of its run wrote."""
+"""Checks of a job on the documents that other jobs of its run wrote."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ MANIFEST = LoadManifest(
 
 
 def keep(monkeypatch: pytest.MonkeyPatch, **records: Any) -> None:
-    """What the journal has of the run."""
+    """Set the journal's records of the run."""
     monkeypatch.setattr(journal, "read", lambda cluster, run, key: records.get(key))
     monkeypatch.setattr(journal, "read_all", lambda cluster, run: records)
 

@@ -1,4 +1,4 @@
-"""What the metrics of a running test count."""
+"""Counts in the metrics of a running test."""
 
 import json
 import socket

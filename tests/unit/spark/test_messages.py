@@ -89,7 +89,7 @@ def test_a_sentinel_says_which_partition_it_ends() -> None:
 
 
 def test_messages_of_two_topics_are_never_equal() -> None:
-    """Else nobody could see that a mirror exchanged the topics."""
+    """Otherwise a mirror that exchanges the topics would not be detected."""
     writer = messages.MessageFactory(PRODUCER, 100)
     one, two = (writer.message(TopicPartition(topic, 0), 3, 7) for topic in ("t-0", "t-1"))
     assert one != two
@@ -124,7 +124,7 @@ def test_a_message_without_room_for_them_leaves_them_out(size: int, room: bool) 
         Received(b"", []),
         Received(b"a stranger's;1;2;3", [("id", b"another-0-0")]),
         Received(b"x", [("id", None)]),
-        # Of runs whose names begin or end as ours does.
+        # from runs whose names begin or end with ours
         Received(f"{RUN}0-0-0;1;2;3".encode()),
         Received(b"", [("id", f"{RUN}0-0-0".encode()), ("seq", b"1")]),
         Received(f"{RUN}-1;sentinel-0;2;".encode()),

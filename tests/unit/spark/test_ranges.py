@@ -1,4 +1,4 @@
-"""What is said of a log that has lost records of a test."""
+"""Ranges of a test's log, and the error if records of the test are lost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

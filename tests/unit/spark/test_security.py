@@ -1,4 +1,4 @@
-"""What Spark's own Kafka client is given to get in."""
+"""Security settings of Spark's own Kafka client."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What one producer sends to a topic, which may grow meanwhile, and what the manifest has of it."""
+"""Messages of one producer to a topic, which may grow, and their entry in the manifest."""
 
 from headrace.api import Load
 from headrace.mirror_test import PartitionSummary, Stream

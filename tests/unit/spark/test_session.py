@@ -1,4 +1,4 @@
-"""What a job says when its JVM ends."""
+"""Errors of a job whose JVM ends."""
 
 from typing import Any
 

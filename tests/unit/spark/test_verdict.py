@@ -1,4 +1,4 @@
-"""What makes a verdict, and the sentence for it."""
+"""Verdicts, and the sentence for each."""
 
 from dataclasses import replace
 from typing import Any
@@ -77,7 +77,7 @@ def test_nothing_wrong_passes() -> None:
 
 
 def test_a_manifest_without_a_topic_is_inconclusive() -> None:
-    """Its streams are gone with it, so that all that is left adds up, and is on the target."""
+    """Its streams are also missing, so that all the rest adds up and is on the target."""
     verdict, reasons, _ = judge(
         replace(GOOD, manifest=manifest().model_copy(update={"topics": ()}))
     )

@@ -1,4 +1,4 @@
-"""Which partitions a consumer of the probe follows, of which side."""
+"""Partitions of each side that a consumer of the probe follows."""
 
 import pytest
 from support.manifests import mirror_test_of_another

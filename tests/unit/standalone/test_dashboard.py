@@ -30,7 +30,7 @@ SCRAPES = [
             "copied_total": [
                 ({"flow": "f", "task": "0"}, 80),
                 ({"flow": "f", "task": "1"}, 20),  # began again
-                ({"flow": "g", "task": "2"}, 7),  # was not there before
+                ({"flow": "g", "task": "2"}, 7),  # did not exist before
             ],
             "lag": [({"task": str(n), "flow": "f"}, n) for n in range(20)],
             "beat": [({"cluster": "east"}, 104)],
@@ -61,7 +61,7 @@ def test_a_query_is_answered(query: str, expected: object) -> None:
 
 
 def test_a_series_that_began_within_the_window_has_a_rate() -> None:
-    """As a task has, whose driver was killed."""
+    """A task whose driver was killed has such a series."""
     later = Scrape(112.0, {"copied_total": [({"flow": "g", "task": "2"}, 27)]})
     query = compile_query("rate(copied_total[$__rate_interval])")
     assert query([*SCRAPES, later]) == [({"flow": "g", "task": "2"}, 10)]

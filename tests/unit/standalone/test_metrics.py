@@ -1,4 +1,4 @@
-"""What a run answers at a scrape; its drivers are answers from a table."""
+"""Metrics of a run at a scrape. Its drivers are answers from a table."""
 
 import asyncio
 import os

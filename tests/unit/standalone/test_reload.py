@@ -1,4 +1,4 @@
-"""What a run does when its manifests are read again; no driver runs."""
+"""Changes of a run when its manifests are read again. No driver runs."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What commands change of a flow on this machine; no driver runs."""
+"""Changes that commands make to a flow on this machine. No driver runs."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a flow's status says on Kubernetes: the operator's own checks come first, in order."""
+"""A flow's status on Kubernetes: the operator's own checks come first, in order."""
 
 import re
 from dataclasses import replace
@@ -194,7 +194,7 @@ def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None
 
 
 def test_a_flow_that_is_stopped_wants_no_drivers() -> None:
-    """Or it would page: none of two drivers alive."""
+    """Otherwise an alert would fire because none of two drivers is alive."""
     status = flow_status(facts(state="Stopped"))
     assert (status.ready_replicas, status.desired_replicas) == (0, 0)
     available = condition(status.conditions, ConditionType.DRIVERS_AVAILABLE)

@@ -1,4 +1,4 @@
-"""What a flow's status says of its units."""
+"""Status of a flow, computed from its units."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -25,7 +25,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def archive_of(folder: Path, script: str) -> ClassArchive:
-    """Of a Java that is a shell script, and one jar."""
+    """Return the class archive of one jar and of a Java that is a shell script."""
     java, jar = folder / "home" / "bin" / "java", folder / "a.jar"
     java.parent.mkdir(parents=True)
     java.write_text(script)

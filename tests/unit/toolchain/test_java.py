@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said about one that cannot be."""
+"""Selection of a Java, and the error for one that cannot be used."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,10 @@ MakeJava = Callable[[str, str], Path]
 
 @pytest.fixture
 def make_java(tmp_path: Path) -> MakeJava:
-    """A folder like a JAVA_HOME whose ``bin/java`` is a shell script that claims a version."""
+    """Return a function that creates a JAVA_HOME whose ``bin/java`` is a shell script.
+
+    The script prints the given version.
+    """
 
     def make(name: str, version: str) -> Path:
         home = tmp_path / name

@@ -25,7 +25,7 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle of two authorities, with text between them as distributions write it."""
+    """Return a bundle of two authorities, with text between them as in distributions' bundles."""
     path = tmp_path / "bundle.pem"
     path.write_text("".join(f"# {name}\n{_authority(name)}" for name in ("One", "Two")))
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
@@ -52,7 +52,7 @@ def _arguments(home: Path, *arguments: str) -> list[str]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Path) -> Path:
-    """A launcher whose java prints its arguments, one a line."""
+    """Return the home of a JRE whose java prints its arguments, one on each line."""
     java = tmp_path / "it's java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What `make demo` says before it begins, and when it refuses."""
+"""Checks of `make demo` before it begins, and their errors."""
 
 import os
 import shutil
@@ -116,7 +116,7 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_it_runs_on_a_bare_python(tmp_path: Path, lock: Path) -> None:
-    """As make runs it: by its path, and without this environment's packages."""
+    """The Makefile runs it by its path, and without this environment's packages."""
     ended = subprocess.run(
         [sys.executable, "-I", "-S", preflight.__file__, str(tmp_path / "no-stamp"), str(lock)],
         capture_output=True,

@@ -1,5 +1,4 @@
-"""The experiments are tests that headrace verify can carry out, and their table says what came
-out."""
+"""Experiments that ``headrace verify`` can carry out, and their table of results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from headrace.report.pages import ExperimentResult, markdown, mirror_table
 
 
 class Workers:
-    """Of a mirror."""
+    """Commands for the workers of a mirror."""
 
     one_more: Sequence[str] = ("add", "one")
     one_less: Sequence[str] = ("kill", "one")

@@ -32,7 +32,7 @@ class _Open:
         return self._scene.context
 
     def __exit__(self, *_: object) -> None:
-        """The scene closes it."""
+        """Do nothing: the scene closes it."""
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
-"""``headrace failover`` about a run without drivers; the brokers are in memory, and nobody
-can fence the mover's writers: tests/integration/test_fail_over.py has the fence."""
+"""``headrace failover`` for a run without drivers, with brokers in memory.
+
+Nothing here can fence the mover's writers: tests/integration/test_fail_over.py has the fence.
+"""
 
 import json
 import time
@@ -35,7 +37,7 @@ def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPat
         return scene.context
 
     monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", context)
-    monkeypatch.setattr(scene.context, "close", lambda: None)  # the task goes on with it
+    monkeypatch.setattr(scene.context, "close", lambda: None)  # the task continues with it
     scene.start()
     scene.observe()
     scene.check_pool.run()
@@ -48,7 +50,7 @@ def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(autouse=True)
 def meanwhile(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> list[Callable[[], object]]:
-    """What happens, one after the other, while the command watches the source."""
+    """Return the list of steps that happen, one after the other, while the command watches."""
     steps: list[Callable[[], object]] = []
 
     def sleep(seconds: float) -> None:
@@ -375,7 +377,7 @@ class TransactionsToEnd:
 def test_what_a_cut_off_driver_had_committed_is_known_before_its_partitions_are_closed(
     say: Say, scene: Scene, options: tuple[str, ...]
 ) -> None:
-    """Behind the switch it would not count, and records that lost their marker would be aborted."""
+    """After the switch, it would not count and records without a marker would be aborted."""
     key = scene.context.progress_key(P0)
     known = replace(
         scene.stored(P0), source_offset=10, target_offset=10, source_end=15,
@@ -495,7 +497,7 @@ def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: S
     assert "name: f-back" in printed
     assert "alias: west" in printed
 
-    # It may be typed again, when groups have read on.
+    # The command may run again after groups have read further.
     scene.target.consumer_commits("audit", copy, 7)
     assert "Group audit goes on at orders/0 7." in say("flow", "reverse", "f")
     scene.source.consumer_commits("audit", P0, 3)  # of consumers there

@@ -1,4 +1,4 @@
-"""What the commands about running flows print; the flows are answers from a table."""
+"""Output of the commands about running flows. The flows are answers from a table."""
 
 import json
 import subprocess

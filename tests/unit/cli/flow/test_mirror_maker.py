@@ -1,5 +1,7 @@
-"""``headrace flow import mm2`` and ``export mm2``, with brokers in memory and without drivers;
-tests/integration/test_take_turns.py has a real MirrorMaker 2."""
+"""``headrace flow import mm2`` and ``export mm2``, with brokers in memory and without drivers.
+
+tests/integration/test_take_turns.py has a real MirrorMaker 2.
+"""
 
 import json
 from collections.abc import Callable
@@ -53,7 +55,7 @@ def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(autouse=True)
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """What happens, one after the other, while the command watches."""
+    """Return the list of steps that happen, one after the other, while the command watches."""
     steps: list[Callable[[], object]] = []
     clock = SimpleNamespace(sleep=lambda _: steps.pop(0)() if steps else None)
     monkeypatch.setattr("headrace.connect.failover.mirror_maker.time", clock)
@@ -73,7 +75,7 @@ def goes_on(found: dict[str, Any]) -> dict[int, int]:
 
 
 def copied(scene: Scene, *offsets: int, **more: Any) -> None:
-    """The flow's own progress."""
+    """Write the flow's own progress."""
     ids = scene.source.ids[TOPIC], scene.target.ids[COPY]
     scene.context.progress.start()
     scene.context.progress.write(
@@ -303,7 +305,7 @@ def test_what_is_failed_over_is_not_exported(say: Say, scene: Scene) -> None:
 
 
 def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
-    """As that connector would find them."""
+    """Return the source offsets that the connector would find."""
     found = {}
     for at, log in scene.target.logs.items():
         for record in log.entries if at.topic == OFFSETS else ():

@@ -34,7 +34,7 @@ PLAN = read_plan(build_plan((KILL, ROLL), "nobody did it"), "the plan")
 
 
 class Journal:
-    """What the producers wrote, a list of facts a poll; and what the Job writes."""
+    """Journal of the producers, with a list of facts for each poll, and of the Job's own writes."""
 
     def __init__(self, *polls: list[tuple[str, Any]]) -> None:
         self._polls = list(polls)

@@ -1,4 +1,4 @@
-"""Each step of chaos is done by somebody, or refused with a sentence, here and in a cluster."""
+"""Each step of chaos has an injector or is rejected with a sentence, here and in a cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -54,7 +54,7 @@ def test_on_one_machine_each_step_is_done_or_refused() -> None:
 
 
 def test_in_a_cluster_each_step_is_done_or_refused() -> None:
-    """The operator refuses those of a machine (``controller.mirror_tests.stages``)."""
+    """The operator rejects steps of a machine (``controller.mirror_tests.stages``)."""
     everyone = {name: Injector() for name in ("load", "others", "flow", "pauses")}
     done = set(done_by(in_pods.injectors(**everyone)))
     assert done == {action for action in ChaosAction if not action.is_of_machine}

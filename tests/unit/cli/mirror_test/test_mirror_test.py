@@ -116,7 +116,7 @@ class Job:
 
 
 class View:
-    """What a user is shown."""
+    """View that records its lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -165,7 +165,7 @@ def test_one_stage_after_the_other_and_the_verdict_is_the_reports(folder: Folder
 
 
 def test_spark_starts_for_the_comparison_when_all_is_sent(folder: Folder) -> None:
-    """And the comparison begins when the load and the probe have ended."""
+    """The comparison begins when the load and the probe have ended."""
     begun: list[bool] = []
     start = folder.start
 

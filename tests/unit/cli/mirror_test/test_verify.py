@@ -30,7 +30,7 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nobody() -> str:
-    """An address at which nobody listens."""
+    """Return an address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -203,7 +203,7 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
         manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
     )
     resolved = resolve(test, flow)
-    # What the jobs are given is a manifest like any other.
+    # The jobs receive an ordinary manifest.
     document = resolved.model_dump_json(by_alias=True)
     run = MirrorTestRun(name="r", test=MirrorTest.model_validate_json(document))
     assert run.topics["t-0"] == target

@@ -1,4 +1,4 @@
-"""`headrace sandbox`: the sentence and the exit code for what a person can mend."""
+"""`headrace sandbox`: sentences and exit codes for problems that a user can solve."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""The live view on terminals of two sizes, as a person sees it."""
+"""Live view on terminals of two sizes, as displayed to a user."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

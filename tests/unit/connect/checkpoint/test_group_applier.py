@@ -32,7 +32,7 @@ def headers(units: Units) -> list[object]:
 
 
 def run(units: Units, task: CheckpointTask, offset: int | None = None) -> int | None:
-    """An interval later, when the source's group has committed that offset."""
+    """Run the task an interval later, after the source's group has committed ``offset``."""
     if offset is not None:
         units.scene.source.consumer_commits("billing", P0, offset)
     units.scene.clock.advance(61)

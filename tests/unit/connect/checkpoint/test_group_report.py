@@ -1,4 +1,4 @@
-"""Where groups would go on, by clusters in memory."""
+"""Offsets at which groups would resume, for clusters in memory."""
 
 import re
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def checkpoint(scene: Scene, *checkpoints: Checkpoint) -> None:
 
 
 def sync(scene: Scene, pairs: Iterable[tuple[int, int]]) -> None:
-    """As MirrorMaker 2 writes them."""
+    """Write offset syncs in MirrorMaker 2's format."""
     scene.target.create_topic(SYNCS.topic, 1)
     for pair in pairs:
         one = OffsetSync(*P0, *pair)

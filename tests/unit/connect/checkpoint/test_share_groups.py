@@ -33,7 +33,7 @@ def begins(scene: Scene, group: str, offset: int, at: TopicPartition = P0) -> No
 
 
 def run(units: Units, task: CheckpointTask, offset: int | None = None) -> int | None:
-    """An interval later, when the source's group starts at that offset."""
+    """Run the task an interval later, when the source's group starts at ``offset``."""
     if offset is not None:
         begins(units.scene, "packing", offset)
     units.scene.clock.advance(61)
@@ -94,7 +94,7 @@ def test_a_share_group_that_may_not_be_read_for_a_while_is_followed_on(units: Un
     assert str(units.connector.problem) == "may not read packing"
 
 
-# What is set.
+# Offsets that are set.
 
 
 def test_a_share_group_follows_its_start_offset(units: Units) -> None:
@@ -170,7 +170,7 @@ def test_without_the_source_a_share_group_is_known_by_its_checkpoint(
     assert units.scene.target.committed_by == {}
 
 
-# What is shown.
+# Offsets that are shown.
 
 
 def test_what_is_set_is_shown_as_of_any_group(units: Units) -> None:

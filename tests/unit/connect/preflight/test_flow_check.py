@@ -1,4 +1,4 @@
-"""What a flow's check finds, and the condition that a flow has of it; clusters are in memory."""
+"""Findings of a flow's check and the flow's condition for them. Clusters are in memory."""
 
 from collections.abc import Iterator
 

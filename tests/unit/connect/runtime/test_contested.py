@@ -31,7 +31,7 @@ class Rivals:
         self.running.append(scene)
 
     def run(self, seconds: float, *busy: TopicPartition) -> None:
-        """All that run go on; the ``busy`` partitions get a record every second or so."""
+        """Run all scenes for a time, with a record about every second for ``busy`` partitions."""
         clock = self.first.clock
         end_s = clock.monotonic() + seconds
         while clock.monotonic() < end_s:

@@ -20,14 +20,14 @@ from headrace.replication.progress import Progress
 
 
 def stall(scene: Scene) -> None:
-    """The lane is to be settled."""
+    """Stall the task, so that its lane has to be settled."""
     scene.clock.advance(60)
     scene.context.stall_detector.beat()
     scene.guard(scene.task.process)
 
 
 def release(scene: Scene) -> None:
-    """As the loop does, until the release pool has the unit."""
+    """Release the task as the loop does, until the release pool has the unit."""
     scene.task.suspend()
     for _ in range(20):
         scene.clock.advance(0.2)

@@ -12,7 +12,7 @@ def test_restarts_back_off_in_minutes() -> None:
 
 
 def fails_at_once(restarts: Restarts, times: int) -> float:
-    """A unit that fails a second after each of its starts; when it was started last."""
+    """Let a unit fail a second after each of its starts, and return the time of its last start."""
     started = 0.0
     for number in range(times):
         failed = started + 1

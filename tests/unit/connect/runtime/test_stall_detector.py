@@ -1,4 +1,4 @@
-"""What counts as a stall."""
+"""Conditions that count as a stall."""
 
 from types import SimpleNamespace
 

@@ -290,7 +290,7 @@ def test_what_there_is_can_be_read_while_it_changes(manager: TaskManager) -> Non
 
 
 class WatchedTask(FakeTask):
-    """Notes which threads call its methods, and those of its creation."""
+    """Records which threads create it and call its methods."""
 
     threads: frozenset[str] = frozenset()
 

@@ -18,7 +18,7 @@ class Lane:
 
 
 class Making:
-    """What makes lanes; ``then`` happens before one is there."""
+    """Factory of lanes that calls ``then`` before a lane exists."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a source task does with records that the target will never take, by policy."""
+"""Policies of a source task for records that the target will never accept."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the source connector does; clusters and herder are fakes."""
+"""Behaviour of the source connector. Clusters and herder are fakes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -100,7 +100,7 @@ class FakeCluster:
 
 
 class FakeProgress:
-    """What is stored of the source; it was read."""
+    """Stored progress of the source, which was read."""
 
     was_read = True
 
@@ -141,7 +141,7 @@ class FakeHerder:
         }
 
     def work(self, *indices: int) -> None:
-        """These tasks (or all) hold what their spec says, and say so."""
+        """Let these tasks (or all) apply their spec and report it."""
         for task in self.tasks().values():
             if not indices or task.spec.index in indices:
                 status = ReplicationTaskStatus(
@@ -243,7 +243,10 @@ class Scene:
         return SourceConnector(ownership, self.context, herder, lambda: None)
 
     def run_once(self, after_s: float = 0.0, **per_second: int) -> float:
-        """One run some time later; ``p3=10`` says how fast partition 3 grew meanwhile."""
+        """Run the connector ``after_s`` later.
+
+        ``p3=10`` lets partition 3 grow by ten records a second until then.
+        """
         self.now_s += after_s
         for partition, rate in per_second.items():
             at = TopicPartition("orders", int(partition.removeprefix("p")))
@@ -560,7 +563,7 @@ def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene,
 
 
 def copied(scene: Scene, *offsets: int) -> None:
-    """What tasks have stored, by partition; each saw six records."""
+    """Store the offsets of tasks, by partition. Each partition has six records."""
     for number, offset in enumerate(offsets):
         at = TopicPartition("orders", number)
         scene.source.ends[at] = 6

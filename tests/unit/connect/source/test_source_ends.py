@@ -8,7 +8,7 @@ from support.source_tasks import Scene
 
 @pytest.fixture
 def hears_of_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client fetches until its queue is full: then it hears of no end any more."""
+    """Let the client report no log end, as after it fetched until its queue was full."""
     monkeypatch.setattr(FakeConsumer, "get_watermark_offsets", lambda *_, **__: (0, 0))
 
 

@@ -1,4 +1,4 @@
-"""What a source task reports of itself."""
+"""Status that a source task reports."""
 
 import time
 from types import SimpleNamespace

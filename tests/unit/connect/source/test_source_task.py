@@ -1,7 +1,7 @@
-"""What a source task does when clusters, owners and clocks do what no test can make real ones do.
+"""A source task under conditions that real clusters, owners and clocks cannot produce on demand.
 
-Only librdkafka is a fake (``support.fake_kafka``): lane, progress log, restore and ownership are
-the real ones.
+Only librdkafka is a fake (``support.fake_kafka``). Lane, progress log, restore and ownership are
+real.
 """
 
 from collections.abc import Callable
@@ -399,7 +399,7 @@ def test_a_restore_claims_above_the_epoch_that_progress_names(
     scene.settle()
     for _ in range(3):
         scene.take_away(P0)
-    following = scenes(kafka=scene.kafka)  # its object knows no epoch at all
+    following = scenes(kafka=scene.kafka)  # its object has no epoch at all
     following.start()
     assert following.ownership.epoch == following.stored(P0).epoch == scene.ownership.epoch + 4
 
@@ -561,7 +561,7 @@ def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> Non
 
 
 def not_stored(scene: Scene) -> str:
-    """The message of the condition."""
+    """Return the message of the condition, or an empty string."""
     found = condition(scene.task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
     return found.message if found else ""
 

@@ -14,7 +14,7 @@ def begin(scene: Scene) -> None:
 
 
 def last(scene: Scene, seconds: float) -> None:
-    """So much time, in which the source is asked where that is due."""
+    """Let the time elapse, with requests to the source when they are due."""
     for _ in range(int(seconds / 0.3)):
         scene.observe()
         scene.run_once()

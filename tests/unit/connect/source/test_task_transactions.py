@@ -1,4 +1,4 @@
-"""When a task commits a transaction, and what becomes of it."""
+"""When a task commits a transaction, and the outcome of the transaction."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

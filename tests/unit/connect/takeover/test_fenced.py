@@ -1,5 +1,7 @@
-"""A take-over behind a fence: who is fenced, and what progress says meanwhile. The fence is a fake:
-tests/integration/test_fence.py has the real one."""
+"""A take-over behind a fence: which writers are fenced, and the progress during that time.
+
+The fence is a fake: tests/integration/test_fence.py has the real one.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
@@ -34,11 +36,11 @@ class FakeFencing:
         self.meanwhile: Callable[[], None] = lambda: None
         self.ended: set[str] = set()
         self.commits: Callable[[], None] = lambda: None
-        """What a coordinator completes before it ends a transaction."""
+        """Effect of a commit that a coordinator completes before it ends a transaction."""
         self.error: Exception | None = None
         self.put_off: dict[TopicPartition, Retriable] = {}
         self.ends: dict[TopicPartition, int | Retriable] = {}
-        """Of leader epochs of the target."""
+        """Ends of leader epochs of the target."""
         self.expired: set[int] = set()
         """Producer ids that cannot be fenced any more."""
         self.next_id = 0
@@ -171,7 +173,10 @@ def test_a_copy_resumes_behind_what_the_last_owner_had_not_stored(made: Made) ->
 
 
 def grown_again(made: Made, end: int) -> tuple[Scene, Scene]:
-    """A target that lost all from offset ``end`` on, and grew longer by markers; its next owner."""
+    """Return an owner whose target lost its log from ``end``, and grew longer by markers.
+
+    Also returns the next owner.
+    """
     first = made(P0)
     first.start()
     fill(first, 5)
@@ -359,7 +364,7 @@ def test_one_that_was_not_fenced_now_may_append_for_an_hour_from_now(made: Made)
 
 
 def test_the_tail_of_a_first_owner_begins_where_the_target_ended(made: Made) -> None:
-    """Else what somebody else wrote before would be taken for a part of it."""
+    """Otherwise another client's earlier records would be considered a part of the tail."""
     first = made(P0)
     first.target.append(COPY, b"by another program", b"by another program")
     first.start()
@@ -390,7 +395,7 @@ def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(ma
 
 @pytest.fixture
 def renew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    """The lane is outdated: it is renewed, once the pool has settled it."""
+    """Return a function that renews an outdated lane, once the pool has settled it."""
 
     def outdate(scene: Scene) -> None:
         with monkeypatch.context() as patch:
@@ -482,7 +487,7 @@ def test_a_partition_that_cannot_be_fenced_now_delays_no_other(made: Made) -> No
 def test_what_an_owner_with_transactions_had_committed_is_known_before_it_is_replaced(
     made: Made,
 ) -> None:
-    """Behind the claim of the next owner it would not count: the tail would have to tell."""
+    """After the next owner's claim, the commit would not count and only the tail could show it."""
     first = made(P0)
     first.start()
     writer = first.stored(P0).writer

@@ -9,8 +9,10 @@ from headrace.kafka import Position
 
 
 def begin(scene: Scene) -> None:
-    """A transaction begins behind one committed record of P0, and one of another producer waits
-    behind it."""
+    """Begin a transaction after one committed record of P0.
+
+    A record of another producer waits behind the transaction.
+    """
     scene.source.append(TOPIC, b"a", b"in transaction", b"behind")
     scene.log(P0).open_from = 1
     scene.source.append(TOPIC, b"x", partition=1)
@@ -20,7 +22,7 @@ def begin(scene: Scene) -> None:
 
 
 def last(scene: Scene, seconds: float) -> None:
-    """So much time, in which the source is asked where that is due."""
+    """Let the time elapse, with requests to the source when they are due."""
     for _ in range(int(seconds / 0.3)):
         scene.observe()
         scene.check_pool.run()

@@ -1,4 +1,4 @@
-"""Which offset syncs a source task writes; clusters in memory."""
+"""Offset syncs that a source task writes, with clusters in memory."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def start(scene: Scene) -> None:
 
 
 def copy(scene: Scene) -> None:
-    """What is there, then a rest."""
+    """Copy all records, then let the task be idle."""
     for _ in range(3):
         scene.run_once()
         scene.observe()
@@ -126,7 +126,7 @@ def test_what_a_killed_driver_had_not_written_whoever_takes_over_writes(
     scenes: Callable[..., Scene],
 ) -> None:
     killed = scenes()
-    killed.start()  # its topic is not there yet
+    killed.start()  # its topic does not exist yet
     killed.source.append(TOPIC, b"a", b"b", b"c")
     killed.run_once()
     killed.settle()

@@ -1,5 +1,8 @@
-"""A source task whose copies have their sources' offsets: what it stores, refuses, copies again,
-and what it says of that. Mover and fence are those of the product, clusters are in memory."""
+"""A source task whose copies have their sources' offsets.
+
+The tests check what it stores, rejects, copies again and reports. Mover and fence are the product's
+own. Clusters are in memory.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,7 +44,7 @@ def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def copied(scenes: PreservedScenes, cells: str) -> None:
-    """These are on both sides, and stored."""
+    """Fill both sides with these records, and store the progress."""
     scenes.fill(cells)
     if scenes.scene.phase is TaskPhase.CREATED:
         scenes.scene.task.activate()
@@ -154,7 +157,7 @@ def test_what_the_source_deleted_before_it_was_copied_stops_the_partition(
 
 
 def recreate(scenes: PreservedScenes) -> None:
-    """The target's topic, as a person and the connector do."""
+    """Recreate the target's topic, as a user and the connector do."""
     target = scenes.scene.target
     with target.changed:
         target.ids[COPY] = "another"
@@ -186,7 +189,7 @@ def test_what_the_target_lost_is_copied_again(scenes: PreservedScenes) -> None:
 def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
     scenes: PreservedScenes,
 ) -> None:
-    """It was elected while the lane copied on, and knows no sequence."""
+    """The leader was elected while the lane copied, and has no sequence."""
     copied(scenes, "ab-cd")
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(0)

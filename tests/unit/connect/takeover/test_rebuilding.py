@@ -1,4 +1,4 @@
-"""What a rebuild would delete, and what it refuses."""
+"""Offsets that a rebuild would delete, and rebuilds that are rejected."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +17,10 @@ BOTH = frozenset({P0, P1})
 
 @pytest.fixture
 def scene(scenes: Callable[..., Scene]) -> Scene:
-    """Ten offsets of the first partition on the source from 5 on, none of the second; three of each
-    on the target."""
+    """Return a scene whose first source partition has ten offsets from 5 on.
+
+    The second source partition is empty. Each target partition has three records.
+    """
     scene = scenes(flow=PRESERVED)
     scene.source.append(TOPIC, *[b"a"] * 10)
     scene.log(P0).delete_before(5)

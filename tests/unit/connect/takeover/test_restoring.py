@@ -16,7 +16,7 @@ MADE_MS = int(MADE.timestamp() * 1000)
 
 @pytest.fixture
 def scene() -> Scene:
-    """Of a flow that copies what is written since it was made; one older record is there."""
+    """Return a scene whose flow copies only records newer than itself. One older record exists."""
     scene = Scene(P0)
     spec = FLOW.spec.model_copy(update={"start_from": StartFrom(mode=StartMode.LATEST)})
     metadata = FLOW.metadata.model_copy(update={"creation_timestamp": MADE})
@@ -69,7 +69,7 @@ def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> No
     caught_up = condition(scene.task.status.conditions, ConditionType.CAUGHT_UP)
     assert caught_up is not None
     assert caught_up.status == "False"
-    # Whoever waits for what this task was to release goes on.
+    # A task that waits for the partitions released by this one continues.
     assert scene.task.status.observed_generation == scene.herder.task.metadata.generation
 
     away.clear()

@@ -20,7 +20,7 @@ def write(scene: Scene, value: bytes | None) -> None:
 
 @pytest.fixture
 def before(scene: Scene) -> Scene:
-    """What has copied one record, and stored that."""
+    """Return a scene that has copied one record and stored its progress."""
     scene.clock.end_s = 100 * DAY_S
     scene.source.configs[TOPIC] = dict(COMPACTED)
     write(scene, b"a")
@@ -31,7 +31,7 @@ def before(scene: Scene) -> Scene:
 
 @pytest.fixture
 def continued(before: Scene, scenes: Callable[..., Scene]) -> Callable[[], Scene]:
-    """What another driver makes of it."""
+    """Return a function that lets another driver continue."""
 
     def go_on() -> Scene:
         after = scenes(kafka=before.kafka)

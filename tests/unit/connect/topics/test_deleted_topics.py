@@ -1,6 +1,6 @@
-"""What becomes of the progress of topics that were deleted on the source.
+"""Progress of topics that were deleted on the source.
 
-See ``test_source_task`` for what is a fake.
+``test_source_task`` describes the fakes.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from headrace.replication import Loss
 
 
 def two_copied_of_three(scene: Scene) -> None:
-    """Of partition 0; a third record is seen, and the topic is deleted."""
+    """Copy two records of partition 0. A third record is seen, and the topic is deleted."""
     scene.source.append(TOPIC, b"a", b"b")
     scene.start()
     scene.settle()
@@ -29,7 +29,7 @@ def discover(scene: Scene, deleted: DeletedTopics, *held: TopicPartition) -> Non
 
 
 def gone(scene: Scene) -> DeletedTopics:
-    """What a connector that was there before the deletion makes of it."""
+    """Return the result of a connector that ran before the deletion."""
     scene.context.progress.read_to_end()
     deleted = DeletedTopics(scene.context)
     deleted.saw({P0: 3, P1: 0})

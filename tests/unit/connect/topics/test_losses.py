@@ -1,6 +1,6 @@
-"""What a source task does when records are gone from the source, or copies from the target.
+"""A source task when records are missing on the source, or copies on the target.
 
-See ``test_source_task`` for what is a fake.
+``test_source_task`` describes the fakes.
 """
 
 from collections.abc import Callable

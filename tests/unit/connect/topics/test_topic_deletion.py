@@ -24,7 +24,7 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture
 def deletion(scene: Scene) -> Iterator[TopicDeleter]:
-    """It remembers the copy of the only topic as made."""
+    """Yield a deleter that remembers the creation of the only topic's copy."""
     deletion = TopicDeleter(scene.context)
     deletion.made([TOPIC])
     deletion.poll([TOPIC], set())
@@ -39,13 +39,13 @@ def enabled(**more: Any) -> dict[str, Any]:
 
 
 def poll(scene: Scene, deletion: TopicDeleter, held: set[str] | None = None) -> str:
-    """As after a discovery; the condition."""
+    """Poll as after a discovery, and return the condition."""
     deletion.poll(scene.source.topics(), held or set())
     return "".join(f"{one.reason}: {one.message}" for one in deletion.conditions)
 
 
 def later(scene: Scene, deletion: TopicDeleter, held: set[str] | None = None) -> str:
-    """When the source's topics are gone for long enough."""
+    """Poll after the source's topics have been missing for long enough."""
     poll(scene, deletion)
     scene.clock.advance(60)
     return poll(scene, deletion, held)
@@ -105,7 +105,7 @@ def test_what_the_flow_has_not_made_is_never_deleted(scene: Scene) -> None:
     scene.target.recreate_topic(COPY)
     deletion.made([TOPIC])
     deletion.poll([TOPIC], set())
-    scene.target.recreate_topic(COPY)  # by somebody else
+    scene.target.recreate_topic(COPY)  # by another client
     scene.source.delete_topic(TOPIC)
     assert later(scene, deletion) == ""
     assert COPY in scene.target.ids

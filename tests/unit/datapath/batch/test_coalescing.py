@@ -1,4 +1,4 @@
-"""Which small batches become one."""
+"""Small batches that are joined."""
 
 import pytest
 from support.stored import batches_of, content, log_batch, marker

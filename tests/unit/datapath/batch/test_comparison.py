@@ -1,4 +1,4 @@
-"""What was sent, and what the target holds of it."""
+"""Sent batches, compared with the target's copies of them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -56,7 +56,7 @@ def test_another_value_that_the_target_compressed_again() -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_every_byte_counts(place: int) -> None:
-    """Of what brokers do not write themselves: from the attributes on, without the producer."""
+    """All bytes from the attributes on are compared, except the producer."""
     sent = batch()
     copy = moved(sent, 40)
     for at in [*range(21, 43), *range(57, len(copy.data))]:

@@ -1,4 +1,4 @@
-"""Which batches are copied as they are, and why others are not."""
+"""Batches that are copied unchanged, and the reasons why others are not."""
 
 import pytest
 from support.stored import batches_of, content, log_batch, marker, message

@@ -1,4 +1,4 @@
-"""What the helper in C joins is compared with its batches now and then, before it is sent."""
+"""The C helper's joined batches are sometimes compared with their sources before they are sent."""
 
 import ctypes
 
@@ -82,14 +82,14 @@ def wrong_record(*arguments: int) -> int:
 
 
 def wrong_newest(*arguments: int) -> int:
-    """The timestamp that becomes the batch's."""
+    """Join batches with a wrong timestamp for the whole batch."""
     size, out = compiled()(*arguments), arguments[5]
     ctypes.c_uint8.from_address(out + 42).value += 1
     return sealed_at(out, size)
 
 
 def wrong_size(*arguments: int) -> int:
-    """The last record has lost its end."""
+    """Join batches without the end of the last record."""
     return sealed_at(arguments[5], compiled()(*arguments) - 1)
 
 
@@ -106,21 +106,21 @@ def too_many_batches(*arguments: int) -> int:
 
 
 def too_few_bytes(*arguments: int) -> int:
-    """What follows would be copied twice."""
+    """Report fewer bytes than were joined, so that the next bytes would be copied twice."""
     size = compiled()(*arguments)
     ctypes.c_int64.from_address(arguments[7] + 8).value -= 1
     return size
 
 
 def nothing(*arguments: int) -> int:
-    """It would be asked for ever."""
+    """Report that nothing was joined, which would be repeated forever."""
     size = compiled()(*arguments)
     ctypes.c_int64.from_address(arguments[7] + 8).value = 0
     return size
 
 
 def sealed_at(out: int, size: int) -> int:
-    """A checksum that fits."""
+    """Write a matching checksum, and return ``size``."""
     data = bytearray(ctypes.string_at(out, size))
     ctypes.memmove(out, bytes(sealed(data)), size)
     return size

@@ -131,7 +131,7 @@ def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
 
 
 def test_an_epoch_serves_one_lane(lanes: Lanes) -> None:
-    """Another one would begin with sequence 0, too: brokers would take it for what they have."""
+    """Another lane would also begin with sequence 0, which brokers would consider a duplicate."""
     lanes.make().open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
     with pytest.raises(Fatal, match="would be written with"):
         lanes.make().open({ZERO: START._replace(writer=OwnerProducer("headrace-x", 7, 0))})
@@ -203,7 +203,7 @@ def test_small_batches_that_wait_become_one(
 
 
 def append_batches(source: FakeSource, count: int, records: int) -> list[bytes]:
-    """What they hold."""
+    """Append batches to the source, and return their values."""
     values = []
     for number in range(count):
         some = [b"%d-%d" % (number, record) for record in range(records)]
@@ -423,7 +423,7 @@ def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
 def test_what_follows_a_batch_that_fails_at_once_does_not_count(
     lanes: Lanes, source: FakeSource, monkeypatch: pytest.MonkeyPatch, attributes: int
 ) -> None:
-    """As when a certificate is gone by the time that a connection is made again."""
+    """This happens if a certificate no longer exists when a connection is opened again."""
 
     def fail(appender: Appender, at: TopicPartition, outgoing: Outgoing) -> None:
         outgoing.release()
@@ -659,16 +659,16 @@ def test_a_target_that_is_away_is_reported_and_waited_for(
     assert target.logs[0].values == [b"a"]
 
 
-# What is read back from the target.
+# Verified batches.
 
 
 def changed_byte(stored: bytes) -> bytes:
-    """As a disk does it: the checksum is that of before."""
+    """Change a byte and keep the checksum, as a disk does."""
     return stored[:-2] + bytes([stored[-2] ^ 1]) + stored[-1:]
 
 
 def changed_record(stored: bytes) -> bytes:
-    """As a broker's fault, or another writer, would do it: an intact batch of other records."""
+    """Return an intact batch of other records, as a broker's fault or another writer causes."""
     return bytes(record_batch([b"c", b"d"], base_offset=int.from_bytes(stored[:8])))
 
 

@@ -1,4 +1,4 @@
-"""What an outgoing batch says of the source."""
+"""The source's facts in an outgoing batch."""
 
 from support.batches import record_batch
 

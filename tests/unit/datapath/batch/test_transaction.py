@@ -37,8 +37,11 @@ Code = ErrorCode
 
 
 class Coordinator:
-    """One broker with everything; ``ends`` are its answers to EndTxn, ``stable`` its last stable
-    offsets of the partition, each the last one for good."""
+    """Single broker with scripted answers.
+
+    ``ends`` are its answers to EndTxn, and ``stable`` its last stable offsets of the partition. The
+    last answer of each list is repeated.
+    """
 
     def __init__(self, serve: Serve) -> None:
         self.ends: list[Any] = [Code.none]

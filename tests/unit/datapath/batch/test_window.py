@@ -1,4 +1,4 @@
-"""What a partition has committed, beside what is acknowledged."""
+"""Committed and acknowledged offsets of a partition."""
 
 from support.batches import record_batch
 
@@ -55,8 +55,10 @@ def test_what_holds_nothing_to_copy_is_committed_too() -> None:
 
 
 def test_a_marker_is_expected_and_not_acknowledged() -> None:
-    """A leader that dies may lose it, and the next one write it again, in a later epoch: taken for
-    acknowledged, that would be a loss of the target."""
+    """A leader that dies may lose the marker, and the next leader may write it in a later epoch.
+
+    If the marker counted as acknowledged, this would be a loss of the target.
+    """
     window = in_transactions()
     copied(window, 5, 3, 100)
     window.commit(marked=True)

@@ -1,4 +1,4 @@
-"""Two owners of a partition: what comes late lies nowhere else than where it belongs, unnoticed."""
+"""Two owners of a partition: no late batch is at a wrong offset unnoticed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ Batch = tuple[int, int]
 
 
 class Owners:
-    """Of one partition, with a target."""
+    """Owners of one partition, with a target."""
 
     def __init__(self, serve: Any, records: int) -> None:
         cluster = FakeCluster("west", FakeClock())
@@ -48,7 +48,10 @@ class Owners:
     def writing(
         self, end: End, first: FirstBatch | None = None
     ) -> Iterator[Callable[[Batch], list[int | HeadraceError]]]:
-        """As an owner who found this end: appends a batch, and says what became of it."""
+        """Yield a function that appends a batch and returns the outcomes.
+
+        It writes as an owner that found this end.
+        """
         outcomes: list[int | HeadraceError] = []
         writer = Writer(
             self._leaders,
@@ -115,8 +118,11 @@ def made() -> Iterator[Callable[[int], Owners]]:
 def test_a_batch_that_comes_while_the_end_is_asked_for_does_not_move_the_next_one(
     made: Callable[[int], Owners],
 ) -> None:
-    """So the producers' state is asked for first. With the log's end first, the sequence would be
-    that behind the late batch, and the offset that before it."""
+    """The producers' state is therefore requested first.
+
+    If the log's end came first, the sequence would be the one after the late batch, and the offset
+    the one before it.
+    """
     owners = made(0)
     with owners.writing(owners.end()) as write:
         assert write((0, 5)) == [5]
@@ -162,8 +168,11 @@ def test_what_is_taken_for_a_repetition_is_not_taken_for_a_foreign_writer(
 def test_a_late_batch_that_finds_no_state_of_its_producer_is_not_taken_for_the_next_one(
     made: Callable[[int], Owners], count: int
 ) -> None:
-    """Brokers forget a producer that rests for a day, and take any sequence then. So each begins
-    with one that the offset gives: else two batches of as many records would look the same."""
+    """Brokers forget a producer that is idle for a day, and then accept any sequence.
+
+    Each owner therefore begins with a sequence derived from the offset. Otherwise two batches with
+    the same number of records would look the same.
+    """
     owners = made(10)
     late = owners.end()
     for offset in (10, 11):

@@ -37,12 +37,12 @@ class Filling:
         )
 
     def closer(self, name: str) -> Closer:
-        """Of data with this transactional id."""
+        """Return a closer of data with this transactional id."""
         raised = start(new_epoch(self._cluster, name))
         return Closer(name, self._loop.wait(raised, WITHIN_S))
 
     def fill(self, *sizes: int) -> None:
-        """Of each partition; until the outcome of all is known."""
+        """Fill holes of each partition, and run until the outcome of all is known."""
         for at, size in zip(ATS, sizes, strict=True):
             self.holes.fill(at, Hole(0, size))
         self.run()

@@ -26,8 +26,11 @@ NAME = "headrace-task"
 
 
 class Lanes:
-    """One after the other; each character of a log is a record, ``-`` is none, and ``.`` is what
-    compaction has removed."""
+    """Lanes that run one after the other.
+
+    Each character of a log is a record, ``-`` is an offset without one, and ``.`` is an offset that
+    compaction has removed.
+    """
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
@@ -67,7 +70,7 @@ class Lanes:
         self.copy(self.take_over())
 
     def take_over(self) -> OwnerProducer:
-        """It is known where the partition ends."""
+        """Take over the partition and determine its end."""
         own = self.mover.fencing.identify(NAME)
         before = Before(AT, 0, 0, frozenset(), data_writer=self.data, source_compacts=self.compacts)
         found = self.mover.fencing.resume(own, {AT: before})[AT]
@@ -81,7 +84,7 @@ class Lanes:
         self.lane.open({AT: CopyFrom(offset, -1, offset, writer=own)})
 
     def arrive(self, value: bytes, sequence: int) -> None:
-        """A batch of an earlier owner."""
+        """Deliver a batch of an earlier owner."""
         writer = BatchWriter()
         writer.add(encoded(0, 1_000, None, value))
         sent = stamped(writer.finish(), ProducerIdentity(self.data.producer_id, 0), sequence)

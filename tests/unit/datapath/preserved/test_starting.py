@@ -1,4 +1,4 @@
-"""From where a copy with equal offsets goes on, and when it is refused."""
+"""Offset from which a copy with equal offsets resumes, and cases in which it is rejected."""
 
 from collections.abc import Callable, Iterator
 from math import inf
@@ -21,7 +21,7 @@ from headrace.kafka.wire import ClusterClient, EventLoop, start
 
 AT = TopicPartition("orders", 0)
 Cells = str
-"""Of each offset: a record's value, ``-`` for a marker."""
+"""Value of the record at each offset, or ``-`` for a marker."""
 
 
 class Clusters:
@@ -37,7 +37,7 @@ class Clusters:
         """Again, by the last one."""
 
     def start(self, source: Cells, target: Cells, *, source_start: int = 0) -> End | HeadraceError:
-        """Of a new owner."""
+        """Return the start of a new owner."""
         east = self._cluster("east", source, source_start)
         self.target = self._cluster("west", target, 0)
         self.target.oldest_ms = self.oldest_ms

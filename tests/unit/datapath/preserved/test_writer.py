@@ -1,4 +1,4 @@
-"""What is planned is written where it belongs, and what another client does there is noticed."""
+"""Batches are written at their planned offsets, and other clients' writes there are noticed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -64,7 +64,7 @@ class Writing:
         self.writer.write(AT, Hole(first, end))
 
     def until(self, next_offset: int) -> None:
-        """It is written, or has failed."""
+        """Run until the offset is written, or a write has failed."""
         self.writer.flush()
         deadline_s = self._loop.now_s() + WITHIN_S
         while self.written[-1:] != [next_offset] and not self.errors:
@@ -114,7 +114,7 @@ def test_data_and_holes_come_in_their_order(writing: Writing) -> None:
 
 
 def test_a_partition_that_is_added_leaves_others_their_first_marker(writing: Writing) -> None:
-    """Whose epoch its take-over has raised again."""
+    """The take-over of the added partition has raised the epoch of that marker again."""
     writing.begin(AT)
     writing.begin(OTHER)
     writing.append(0, 1)

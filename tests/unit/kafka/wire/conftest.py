@@ -33,7 +33,7 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def broker(serve: Serve) -> FakeBroker:
-    """It coordinates every group, but answers nothing about groups yet."""
+    """Return a broker that coordinates every group, but answers no requests about groups yet."""
     broker = serve({})
     broker.script[3] = lambda _: metadata_of({1: broker.port}, {})
     broker.script[FIND_COORDINATOR] = coordinated_by_first
@@ -42,6 +42,6 @@ def broker(serve: Serve) -> FakeBroker:
 
 @pytest.fixture
 def admin(broker: FakeBroker) -> Admin:
-    """Of the cluster ``east``, that broker."""
+    """Return an admin client of the cluster ``east``, which is that broker."""
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
     return Admin(ClusterAccess(spec))

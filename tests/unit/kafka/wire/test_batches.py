@@ -1,4 +1,4 @@
-"""Record batches are read where they lie, and what no broker writes is refused."""
+"""Record batches are read in place, and batches that no broker writes are rejected."""
 
 import struct
 

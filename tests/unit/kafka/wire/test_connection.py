@@ -1,4 +1,4 @@
-"""What a connection makes of brokers that answer, answer wrongly, late, in part, or not at all."""
+"""A connection to brokers that answer correctly, wrongly, late, in part, or not at all."""
 
 import struct
 import time

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a broker is told, request by request."""
+"""Content of each request in a fetch session."""
 
 from uuid import UUID
 

@@ -9,7 +9,7 @@ from headrace.kafka.wire.errors import Garbled
 
 
 def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:
-    """What a stream holds that comes in pieces of at most ``piece`` bytes."""
+    """Return the frames of a stream that arrives in pieces of at most ``piece`` bytes."""
     found = []
     while stream:
         count = min(piece, len(reader.target), len(stream))

@@ -1,4 +1,4 @@
-"""What groups have committed, at coordinators that move, load, refuse, or are away."""
+"""Committed offsets of groups, at coordinators that move, load, reject or are unreachable."""
 
 from typing import Any
 

@@ -194,7 +194,7 @@ def authority() -> Authority:
 
 
 def listening(authority: Authority, folder: Path, address: str = "127.0.0.1") -> ssl.SSLContext:
-    """What a broker with a certificate for that address has."""
+    """Return the TLS context of a broker with a certificate for that address."""
     certificate, key = authority.issue("broker", address=address)
     (folder / "broker.crt").write_bytes(certificate)
     (folder / "broker.key").write_bytes(key)
