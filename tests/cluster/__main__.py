@@ -11,7 +11,6 @@ USAGE = "usage: python -m cluster up|down|status"
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the one argument says."""
     if arguments not in (["up"], ["down"], ["status"]):
         sys.exit(USAGE)
     console = Console(stderr=True)
@@ -26,7 +25,7 @@ def main(arguments: list[str]) -> None:
         console.print(str(error), soft_wrap=True, markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)  # what is half made is finished, or removed, by the next one
+        sys.exit(130)  # the next command finishes or removes a half-made cluster
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server on 127.0.0.1, by processes of the user's own."""
+"""A real Kubernetes API server on 127.0.0.1, run by processes of the current user."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,23 +22,24 @@ NOT_FOUND = 404
 BY_AGE = "--sort-by=.metadata.creationTimestamp"
 
 TOKEN_S = 24 * 3600
-"""How long a ServiceAccount's token serves: longer than any test."""
+"""Lifetime of a ServiceAccount's token, which is longer than any test."""
 
 
 class ApiServer(Kubectl):
-    """A kube-apiserver that runs, as its administrator has it: kubectl, tokens, kubeconfigs.
+    """Running kube-apiserver with its administrator's tools: kubectl, tokens, kubeconfigs.
 
-    Any process that knows its folder and address may use it; another one may own its processes.
+    Any process that has its folder and address may use it, even if its processes belong to another
+    one.
     """
 
     def __init__(self, binary: Path, folder: Path, url: str) -> None:
         """Create the API server at ``url``, whose files are in ``folder``."""
         self.folder = folder
-        """Logs, keys, kubeconfigs, etcd's data."""
+        """Folder of logs, keys, kubeconfigs and etcd's data."""
         self.url = url
         self._pki = folder / "pki"
         self.rest = Rest(url, self._pki)
-        """The administrator's requests."""
+        """Client for requests as the administrator."""
         self._kinds: dict[str, Kind] = {}
         super().__init__(lambda: binary, folder / "admin.conf")
 
@@ -56,10 +57,10 @@ class ApiServer(Kubectl):
                 message = str(error).removeprefix(f"{NOT_FOUND}: ")
                 raise KubectlError(f"Error from server (NotFound): {message}") from error
             found = None
-        return super().get(*what) if found is None else found  # kubectl says what is wrong
+        return super().get(*what) if found is None else found  # kubectl prints the error
 
     def _ask(self, *what: str) -> Json | None:
-        """None for what only kubectl understands."""
+        """Return the object, or None if only kubectl can answer."""
         arguments, namespace, query = iter(what), "default", ""
         named, by_age = list[str](), False
         for argument in arguments:
@@ -90,7 +91,7 @@ class ApiServer(Kubectl):
         return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
     def recover(self) -> None:
-        """Bring it back if a test of this process can have stopped it; returns when it is ready."""
+        """Start it again if a test of this process has stopped it, and wait until it is ready."""
 
     def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
         """Return a token of a ServiceAccount. A token bound to ``pod`` expires with the pod."""
@@ -116,17 +117,20 @@ class ApiServer(Kubectl):
 
 
 class OwnApiServer(ApiServer):
-    """kube-apiserver with its etcd and some controllers; no scheduler, no kubelet, no network.
+    """kube-apiserver with its etcd and some controllers, but no scheduler, kubelet or network.
 
-    Its processes are this process's. ``stop``, ``kill`` and ``freeze`` make the API server fail;
-    ``start`` brings it back at its address and with its objects. ``etcd`` and ``controllers`` can
-    be treated in the same way.
+    Its processes belong to this process. ``stop``, ``kill`` and ``freeze`` make the API server
+    fail. ``start`` starts it again at its address and with its objects. ``etcd`` and
+    ``controllers`` have the same methods.
     """
 
     def __init__(
         self, binary: Path, folder: Path, ports: Sequence[int], flags: Sequence[str] = ()
     ) -> None:
-        """Its files go to ``folder``; the ports are its own, etcd's, and etcd's for peers."""
+        """Prepare the files in ``folder``.
+
+        The ports are for the API server, for etcd's clients and for etcd's peers.
+        """
         port, etcd_port, peer_port = ports
         pki = folder / "pki"
         pki.mkdir(parents=True)
@@ -147,8 +151,8 @@ class OwnApiServer(ApiServer):
                 "kube-apiserver",
                 *server_command(pki, HOST, port, etcd_port),
                 "--authorization-mode=RBAC",
-                # Nobody reaches it by the Service `kubernetes`. Without endpoints for that, the
-                # address to advertise may be a loopback one.
+                # No client uses the Service `kubernetes`. Without endpoints for it, the address to
+                # advertise may be a loopback one.
                 "--endpoint-reconciler-type=none",
                 *flags,
             ],
@@ -168,15 +172,15 @@ class OwnApiServer(ApiServer):
         )
 
     def start(self) -> None:
-        """Start, or thaw, all that does not run; returns when it is ready."""
-        self.etcd.launch()  # the API server waits for it
+        """Start or thaw all processes that do not run, and wait until they are ready."""
+        self.etcd.launch()  # the API server waits for etcd
         if not self.server.running:
-            self.controllers.kill()  # they would back off for up to 30 s before they retry
+            self.controllers.kill()  # otherwise they back off for up to 30 s
         self.server.start()
         self.controllers.start()
 
     def recover(self) -> None:
-        """``start``: a test that failed may have left it frozen, or dead."""
+        """Call ``start``, because a test that failed may have left it frozen or killed."""
         self.start()
 
     def stop(self) -> None:
@@ -184,11 +188,11 @@ class OwnApiServer(ApiServer):
         self.server.stop()
 
     def kill(self) -> None:
-        """End the API server with kill -9."""
+        """End the API server with SIGKILL."""
         self.server.kill()
 
     def freeze(self) -> None:
-        """Let the API server hang (SIGSTOP): connections stay open, nothing answers."""
+        """Freeze the API server (SIGSTOP): connections stay open without answers."""
         self.server.freeze()
 
     def thaw(self) -> None:
@@ -199,14 +203,14 @@ class OwnApiServer(ApiServer):
         """End all processes permanently and keep their logs."""
         for component in (self.controllers, self.server, self.etcd):
             component.kill()
-        shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB that nobody would read
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB of little use
 
     def install_crds(self, folder: Path) -> None:
-        """Apply the CustomResourceDefinitions of a folder; returns when all of it knows them."""
+        """Apply the CustomResourceDefinitions of a folder, and wait until they are served."""
         self.kubectl("apply", "-f", str(folder))
         established = ("--for=condition=Established", "--timeout=300s")
         self.kubectl("wait", *established, "-f", str(folder))
-        # The garbage collector discovers new kinds every 30 s only, and at its start.
+        # The garbage collector discovers new kinds only at its start and then every 30 s.
         self.controllers.kill()
         self.controllers.start()
 

@@ -1,4 +1,4 @@
-"""Images without a registry: a docker-archive with one layer, made of a few files."""
+"""Images without a registry, as docker-archives of one layer with a few files."""
 
 import io
 import json

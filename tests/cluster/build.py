@@ -1,4 +1,4 @@
-"""The programs that the tests compile: Kubernetes, etcd, and small ones that run in pods."""
+"""Programs that the tests compile: Kubernetes, etcd, and small ones that run in pods."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def _kubernetes_flags() -> tuple[str, ...]:
     variables = " ".join(f"-X {package}.{name}={value}" for name, value in facts.items())
     return (
         *FLAGS,
-        # With gRPC's tracing, Go's linker keeps every method of every type.
+        # With gRPC's tracing, Go's linker retains every method of every type.
         "-tags=grpcnotrace",
         f"-ldflags=-s -w {variables}",
     )

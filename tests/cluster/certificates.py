@@ -1,4 +1,4 @@
-"""The keys of one cluster: an authority, certificates that it signed, the ServiceAccounts' key."""
+"""Keys of a cluster: an authority, its certificates, and the ServiceAccounts' key."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ CLOCKS_DIFFER_BY = timedelta(minutes=5)
 
 
 class Authority:
-    """Signs certificates into one folder: ``<name>.crt`` and ``<name>.key``, both PEM."""
+    """Authority that writes certificates to ``<name>.crt`` and keys to ``<name>.key``, both PEM."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """Its own certificate."""
+        """Certificate of the authority itself."""
         return self.folder / "ca.crt"
 
     def sign(

@@ -1,11 +1,11 @@
-"""The command lines of the control plane's processes."""
+"""Command lines of the control plane's processes."""
 
 from pathlib import Path
 
 from headrace.sandbox.processes import HOST
 
 SERVICES = "10.96.0.0/16"
-"""The addresses of Services."""
+"""Address range of Services."""
 
 FEW_CONTROLLERS = (
     "clusterrole-aggregation-controller",
@@ -21,7 +21,7 @@ FEW_CONTROLLERS = (
 """Controllers that headrace's objects need if no node runs pods."""
 
 IMPATIENT = ("--kube-api-qps=500", "--kube-api-burst=1000")
-"""With the default of 20 requests/s, the first service account comes seconds late."""
+"""With the default of 20 requests/s, the first service account is created seconds later."""
 
 
 def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
@@ -30,7 +30,7 @@ def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
     return [
         "--name=etcd",
         f"--data-dir={data}",
-        "--unsafe-no-fsync",  # survives kill -9 of a process; a power cut may have it
+        "--unsafe-no-fsync",  # data survives kill -9 of the process, but perhaps no power cut
         "--log-level=warn",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -54,7 +54,8 @@ def server_command(pki: Path, address: str, port: int, etcd_port: int) -> list[s
         f"--service-account-key-file={pki / 'accounts.pub'}",
         f"--service-account-signing-key-file={pki / 'accounts.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        # At a clean stop, watches are ended in this time; else it waits 60 s for its clients to go.
+        # Watches end within this time at a clean stop. Otherwise the server waits 60 s for its
+        # clients.
         "--shutdown-watch-termination-grace-period=1s",
         "--profiling=false",
     ]

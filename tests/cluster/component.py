@@ -1,4 +1,4 @@
-"""One process of a cluster: started, stopped, killed, frozen."""
+"""Process of a cluster that can be started, stopped, killed and frozen."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ from headrace.errors import Fatal, GaveUp
 from headrace.host import spawn
 
 START_TIMEOUT_S = 120
-"""All of them are up 3 s after the start on two quiet cores, 20 s on very busy ones."""
+"""Time-out of a start, which takes 3 s on two idle cores and 20 s on very busy ones."""
 
 STOP_TIMEOUT_S = 60
-"""A stop takes well under a second, an API server's with its etcd gone 5 s."""
+"""Time-out of a stop, which takes less than 1 s, or 5 s for an API server without its etcd."""
 
 POLL_INTERVAL_S = 0.05
 
@@ -46,16 +46,16 @@ class Component:
 
     @property
     def running(self) -> bool:
-        """Does it run, frozen or not?"""
+        """Whether the process runs, even if it is frozen."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Start it, thaw it or leave it, as it needs; returns when it is ready."""
+        """Start or thaw the process if necessary, and wait until it is ready."""
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Begin to start it; ``wait_until_ready`` ends it."""
+        """Start the process, without waiting until it is ready."""
         if self.running:
             self.thaw()
             return
@@ -78,20 +78,23 @@ class Component:
             time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:
-        """End it cleanly (SIGTERM)."""
+        """End the process cleanly (SIGTERM)."""
         if self.running:
             self.thaw()
             self.signal(signal.SIGTERM)
             self._wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it as a power cut does (kill -9)."""
+        """End the process as a power cut does (SIGKILL)."""
         if self.running:
             self.signal(signal.SIGKILL)
             self._wait(STOP_TIMEOUT_S)
 
     def freeze(self) -> None:
-        """Let it hang (SIGSTOP): connections stay open, nothing answers; returns when it does."""
+        """Freeze the process (SIGSTOP), and wait until it is frozen.
+
+        Its connections stay open without answers.
+        """
         self.signal(signal.SIGSTOP)
         while self.running and psutil.Process(self._pid()).status() != psutil.STATUS_STOPPED:
             time.sleep(POLL_INTERVAL_S)
@@ -107,7 +110,7 @@ class Component:
         self.process = spawn(self.command, stdout=log, stderr=log, env=self._environment())
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the user's but PATH, to which a root's programs belong."""
+        """Return an environment with only the user's PATH, extended by root's program folders."""
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         return {"PATH": path, "HOME": str(self.log.parent)}
 
@@ -130,15 +133,15 @@ class Component:
 
 @dataclass
 class Daemon(Component):
-    """A component that outlives us, and that another process finds again by its pid file."""
+    """Component that outlives this process. Another process finds it by its pid file."""
 
     @property
     def running(self) -> bool:
-        """Does it run, frozen or not?"""
+        """Whether the process runs, even if it is frozen."""
         return self._pid() is not None
 
     listen: tuple[str, int] | None = None
-    """Where to listen for it, outside of its network: it inherits the socket: ``$LISTENER``."""
+    """Address outside its network on which it listens by an inherited socket, ``$LISTENER``."""
 
     def _spawn(self, log: IO[bytes]) -> None:
         environment, descriptors = self._environment(), list[int]()
@@ -155,7 +158,7 @@ class Daemon(Component):
                 env=environment,
                 pass_fds=descriptors,
             )
-        # The time of its start tells it from a later process of that pid.
+        # Its start time distinguishes it from a later process with the same pid.
         self.log.with_suffix(".pid").write_text(f"{self.process.pid} {_began(self.process.pid)}")
 
     def _listener(self, address: tuple[str, int]) -> socket.socket:
@@ -177,12 +180,12 @@ class Daemon(Component):
         pid = self._pid()
         if pid is None:
             raise Fatal(f"{self.name} does not run")
-        with suppress(ProcessLookupError):  # it ended this moment
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(pid, number)
 
 
 def _began(pid: int) -> str | None:
-    """When a process was started, in the kernel's ticks; None when it has ended (proc(5), stat)."""
+    """Return the start time of a process in ticks, or None if it has ended (proc(5), stat)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""One container of a pod: a local process, and all that its status says."""
+"""Container of a pod, as a local process with its status."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ from cluster.rest import Json
 from headrace.host import spawn
 
 MESSAGE = 2048
-"""Letters of a log's end that a status has, where that is asked for."""
+"""Number of characters of the log's end in a status that includes it."""
 BACKOFF_S = 1.0
-"""Before the second restart and each one after it; a kubelet waits 10 s, 20 s, ... 300 s."""
+"""Delay before the second and each later restart. A kubelet waits 10 s, 20 s, ... 300 s."""
 
 
 class Container:
-    """Started, probed, ended and started again by its pod's thread, which alone calls it."""
+    """Container that only its pod's thread starts, probes and ends."""
 
     def __init__(self, spec: Json, log: Path, ip: str) -> None:
         self.spec = spec
@@ -48,22 +48,25 @@ class Container:
 
     @property
     def has_ended(self) -> bool:
-        """Did it end, the last time or before?"""
+        """Whether its last process, or any before, has ended."""
         return bool(self._terminated)
 
     @property
     def failed(self) -> bool:
-        """Did it end with an error, the last time?"""
+        """Whether its last process ended with an error."""
         return bool(self._terminated.get("exitCode"))
 
     @property
     def may_start(self) -> bool:
-        """The first time, and the first restart, at once; later ones wait a moment."""
+        """Whether it may start now. The first start and the first restart are not delayed."""
         since_s = time.monotonic() - self._ended_at_s
         return self.restart_count < 1 or since_s > BACKOFF_S
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> None:
-        """Start it for the first time or once more. Raises Unsupported."""
+        """Start the first or the next process.
+
+        Raises Unsupported.
+        """
         kinds = ("startupProbe", "readinessProbe", "livenessProbe")
         self._probes = {
             kind: Probe(self.spec, self.spec[kind], self._ip) for kind in kinds if kind in self.spec
@@ -77,7 +80,7 @@ class Container:
         self._kill_at_s = None
 
     def terminate(self, grace_s: float) -> None:
-        """SIGTERM, and kill -9 once ``grace_s`` have passed; a second call can only shorten it."""
+        """Send SIGTERM, and SIGKILL after ``grace_s``, which a second call can only shorten."""
         if not self.process:
             return
         kill_at_s = time.monotonic() + grace_s
@@ -112,7 +115,7 @@ class Container:
                 self.terminate(grace_s)
 
     def status(self, *, over: bool) -> Json:
-        """Its ``containerStatus``; ``over``: it will not be started any more."""
+        """Return its ``containerStatus``. ``over`` means that it is not started again."""
         running = self.running
         started = running and (
             "startupProbe" not in self._probes or self._probes["startupProbe"].passed
@@ -138,7 +141,7 @@ class Container:
         }
 
     def _note_end(self, code: int) -> None:
-        self._kill_group()  # a container's processes end with its first
+        self._kill_group()  # all processes of a container end with its first
         self.process = None
         self._ended_at_s = time.monotonic()
         self.waiting = {"reason": "CrashLoopBackOff"}

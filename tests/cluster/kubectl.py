@@ -1,4 +1,4 @@
-"""An API server as its administrator has it: by kubectl."""
+"""Administrator's access to an API server through kubectl."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from cluster.rest import Json
 
 
 class KubectlError(Exception):
-    """kubectl ended with an error; the message is what it printed."""
+    """Error of kubectl. The message is its output."""
 
 
 class Kubectl:
-    """kubectl with one kubeconfig, and what tests ask of it most."""
+    """kubectl with one kubeconfig, and the requests that tests use most."""
 
     def __init__(self, find_binary: Callable[[], Path], kubeconfig: Path) -> None:
         """Create a kubectl that calls ``find_binary`` when it first needs the program.
@@ -25,7 +25,7 @@ class Kubectl:
         The program of ``cluster_binary`` contains kubectl and takes minutes to build.
         """
         self.kubeconfig = kubeconfig
-        """The administrator's."""
+        """Kubeconfig of the administrator."""
         self._find_binary = find_binary
 
     @cached_property
@@ -34,13 +34,13 @@ class Kubectl:
 
     @property
     def own_kubectl(self) -> str:
-        """The command of the kubectl that ``kubectl`` runs, for people who have none."""
+        """Command of the kubectl that ``kubectl`` runs, for users who have none."""
         return f"{self._binary} kubectl"
 
     def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
-        """Run kubectl as the administrator; what it prints. Raises KubectlError.
+        """Run kubectl as the administrator and return its output.
 
-        ``input`` goes to its standard input, for ``-f -``: text, or an object.
+        ``input``, text or an object, is its standard input for ``-f -``. Raises KubectlError.
         """
         done = subprocess.run(
             [self._binary, "kubectl", *arguments],
@@ -59,12 +59,12 @@ class Kubectl:
         return done.stdout
 
     def apply(self, *manifests: Json, namespace: str = "default") -> None:
-        """``kubectl apply`` these, into ``namespace`` when they name none."""
+        """Run ``kubectl apply`` for these objects, in ``namespace`` if they name none."""
         everything: Json = {"apiVersion": "v1", "kind": "List", "items": manifests}
         self.kubectl("apply", "-n", namespace, "-f", "-", input=everything)
 
     def get(self, *what: str) -> Any:
-        """``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
+        """Run ``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
         return json.loads(self.kubectl("get", *what, "-o", "json"))
 
 

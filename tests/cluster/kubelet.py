@@ -1,4 +1,4 @@
-"""A stand-in for scheduler and kubelet: the pods of one namespace as processes of this machine."""
+"""Stand-in for scheduler and kubelet that runs the pods of a namespace as local processes."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ AGAIN_AFTER_S = 0.2
 
 UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 SERVICE = "https://kubernetes.default.svc:443"
-"""How a pod reaches the API server; there is no such name here."""
+"""Address of the API server in pods. The name does not resolve on this machine."""
 GONE = (404, 409)
 """Status codes for a pod that was deleted or replaced by one with another uid."""
 
@@ -45,7 +45,7 @@ class Kubelet:
         self._folder = folder
         self._sources: dict[tuple[str, str], Json] = {}
         self._sources_lock = threading.Lock()
-        self._pods: dict[str, RunningPod] = {}  # by uid, those that have ended too
+        self._pods: dict[str, RunningPod] = {}  # by uid, including ended pods
         self._reported: dict[str, Json] = {}  # the status that the API server has
         self._gone: set[str] = set()
         self._watches: dict[str, Watch] = {}
@@ -79,7 +79,7 @@ class Kubelet:
         return found[-1]
 
     def stop(self) -> None:
-        """End all containers with kill -9 and remove the pods' objects."""
+        """End all containers with SIGKILL and remove the pods' objects."""
         self._stopping.set()
         self._news.set()
         for watch in list(self._watches.values()):
@@ -100,7 +100,7 @@ class Kubelet:
         while not self._stopping.is_set():
             try:
                 watch = self._watches[what] = self._rest.watch(f"{self._path}/{what}")
-                if not self._stopping.is_set():  # else nobody would end this one
+                if not self._stopping.is_set():  # otherwise this one would never be ended
                     on_list(watch.items)
                     for kind, found in watch:
                         on_event(kind, found)
@@ -153,7 +153,7 @@ class Kubelet:
                 raise
 
     def _run(self, pod: Json) -> RunningPod:
-        self._read_sources()  # those that were made before the pod are seen, as on a node
+        self._read_sources()  # objects created before the pod are visible to it, as on a node
         metadata = pod["metadata"]
         folder = self._folder / f"{metadata['name']}.{metadata['uid'][:8]}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ class Kubelet:
         )
 
     def _report_all(self) -> None:
-        """Bring the API server's pods to what theirs are here."""
+        """Report all local statuses to the API server."""
         while not self._stopping.is_set():
             self._news.wait()
             self._news.clear()

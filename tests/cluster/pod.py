@@ -1,4 +1,4 @@
-"""One pod on the stand-in node: its life, from its folders to its end."""
+"""Pod on the stand-in node, from the creation of its folders to its end."""
 
 import os
 import signal
@@ -75,7 +75,7 @@ class RunningPod:
         }
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.name}", daemon=True)
-        self.update(pod)  # it may be on its way out already
+        self.update(pod)  # it may be terminating already
         self._thread.start()
 
     # Methods for tests.
@@ -86,7 +86,7 @@ class RunningPod:
 
     @property
     def pid(self) -> int:
-        """The process of the first container."""
+        """Pid of the first container's process."""
         process = self.container().process
         assert process, f"{self.name} does not run: {self.status}"
         return process.pid
@@ -98,7 +98,7 @@ class RunningPod:
         return file.read_text(errors="replace") if file.exists() else ""
 
     def mounted(self, path: str) -> Path:
-        """Where a path of the pod's mounts is here."""
+        """Return the local path of a path below the pod's mounts."""
         return Path(self._root.moved(path))
 
     def kill(self) -> None:
@@ -106,16 +106,16 @@ class RunningPod:
         os.kill(self.pid, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP to the first container's process."""
+        """Freeze the first container's process (SIGSTOP)."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT to the first container's process."""
+        """Resume the first container's process (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     @property
     def finished(self) -> bool:
-        """Have all containers ended that are not to be started again?"""
+        """Whether all containers have ended and none is started again."""
         return self._runs_once and all(
             container.has_ended and not container.running for container in self.containers.values()
         )
@@ -141,7 +141,7 @@ class RunningPod:
         """Wait for its end."""
         self._thread.join()
 
-    # Its life, in its own thread.
+    # Life cycle, in its own thread.
 
     def _run(self) -> None:
         while not self.ended:
@@ -181,7 +181,7 @@ class RunningPod:
                 self._written[path] = files
 
     def _start(self) -> None:
-        """Start what does not run."""
+        """Start the containers that do not run."""
         pod = {**self._pod, "status": {"podIP": self.ip, "hostIP": "127.0.0.1"}}
         for container in self.containers.values():
             if container.running or not container.may_start:

@@ -16,7 +16,7 @@ ENTRYPOINTS = {
     "headrace-spark:": ["bash", str(CLONE / "spark-jobs" / "entrypoint.sh")],
     "": ["headrace"],
 }
-"""By how the image's name begins."""
+"""Entrypoints by the beginning of the image's name."""
 LOCALLY = {
     "headrace": [sys.executable, "-m", "headrace"],
     "python": [sys.executable],
@@ -27,7 +27,7 @@ LOCALLY = {
 
 
 class Unsupported(Exception):
-    """A part of a pod's spec that the stand-in does not know, or one that is wrong."""
+    """Part of a pod's spec that is wrong or that the stand-in does not support."""
 
 
 def refuse_unknown(pod: Json) -> None:
@@ -55,7 +55,7 @@ FOLDERS = {"/opt/headrace/spark-jobs": str(CLONE / "spark-jobs")}
 
 @dataclass(frozen=True)
 class Root:
-    """A folder in the place of a pod's root file system, which holds its mounts and no more."""
+    """Folder that replaces a pod's root file system and contains only its mounts."""
 
     folder: Path
     mounts: Sequence[PurePosixPath]
@@ -96,7 +96,7 @@ def environment(pod: Json, container: Json, root: Root) -> dict[str, str]:
 
 
 def command_line(container: Json, variables: Mapping[str, str], root: Root) -> list[str]:
-    """Command and arguments as they are run here."""
+    """Return the command and its arguments, translated for this machine."""
     image = container.get("image", "")
     entrypoint = next(found for name, found in ENTRYPOINTS.items() if image.startswith(name))
     command = [*container.get("command", []), *container.get("args", [])]
@@ -116,7 +116,7 @@ def probed_here(container: Json, root: Root) -> Json:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced where it is known; ``$$`` is a dollar (Kubernetes' expansion.Expand)."""
+    """Replace ``$(NAME)`` if it is defined, and ``$$`` by a dollar (expansion.Expand)."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else variables.get(match[1], match[0])

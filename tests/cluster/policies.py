@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 
 CHAIN = "POLICIES"
 HOOKS = ("FORWARD", "INPUT")
-"""The chains that jump to it: what pods send. The node, with its probes, reaches every pod."""
+"""Chains that jump to CHAIN, for packets sent by pods. The node's probes reach every pod."""
 _MATCHES: dict[str, Callable[[str | None, Sequence[str]], bool]] = {
     "In": lambda value, values: value in values,
     "NotIn": lambda value, values: value not in values,
@@ -27,7 +27,7 @@ _MATCHES: dict[str, Callable[[str | None, Sequence[str]], bool]] = {
 class _Direction:
     type: str
     own: str
-    """The option of iptables for the pod's own address."""
+    """Option of iptables for the pod's own address."""
     rules: str
     peers: str
     peer: str

@@ -1,4 +1,4 @@
-"""Probes of a container, as a kubelet counts them."""
+"""Probes of a container, counted as a kubelet does."""
 
 import subprocess
 import time
@@ -13,17 +13,17 @@ _http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "k
 
 
 class Probe:
-    """One probe of one running container."""
+    """Probe of a running container."""
 
     def __init__(self, container: Json, spec: Json, ip: str) -> None:
         self.passed = False
-        """Has it passed as often as it has to, and not failed as often since?"""
+        """Whether it succeeded ``successThreshold`` times and has not failed as often since."""
         self.failed = False
-        """Has it failed ``failureThreshold`` times in a row?"""
+        """Whether it failed ``failureThreshold`` times in a row."""
         self._spec = spec
         self._due_s = time.monotonic() + spec.get("initialDelaySeconds", 0)
         self._answer: Future[bool] | None = None
-        self._row = 0  # of equal answers; negative for failures
+        self._row = 0  # number of equal results in a row, negative for failures
         if "exec" in spec:
             self._is_good = self._runs_well
             return
@@ -38,7 +38,7 @@ class Probe:
         self._url = f"{get['scheme'].lower()}://{get.get('host', ip)}:{port}{get.get('path', '/')}"
 
     def poll(self) -> None:
-        """Ask when it is time, and take the answer when it is there; never waits."""
+        """Start a probe if it is due, and read its result if there is one, without waiting."""
         if self._answer is None and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + self._spec["periodSeconds"]
             self._answer = _asking.submit(self._is_good)

@@ -1,4 +1,4 @@
-"""Programs of the tests, compiled once from Go modules and then kept in the user's cache."""
+"""Programs of the tests, compiled once from Go modules and kept in the user's cache."""
 
 import os
 import shutil
@@ -17,18 +17,18 @@ from headrace.errors import Fatal
 from headrace.host import cache_home, file_lock
 
 LAST_LINES = 15
-"""How much of Go's output a failure shows: errors stand at its end."""
+"""Number of lines of Go's output in an error message. Errors are at its end."""
 
 FEW_COLLECTIONS = {"GOGC": "off", "GOMEMLIMIT": "2GiB"}
-"""Go's compiler takes a quarter less time when it collects garbage only where memory is short."""
+"""Go's compiler needs a quarter less time if it collects garbage only when memory is short."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module, whose programs are built together: what they share is compiled once."""
+    """Go module whose programs are built together, so that shared packages are compiled once."""
 
     sources: Path
-    """Its folder; its go.sum pins all that is downloaded."""
+    """Folder of the module. Its go.sum pins all downloads."""
     flags: tuple[str, ...]
     """Flags of ``go build``."""
     size: str
@@ -40,14 +40,14 @@ class Program:
     """Program, with the texts that are displayed while it is built or if the build fails."""
 
     name: str
-    """The last part of ``package``, as Go names what it builds."""
+    """Last part of ``package``, which Go uses as the program's name."""
     what: str
     """Name of the program in the tests, such as ``the tests' API server``."""
     module: Module
     package: str
-    """The Go package, of this module or of one that it requires."""
+    """Go package of this module or of one that it requires."""
     minutes: float
-    """How long its compilation takes two cores, after those that stand before it."""
+    """Minutes that its compilation takes on two cores, after the programs listed before it."""
     advice: str
     """Requirements of the program, and commands that work without it."""
 
@@ -68,10 +68,11 @@ class Program:
 
 
 def have_programs(programs: Iterable[Program], console: Console | None = None) -> None:
-    """Build those that are absent: those of one module by one ``go build``.
+    """Build missing programs, with one ``go build`` for each module.
 
-    It takes minutes then, and ``console`` (default: standard error) says why and how far it is.
-    Processes that need one of them at once wait for the first. Raises Fatal when one cannot be had.
+    A build takes minutes, and ``console`` (default: standard error) shows its reason and its
+    progress. Other processes that need a program at the same time wait for the first. Raises Fatal
+    if a program cannot be built.
     """
     wanted, go = list(programs), find_go()
     console = console or Console(stderr=True)
@@ -82,7 +83,7 @@ def have_programs(programs: Iterable[Program], console: Console | None = None) -
     for module in dict.fromkeys(one.module for one in wanted):
         if absent(module):
             with file_lock(cache_home() / f"{module.sources.name}.lock"):
-                if missing := absent(module):  # another process may have built it meanwhile
+                if missing := absent(module):  # another process may have built it in the meantime
                     _build(go, module, missing, console)
 
 
@@ -96,7 +97,7 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
         highlight=False,
     )
     scratch = cache_home() / f"{module.sources.name}.part"
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     packages = [one.package for one in programs]
     with progress(console, "go: modules") as report:
         total = _run(
@@ -104,7 +105,7 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
             *(programs, lambda count, fetched: report(_found(count, fetched))),
         )
     with progress(console, "go: compilation") as report:
-        # -v names each package when it is compiled; those that Go's cache has are not named.
+        # -v names each package that is compiled, but not packages in Go's cache.
         _run(
             [go, "build", "-v", *module.flags, "-o", f"{scratch}{os.sep}", *packages],
             *(programs, lambda count, _: report(f"{count} of {total} packages")),
@@ -150,7 +151,7 @@ def _run(
 
 
 def _found(packages: int, fetched: int) -> str:
-    """Go lists packages when it has fetched all modules: minutes later, the first time."""
+    """Return a progress message. Go lists packages only after it has fetched all modules."""
     return f"{packages} packages found" if packages else f"modules downloaded: {fetched}"
 
 

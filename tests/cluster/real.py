@@ -1,4 +1,4 @@
-"""A real Kubernetes cluster of one node for the tests: what it can do, whatever runs it."""
+"""Interface of a real Kubernetes cluster of one node for the tests."""
 
 import subprocess
 from abc import abstractmethod
@@ -16,17 +16,17 @@ from headrace.errors import HeadraceError
 Part = Literal[
     "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"
 ]
-"""A component that a test may make fail."""
+"""Component that a test may make fail."""
 
 
 class CommandError(HeadraceError):
-    """A command in the cluster ended with an error; the message is what it printed."""
+    """Error of a command in the cluster. The message is its output."""
 
 
 class Cluster(Kubectl):
-    """One cluster a machine, which outlives the process that started it.
+    """Cluster of the machine, which outlives the process that started it.
 
-    Images are those that ``load`` brought (``imagePullPolicy`` is Never or IfNotPresent).
+    Its images are those brought by ``load`` (``imagePullPolicy`` is Never or IfNotPresent).
     """
 
     @property
@@ -36,14 +36,15 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def up(self) -> None:
-        """Make it, or repair what a test left broken; instant when nothing is to be done.
+        """Create the cluster, or repair what a test left broken.
 
-        Says what it does and what it waits for. Raises Fatal or GaveUp when it cannot be had.
+        Returns at once if nothing is to be done. Prints what it does and what it waits for. Raises
+        Fatal or GaveUp if it fails.
         """
 
     @abstractmethod
     def down(self) -> None:
-        """Remove all of it but what is cached."""
+        """Remove the cluster except for cached files."""
 
     @abstractmethod
     def status(self) -> str:
@@ -58,22 +59,22 @@ class Cluster(Kubectl):
         """
 
     def pods(self, namespace: str, labels: str) -> dict[str, Any]:
-        """Pods that have these labels, by name."""
+        """Return pods that have these labels, by name."""
         found = self.get("-n", namespace, "pods", "-l", labels)["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
 
-    # How its parts fail.
+    # Failures of its components.
 
     @abstractmethod
     def signal(self, part: Part, number: Signals) -> None:
-        """Send a signal to a component; returns after TERM and KILL when it has ended.
+        """Send a signal to a component, and wait for its end after TERM and KILL.
 
-        It stays ended or frozen until ``start``; where it is a pod (kind), its kubelet starts it.
+        It stays ended or frozen until ``start``. If it is a pod (kind), its kubelet starts it.
         """
 
     @abstractmethod
     def start(self, part: Part) -> None:
-        """Start a component that was ended, or thaw one; returns when it is ready."""
+        """Start or thaw a component, and wait until it is ready."""
 
     def signal_container(
         self, namespace: str, pod: str, number: Signals, container: str | None = None
@@ -102,21 +103,24 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def enforcing_policies(self) -> AbstractContextManager[None]:
-        """NetworkPolicies are in force while the ``with`` block lasts; a new pod's a second late.
+        """Enforce NetworkPolicies within the ``with`` block, for a new pod after a second.
 
-        Established connections last. A policy of kind's own network is always in force.
+        Established connections persist. A policy of kind's own network is always in force.
         """
 
-    # Where commands run.
+    # Networks and hosts of commands.
 
     @property
     @abstractmethod
     def network(self) -> Path:
-        """The node's network namespace, as a file."""
+        """Path of the node's network namespace."""
 
     @abstractmethod
     def in_node(self, *command: str | Path) -> str:
-        """Run a program of the node, on the node; what it prints. Raises CommandError."""
+        """Run a program of the node on the node, and return its output.
+
+        Raises CommandError.
+        """
 
     def in_network(self, *command: str | Path) -> list[str | Path]:
         """Return the command line that runs a program of this machine in the node's network.
@@ -126,12 +130,15 @@ class Cluster(Kubectl):
         return ["nsenter", f"--net={self.network}", "--", *command]
 
     def run(self, *command: str | Path) -> str:
-        """Run that; what it prints. Raises CommandError."""
+        """Run a program of this machine in the node's network, and return its output.
+
+        Raises CommandError.
+        """
         return run(*self.in_network(*command))
 
     @property
     def node_ip(self) -> str:
-        """The node's address: what listens on it in the node's network is reached by pods."""
+        """Address of the node, at which pods reach programs that listen in the node's network."""
         addresses = self.get("nodes")["items"][0]["status"]["addresses"]
         return str(next(one["address"] for one in addresses if one["type"] == "InternalIP"))
 

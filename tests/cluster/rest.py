@@ -1,4 +1,4 @@
-"""The API server spoken to in plain JSON: what the tests' own parts need, and no more."""
+"""Minimal JSON client of the API server for the tests' own components."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ WATCH_S = 300
 
 
 class ApiError(Exception):
-    """The API server's answer was no: its sentence and its HTTP status."""
+    """Error that the API server returned, with its message and HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -24,9 +24,10 @@ class ApiError(Exception):
 
 
 class Rest:
-    """Requests to one API server as its administrator; any thread may use it.
+    """Client of an API server as its administrator. Thread-safe.
 
-    Raises ApiError when the answer is no, and urllib3's HTTPError when there is none.
+    Raises ApiError if the API server rejects a request, and urllib3's HTTPError if it does not
+    answer.
     """
 
     def __init__(self, url: str, pki: Path) -> None:
@@ -44,19 +45,19 @@ class Rest:
         return self._ask("GET", path, None)
 
     def post(self, path: str, body: Json) -> Json:
-        """Create."""
+        """Create an object."""
         return self._ask("POST", path, body)
 
     def delete(self, path: str, **options: Any) -> Json:
-        """Delete with these ``DeleteOptions``."""
+        """Delete an object with these ``DeleteOptions``."""
         return self._ask("DELETE", path, options)
 
     def merge(self, path: str, body: Json) -> Json:
-        """JSON merge patch."""
+        """Apply a JSON merge patch."""
         return self._ask("PATCH", path, body, "application/merge-patch+json")
 
     def watch(self, path: str) -> "Watch":
-        """Watch a list from now on, whole at first."""
+        """Return the content of a list and watch it from there."""
         found = self.get(path)
         at = found["metadata"]["resourceVersion"]
         answer = self._pool.request(
@@ -91,7 +92,7 @@ class Watch:
 
     def __init__(self, items: list[Json], answer: urllib3.BaseHTTPResponse) -> None:
         self.items = items
-        """All there was at first."""
+        """Content of the list at the start of the watch."""
         self._answer = answer
         self._stopped = False
 
@@ -108,10 +109,10 @@ class Watch:
                 yield event["type"], event["object"]
 
     def stop(self) -> None:
-        """End it, from any thread."""
+        """End the watch. Thread-safe."""
         # First: a TLS socket that is shut down hands what comes last to its reader undeciphered.
         self._stopped = True
-        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+        with suppress(ValueError, RuntimeError, OSError):  # it has already ended
             self._answer.shutdown()
 
 

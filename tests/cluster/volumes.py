@@ -1,4 +1,4 @@
-"""A pod's volumes as folders, laid out and rewritten as a kubelet does it."""
+"""A pod's volumes as folders, written and updated as a kubelet does."""
 
 import base64
 import os
@@ -17,11 +17,11 @@ ACCOUNT_SOURCES = {"serviceAccountToken", "configMap", "downwardAPI"}
 
 
 Sources = Mapping[tuple[str, str], Json]
-"""The Secrets and ConfigMaps of a namespace, by kind (``secret``, ``configMap``) and name."""
+"""Secrets and ConfigMaps of a namespace, by kind (``secret``, ``configMap``) and name."""
 
 
 class NotThereYet(Exception):
-    """An object or a key that a volume needs does not exist: the pod has to wait."""
+    """Object or key of a volume that does not exist yet, so that the pod has to wait."""
 
 
 def content(volume: Json, sources: Sources) -> dict[str, bytes]:
@@ -70,9 +70,9 @@ def _files(kind: str, name: str, source: Json, sources: Sources) -> dict[str, by
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make ``folder`` hold these files, all of them in one moment (Kubernetes' AtomicWriter).
+    """Write these files to ``folder`` atomically (Kubernetes' AtomicWriter).
 
-    ``name -> ..data/name``, ``..data -> ..<version>``: one rename puts a new version in place.
+    ``name -> ..data/name``, ``..data -> ..<version>``: one rename activates a new version.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "..data"

@@ -1,4 +1,4 @@
-"""The cluster where a Docker engine answers: kind."""
+"""Cluster for machines with a Docker engine: kind."""
 
 import shutil
 import time
@@ -21,14 +21,14 @@ from headrace.host import cache_home
 
 NAME = "headrace"
 NODE = f"{NAME}-control-plane"
-"""The container that is the node, named by kind."""
+"""Name that kind gives to the container of the node."""
 IMAGE = (
     "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
 )
 
 
 class Kind(Cluster):
-    """A cluster of one container."""
+    """Cluster whose node is a container."""
 
     def __init__(self, docker: str, console: Console) -> None:
         super().__init__(lambda: cluster_binary(console), cache_home() / "kind" / "kubeconfig")
@@ -71,12 +71,12 @@ class Kind(Cluster):
     def signal(self, part: Part, number: Signals) -> None:
         if part == "kubelet" and number in (Signals.SIGTERM, Signals.SIGKILL):
             self.in_node("systemctl", "kill", f"--signal={number.name}", "kubelet")
-            self.in_node("systemctl", "stop", "kubelet")  # else systemd starts it again
+            self.in_node("systemctl", "stop", "kubelet")  # otherwise systemd starts it again
         else:
             self.in_node("pkill", f"-{number.value}", "--full", f"^(/usr/bin/)?{part} ")
 
     def start(self, part: Part) -> None:
-        with suppress(CommandError):  # it was ended: the kubelet starts it again
+        with suppress(CommandError):  # it has ended: the kubelet starts it again
             self.signal(part, Signals.SIGCONT)
         if part == "kubelet":
             self.in_node("systemctl", "start", "kubelet")

@@ -1,7 +1,7 @@
-"""The cell that the node lives in: a network and a mount namespace of its own.
+"""Cell that the node runs in: its own network and mount namespace.
 
-No interface leads out of it, so that nothing of the machine's own network is read or changed, and
-what components write to places that are the whole machine's goes to copies of these.
+No interface leads out of it, so that the machine's own network is neither read nor changed. Files
+of the whole machine that components write are replaced by copies in the cell.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ HIDDEN_FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""Where components write to without being asked: the cell has others in these places."""
+"""Folders that components always write to. The cell has its own folders in their place."""
 KERNEL_SETTINGS = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -54,7 +54,7 @@ KILL_TIMEOUT_S = 60
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-"""There as soon as the kernel has its module ``br_netfilter``, built in or loaded."""
+"""File that exists while the kernel has its module ``br_netfilter``, built in or loaded."""
 
 INSIDE = f"""
 mount --make-rshared /
@@ -75,7 +75,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 # Else iptables would not see what goes from pod to pod.
 echo 1 > {BRIDGE_FILTER}
 """
-"""Made in the namespaces by a shell, when they are new."""
+"""Shell script that prepares new namespaces."""
 
 
 def make_cell() -> None:
@@ -100,10 +100,10 @@ def make_cell() -> None:
 
 
 def remove_cell() -> None:
-    """End all that runs in the cell and undo ``make_cell``, also a half-made one."""
+    """End all processes in the cell and undo ``make_cell``, even if it was incomplete."""
     made = map(Path, MADE.read_text().split() if MADE.exists() else [])
     _kill_processes()
-    # Bridge, rules, routes and the mounts inside go with the namespaces.
+    # The bridge, rules, routes and mounts inside are deleted with the namespaces.
     for path in (NETWORK, MOUNTS, RUN):
         if _is_mount(path):
             _run("umount", "--lazy", str(path))

@@ -1,4 +1,4 @@
-"""The processes of the node, in the order of their start, and how each shows that it is ready."""
+"""Processes of the node in the order of their start, with their readiness checks."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ Check = Callable[[], bool]
 
 
 def components(cluster: Path, node: Path) -> dict[str, Daemon]:
-    """All of them by name, out of the two programs of ``cluster.build``."""
+    """Return all components by name, run from the two programs of ``cluster.build``."""
     kubectl = Kubectl(lambda: cluster, ADMIN)
 
     def answers(*arguments: str, until: Callable[[str], bool] = bool) -> Check:
@@ -68,7 +68,7 @@ def components(cluster: Path, node: Path) -> dict[str, Daemon]:
         "kube-controller-manager": _daemon(
             "kube-controller-manager",
             (cluster, "kube-controller-manager", *_controllers_flags()),
-            # A pod that is made before them is refused.
+            # A pod that is created before them is rejected.
             answers("get", "-n", "default", "serviceaccount/default", "cm/kube-root-ca.crt"),
         ),
         "kube-scheduler": _daemon(
@@ -106,7 +106,7 @@ def components(cluster: Path, node: Path) -> dict[str, Daemon]:
 
 
 def relay_port() -> int:
-    """Where the API server is for people outside of the cell: as their kubeconfig says."""
+    """Return the API server's port for clients outside the cell, read from their kubeconfig."""
     url = yaml.safe_load(ADMIN.read_text())["clusters"][0]["cluster"]["server"]
     return int(url.rpartition(":")[2])
 
@@ -132,7 +132,7 @@ def _controllers_flags() -> list[str]:
     return [
         *controllers_command(PKI, kubeconfig("kube-controller-manager")),
         "--use-service-account-credentials=true",
-        # With the default of 5 s, a new node is tainted for as long.
+        # With the default of 5 s, a new node stays tainted for 5 s.
         "--node-monitor-period=1s",
     ]
 

@@ -1,4 +1,4 @@
-"""The node's packet filter follows the NetworkPolicies of the cluster."""
+"""Packet filter of the node that follows the NetworkPolicies of the cluster."""
 
 import tempfile
 import threading
@@ -16,7 +16,7 @@ _IPTABLES = ("iptables", "-w")
 
 @contextmanager
 def enforcement(cluster: Cluster) -> Iterator[None]:
-    """While the ``with`` block lasts. Its end leaves chains to which nothing jumps."""
+    """Enforce NetworkPolicies within the ``with`` block. Unused chains remain at its end."""
     first, ended = _apply(cluster, ""), threading.Event()
     for hook in HOOKS:
         cluster.in_node(*_IPTABLES, "-I", hook, "-j", CHAIN)

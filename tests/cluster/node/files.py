@@ -28,7 +28,7 @@ from cluster.node.layout import (
 from headrace.sandbox.processes import HOST
 
 PAUSE_IMAGE = "localhost/pause:1"
-"""The image of each pod's first process."""
+"""Image of each pod's first process."""
 KUBELET, PROXY, CONTAINERD = RUN / "kubelet.yaml", RUN / "kube-proxy.yaml", RUN / "containerd.toml"
 NETWORKS = RUN / "networks"
 SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -54,7 +54,7 @@ def write_files(relay_port: int, plugins: Path) -> None:
         write_kubeconfig(kubeconfig(name), url, authority.certificate, authority.user(name))
     url = f"https://{HOST}:{relay_port}"
     write_kubeconfig(ADMIN, url, authority.certificate, authority.user("admin"))
-    # Pods that have the node's DNS have none: nothing outside can be reached.
+    # Pods with the node's DNS have no DNS: no address outside can be reached.
     (RUN / "resolv.conf").write_text("search .\n")
     NETWORKS.mkdir()
     (NETWORKS / "pods.conflist").write_text(json.dumps(_pod_network()))
@@ -74,7 +74,7 @@ def _pod_network() -> dict[str, Any]:
         "type": "bridge",
         "bridge": BRIDGE,
         "isGateway": True,
-        "hairpinMode": True,  # a pod may reach itself by its Service
+        "hairpinMode": True,  # a pod may reach itself through its Service
         "ipam": {
             "type": "host-local",
             "dataDir": str(RUN / "addresses"),
@@ -130,7 +130,7 @@ def _kubelet() -> dict[str, Any]:
         "clusterDomain": "cluster.local",
         "resolvConf": str(RUN / "resolv.conf"),
         "podLogsDir": str(kubelet_folder() / "logs"),
-        # No image can be fetched again: none is removed, and a full disk evicts late.
+        # No image can be pulled again: images are never removed, and a full disk evicts late.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "memory.available": "100Mi",
@@ -145,7 +145,7 @@ def _kubelet() -> dict[str, Any]:
 
 
 def _rates() -> dict[str, int]:
-    """IMPATIENT, in the words of a kubelet's file."""
+    """Return IMPATIENT in the format of a kubelet's configuration file."""
     rate, burst = (int(flag.partition("=")[2]) for flag in IMPATIENT)
     return {"kubeAPIQPS": rate, "kubeAPIBurst": burst}
 
@@ -162,7 +162,7 @@ def _proxy() -> dict[str, Any]:
         "healthzBindAddress": f"{HOST}:10256",
         "metricsBindAddress": f"{HOST}:10249",
         "nodePortAddresses": [f"{NODE_IP}/32", "127.0.0.0/8"],
-        # These would be the whole machine's.
+        # These settings are not namespaced.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,

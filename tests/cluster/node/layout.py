@@ -1,28 +1,28 @@
-"""Where the node's things are: its folders, its addresses, its names."""
+"""Folders, addresses and names of the node."""
 
 from pathlib import Path
 
 from headrace.host import cache_home
 
 RUN = Path("/run/headrace-cluster")
-"""A file system in memory: keys, kubeconfigs, logs, pid files, etcd's data. Gone after down."""
+"""File system in memory for keys, kubeconfigs, logs, pid files and etcd's data. Deleted by down."""
 PKI, LOGS, HIDDEN = RUN / "pki", RUN / "log", RUN / "hidden"
 NETWORK, MOUNTS = RUN / "network", RUN / "mounts"
-"""The two namespaces, as files."""
+"""Files of the two namespaces."""
 MADE = RUN / "made"
-"""The directories outside that were made for the cell, one a line."""
+"""File that lists the directories outside that were created for the cell, one on each line."""
 WHOLE = RUN / "whole"
-"""Written when the cell, its files and the image of pods' first process are there."""
+"""File that exists when the cell, its files and the pause image are complete."""
 ADMIN = RUN / "admin.conf"
 
 BRIDGE = "headrace0"
-"""The only interface but loopback; pods hang on it."""
+"""Only interface except loopback. Pods are connected to it."""
 NODE = "headrace"
 NODE_IP = "10.244.0.1"
-"""The bridge's: also the API server's, the DNS server's, and that of whatever runs beside pods."""
+"""Address of the bridge, of the API server, of the DNS server and of programs beside pods."""
 POD_NETWORK, FIRST_POD_IP = "10.244.0.0/24", "10.244.0.10"
 SERVICE_IP = "10.96.0.1"
-"""Under which pods know the API server: the first of ``SERVICES``."""
+"""Address of the API server in pods, the first of ``SERVICES``."""
 API_PORT, ETCD_PORT, ETCD_PEER_PORT = 6443, 2379, 2380
 DNS_PORT = 53
 
@@ -37,7 +37,7 @@ def store() -> Path:
 
 
 def kubelet_folder() -> Path:
-    """Volumes and logs of pods, which may be large. Gone after down."""
+    """Return the folder of pods' volumes and logs, which may be large. Deleted by down."""
     return cache_home() / "node-pods"
 
 

@@ -1,4 +1,4 @@
-"""The distribution's programs that a node needs; absent ones are installed."""
+"""Programs of the distribution that a node needs. Missing ones are installed."""
 
 from pathlib import Path
 
@@ -12,13 +12,16 @@ PACKAGES = {
     "ip": "iproute2",
     "iptables": "iptables",
 }
-"""A program, and Debian's package that has it."""
+"""Debian package of each program."""
 PLUGINS = "containernetworking-plugins"
 PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 
 def have_packages(console: Console) -> None:
-    """Install what is absent. Raises Fatal when that cannot be."""
+    """Install missing packages.
+
+    Raises Fatal if that is impossible.
+    """
     absent = {package for program, package in PACKAGES.items() if not which(program)}
     if not plugin_folder():
         absent.add(PLUGINS)
@@ -27,5 +30,5 @@ def have_packages(console: Console) -> None:
 
 
 def plugin_folder() -> Path | None:
-    """Where CNI's plugins are."""
+    """Return the folder of the CNI plug-ins."""
     return next((folder for folder in PLUGIN_FOLDERS if (folder / "bridge").exists()), None)

@@ -1,4 +1,4 @@
-"""A node of Debian's containerd and our own binaries, in a cell of this machine. Needs root."""
+"""Node of Debian's containerd and our own binaries, in a cell of this machine. Needs root."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ ENDPOINT = f"unix://{RUNTIME}"
 
 
 class SingleNode(Cluster):
-    """The cluster where no Docker engine answers."""
+    """Cluster for machines without a Docker engine."""
 
     def __init__(self, console: Console) -> None:
         """Prepare a node on this machine.
@@ -59,7 +59,7 @@ class SingleNode(Cluster):
         return CLUSTER, NODE, PAUSE
 
     def up(self) -> None:
-        have_programs(self.programs, self._console)  # before a cell is made for them
+        have_programs(self.programs, self._console)  # before a cell is created for them
         with self._locked():
             began, is_new = time.monotonic(), not WHOLE.exists()
             if is_new:
@@ -139,12 +139,12 @@ class SingleNode(Cluster):
         have_packages(self._console)
         plugins = plugin_folder()
         assert plugins
-        remove_cell()  # one that was left half made
+        remove_cell()  # a cell that is incomplete
         with held_ports([None]) as (port,):
             make_cell()
             write_files(port, plugins)
         self._start(self._components(), ("containerd",))
-        with suppress(CommandError):  # pods of a node that was cut off; none is no error
+        with suppress(CommandError):  # pods of a node that was cut off; there may be none
             self.in_node(self._node, "remove-pods", ENDPOINT)
         self._load_pause()
         WHOLE.touch()
