@@ -50,7 +50,7 @@ class Owner(NamedTuple):
     stored: tuple[int, int] = (0, 0)
     """Next source and target offset, as read at first and then as last committed."""
     next: int = 0
-    """The source offset to copy next."""
+    """Source offset to copy next."""
 
 
 class State(NamedTuple):
@@ -63,7 +63,7 @@ class State(NamedTuple):
     pending: frozenset[int]
     """Partitions that its last marker has not reached."""
     ending: str
-    """That marker."""
+    """Marker that ends the transaction."""
     owners: tuple[Owner | None, Owner | None]
     starts: int
     faults: int
@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 @cache
 def committed(log: Log) -> Mapping[int, bool]:
-    """Whether it was, by offset; without what is open."""
+    """Return whether each ended entry was committed, by offset."""
     entries = [
         Ended(offset, ID, one.content == "commit")
         if one.marker
@@ -137,7 +137,7 @@ class Model:
         return stable_end(state.logs[DATA]) < stored[1]
 
     def all_ended(self, state: State) -> bool:
-        """Asked in front of the next transaction."""
+        """Return whether no leftover is open, which an owner checks before its next transaction."""
         return all(stable_end(log) == len(log) for log in state.logs)
 
     def unanswered(self, owner: Owner) -> Owner:
@@ -212,7 +212,7 @@ class Model:
                     begun = owner._replace(stage="copy")
                     yield "adds both", state._replace(added=True).having(place, begun)
             case "copy":
-                # A frozen one does not know yet that it was replaced.
+                # A frozen owner has not noticed its replacement.
                 if owner.next < self.records and state.accepts(DATA, owner.epoch):
                     sent = state.appended(DATA, Entry(owner.epoch, owner.next))
                     after = owner._replace(next=owner.next + 1)

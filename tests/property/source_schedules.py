@@ -1,7 +1,7 @@
-"""Random schedules of what can happen to a source task, on clusters in memory.
+"""Random schedules of events for a source task, on clusters in memory.
 
-One schedule is one seed. ``python -m property.source_schedules 10000`` runs so many from ``tests``,
-and prints the seeds of those that lose, skip or reorder a record.
+Each schedule is determined by a seed. ``python -m property.source_schedules 10000`` in ``tests``
+runs 10,000 schedules, and prints the seeds of those that lose, skip or reorder a record.
 """
 
 import logging
@@ -28,13 +28,13 @@ RETRIABLE = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaErr
 
 
 class Schedule:
-    """One seed's steps; raises ``AssertionError`` at the first that breaks a promise."""
+    """Steps of one seed. Raises ``AssertionError`` at the first one that breaks a promise."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._numbers = count()
         self._poisonous = self._random.random() < 0.5
-        """Whether there are records that the target never takes, and a dead-letter topic."""
+        """Whether there are records that the target never accepts, and a dead-letter topic."""
         self._recreates = self._random.random() < 0.3
         """Whether the source topic is deleted and created again, once."""
         self._old: dict[TopicPartition, FakeLog] = {}
@@ -57,7 +57,7 @@ class Schedule:
         return scene
 
     def run(self) -> None:
-        """All steps, then what every flow comes to in the end: all is copied, all is stored."""
+        """Run all steps, then check that all records are copied and all progress is stored."""
         steps = self._steps()
         try:
             for _ in range(STEPS):
@@ -276,7 +276,10 @@ class Schedule:
         assert not self._scene.error, self._scene.error
 
     def _refuse_for_a_minute(self) -> None:
-        """Each attempt takes a new producer: they become rare while nothing is appended."""
+        """Reject records for a minute.
+
+        Each attempt uses a new producer, and attempts become rare while nothing is appended.
+        """
         target, made = self._scene.target, len(self._scene.target.producers)
         refuses, code = target.refuses, KafkaError.NOT_ENOUGH_REPLICAS
         target.refuses = lambda at, record: code if at.topic == COPY else refuses(at, record)
@@ -288,7 +291,7 @@ class Schedule:
         assert attempts < 14, f"{attempts} attempts in a minute"
 
     def _overtaken(self, at: TopicPartition) -> bool:
-        """Whether librdkafka may have reordered records: see ``FakeCluster.overtaken``."""
+        """Return whether librdkafka may have reordered records, see ``FakeCluster.overtaken``."""
         return TopicPartition(COPY, at.partition) in self._scene.target.overtaken
 
     def _lose_copies(self) -> None:
@@ -317,7 +320,7 @@ class Schedule:
         return stored.source_offset if stored else 0
 
     def _stored(self, at: TopicPartition) -> Progress | None:
-        """By the progress topic's log alone, whatever a task believes."""
+        """Return the stored progress according to the progress topic's log alone."""
         stored: Progress | None = None
         for where, log in self._scene.target.logs.items():
             if where.topic != self._scene.context.progress.topic:
@@ -351,12 +354,11 @@ def _refuses(at: TopicPartition, record: FakeRecord) -> int:
 
 
 def _in_order_of_arrival(values: Iterable[bytes | None]) -> list[bytes | None]:
-    """Each once."""
+    """Return the values in the order of their first arrival."""
     return list(dict.fromkeys(values))
 
 
 def main() -> None:
-    """Run as many as the command line says."""
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
     structlog.configure(wrapper_class=quiet)
     first, number = random.randrange(10**9), int(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A copy allows nobody what its source does not, whatever ACLs the source has."""
+"""For any ACLs of the source, its copy allows nothing that the source does not."""
 
 import itertools
 

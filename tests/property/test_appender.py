@@ -1,4 +1,4 @@
-"""Whatever goes wrong on the way to the target, in whatever order: each record once, in order."""
+"""For any errors on the way to the target in any order, each record arrives once, in order."""
 
 from contextlib import closing
 

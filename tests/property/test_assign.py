@@ -39,8 +39,8 @@ HOLDER = st.one_of(st.none(), st.sampled_from(NAMES))
 
 @st.composite
 def states(draw: st.DrawFn) -> ApplicationState:
-    """Anything, also what no assignor would have left: tasks held twice, copies beside tasks."""
-    # By whom a task is run, run too, kept as a standby.
+    """Draw any state, even one that no assignor produces: tasks held twice, copies beside tasks."""
+    # Owner, second owner and standby of a task.
     units = draw(st.dictionaries(IDS, st.tuples(WEIGHTS, *[HOLDER] * 3), max_size=40))
     gone = draw(st.sets(st.sampled_from(sorted(units)), max_size=5)) if units else set()
     roles = draw(st.dictionaries(st.sampled_from(NAMES), RACKS))
@@ -61,7 +61,7 @@ def states(draw: st.DrawFn) -> ApplicationState:
 
 
 def is_even(state: ApplicationState) -> bool:
-    """Whether what drivers run, and nothing else, is within the bounds."""
+    """Return whether all tasks are assigned and each driver's number is within the bounds."""
     draft = DraftAssignment(state)
     return not draft.orphans and Balance(draft, Allowance(draft, due=False)).is_reached
 
@@ -83,7 +83,7 @@ def next_state(state: ApplicationState, answer: TaskAssignment) -> ApplicationSt
 
 
 def moves(state: ApplicationState, answer: TaskAssignment) -> list[TaskId]:
-    """Tasks that a driver ran which is still there, and that now run elsewhere."""
+    """Return the tasks that moved away from a driver of the state."""
     owners = answer.owners
     return [
         task
@@ -142,7 +142,7 @@ def test_inside_the_bounds_nothing_moves(state: ApplicationState) -> None:
 @given(states())
 def test_a_round_moves_no_more_than_the_budget_allows(state: ApplicationState) -> None:
     due = state.last_balance_ms is None or state.now_ms - state.last_balance_ms >= 60_000
-    # A task that two report was never owned by the second.
+    # A task that two drivers report was never owned by the second.
     claims = Counter(task for driver in state.drivers.values() for task in driver.active)
     moved = Counter(
         task.flow for task in moves(state, StickyAssignor().assign(state)) if claims[task] == 1
@@ -157,7 +157,7 @@ def test_a_round_moves_no_more_than_the_budget_allows(state: ApplicationState) -
 
 @given(states())
 def test_it_settles(state: ApplicationState) -> None:
-    """Rounds that follow up on each other come to an end, with counts in their bounds."""
+    """Consecutive rounds converge, with counts in their bounds."""
     config = replace(state.config, balance_interval_ms=0)
     flows = {flow: FlowConfig(standbys=1, movement_budget=0.25) for flow in ("orders", "users")}
     state = replace(state, flows=flows, config=config, last_balance_ms=None)
@@ -180,7 +180,7 @@ def test_it_settles(state: ApplicationState) -> None:
 def test_many_tasks_weigh_the_same_on_every_driver(
     drivers: int, each: int, rng: random.Random
 ) -> None:
-    """Within 10 % of the mean, on the first assignment, and after a driver left."""
+    """They are within 10 % of the mean, on the first assignment and after a driver left."""
     ids = [TaskId("orders", "SourceTask", n) for n in range(drivers * each)]
     state = ApplicationState.of(
         [TaskInfo(id, True, rng.uniform(0, 1e6)) for id in ids],
@@ -285,7 +285,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         assert held == Counter(dict.fromkeys(self.state.tasks, 1))
 
     def teardown(self) -> None:
-        """Left alone, it comes to rest, and then in balance by count."""
+        """Without further events, it becomes stable and then balanced by count."""
         if not hasattr(self, "state") or not self.state.drivers:
             return
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""Batches on their way through: whatever they hold, the target gets the same records."""
+"""For any content of a batch, the target gets the same records."""
 
 import struct
 import tracemalloc
@@ -113,10 +113,10 @@ def test_a_copied_batch_has_the_records_of_its_source(
 def test_damage_stays_visible(stored: bytearray, data: st.DataObject) -> None:
     place = data.draw(st.integers(57, len(stored) - 1))
     stored[place] ^= data.draw(st.integers(1, 255))
-    struct.pack_into(">i", stored, 57, 1)  # else it is refused for its number of records
+    struct.pack_into(">i", stored, 57, 1)  # otherwise it is rejected for its number of records
     [batch] = batches_of(stored)
     if batch.intact:
-        return  # only that number was changed, and back
+        return  # only that number was changed, and changed back
     parts = stamped(batch, PRODUCER, 17)
     (checksum,) = struct.unpack_from(">I", parts.header, 17)
     [copy] = batches_of(parts.header, parts.records)
@@ -243,7 +243,7 @@ LIMIT_BYTES = 1 << 18
 
 
 def read_all(data: bytearray) -> None:
-    """No other error, no record outside of its batch."""
+    """Read all records, and accept only our own errors and records inside their batch."""
     try:
         batches = split_batches(memoryview(data)).batches
         for batch in batches:
@@ -332,7 +332,7 @@ def transactions(draw: st.DrawFn) -> tuple[bytearray, list[tuple[int, int]], lis
             committed += offsets
         offset += count
     for offsets in opened.values():
-        committed += offsets  # a response ends before what is still open: not judged here
+        committed += offsets  # a response ends before an open transaction, which is not judged here
     return log, aborted, sorted(committed)
 
 

@@ -24,7 +24,7 @@ WITHIN_S = 30.0
 
 
 class Schedule:
-    """One seed's."""
+    """Steps of one seed."""
 
     def __init__(self, seed: int) -> None:
         self._random, self._numbers = random.Random(seed), count()
@@ -72,7 +72,7 @@ class Schedule:
     def _turn(self) -> None:
         self._scene.clock.advance(0.05)
         self._scene.run_once()
-        time.sleep(self._random.random() / 50)  # the loop's thread copies meanwhile
+        time.sleep(self._random.random() / 50)  # the loop's thread copies at the same time
 
     def _commit(self) -> None:
         self._scene.commit()
@@ -94,7 +94,7 @@ class Schedule:
         self._begin_again(self._scene.driver.name)
 
     def _be_replaced(self) -> None:
-        """Another driver takes over while this one still copies: as one that was cut off."""
+        """Let another driver take over while this one still copies, as if it was cut off."""
         self._begin_again(f"driver-{next(self._drivers)}")
 
     def _begin_again(self, driver: str) -> None:

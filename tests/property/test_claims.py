@@ -19,7 +19,7 @@ class Owner(NamedTuple):
     writer: OwnerProducer
     epoch: int
     stage: str = "claiming"
-    """claiming, checking, fencing, comparing, checking again, opening, open."""
+    """One of claiming, checking, fencing, comparing, checking again, opening, open."""
     fencing: tuple[OwnerProducer, ...] = ()
     source_offset: int = 0
     target_offset: int = 0
@@ -215,14 +215,14 @@ def test_no_record_is_doubled_or_missing(model: Model) -> None:
 
 
 class NotReadBack(Model):
-    """A claim that came between is not seen."""
+    """Model that does not see a claim in between."""
 
     def checked(self, owner: Owner, stored: Progress | None, writers: Writers) -> Owner | None:
         return owner._replace(stage="fencing")
 
 
 class OnlyTheLast(Model):
-    """Only the writer of the record that counts is fenced."""
+    """Model that fences only the writer of the record that counts."""
 
     def writers_after(
         self, writers: Writers, stored: Progress | None, progress: Progress
@@ -233,7 +233,7 @@ class OnlyTheLast(Model):
 
 
 class ForgetsBeforeItFences(Model):
-    """A claim does not name those who are still to be fenced."""
+    """Model whose claim does not name the writers that are still to be fenced."""
 
     def writers_after(
         self, writers: Writers, stored: Progress | None, progress: Progress

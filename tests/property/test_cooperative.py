@@ -1,4 +1,4 @@
-"""Connect's rules, whatever happens: joins, departures, lost rounds, leaders that restart."""
+"""Connect's rules for any joins, departures, lost rounds and restarts of the leader."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -98,10 +98,10 @@ class CourseOfEvents(RuleBasedStateMachine):
         return round
 
     def teardown(self) -> None:
-        """Left alone, each delay waited for, it comes to rest: complete, counts within one."""
+        """Without further events, it becomes complete after each delay, with counts within one."""
         if not getattr(self, "running", None):
             return
-        # A new leader only learns in its first round what runs that is no unit any more.
+        # A new leader learns only in its first round which running units no longer exist.
         self.rebalance()
         for _ in range(8):
             before = self.running

@@ -1,4 +1,4 @@
-"""Transactions over data and progress: in every order, each record is committed once."""
+"""Transactions over data and progress, in every order, commit each record once."""
 
 from collections.abc import Callable
 

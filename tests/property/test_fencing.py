@@ -1,4 +1,4 @@
-"""Claim, fence, reconcile and append by two owners: every order in which it can happen.
+"""Claim, fence, reconcile and append by two owners, in every possible order.
 
 Larger bounds: ``cd tests && python -m property.fencing 2 2 2`` (1.6 million states, two minutes).
 """

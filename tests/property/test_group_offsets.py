@@ -1,4 +1,4 @@
-"""Groups of the target under consumers, crashes and refusals in any order."""
+"""Groups of the target with consumers, crashes and rejected requests in any order."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from headrace.replication import Applied, Checkpoint, StoredCheckpoint, announce
 
 @dataclass
 class Target:
-    """A group's partition, and its checkpoint."""
+    """Partition of a group, and its checkpoint."""
 
     stored: StoredCheckpoint | None = None
     held: int | None = None

@@ -58,7 +58,7 @@ def records(count: int) -> list[StoredRecord]:
 
 
 def response(log: bytes) -> bytes:
-    """With one partition that holds this log."""
+    """Return a response with one partition that contains this log."""
     partition = fetch.PartitionData(
         partition_index=i32(3),
         error_code=ErrorCode.none,
@@ -91,7 +91,7 @@ def seeds() -> list[bytes]:
 
 
 def read(sent: bytes) -> None:
-    """All that is done with what a broker sends; it may only be refused with an error of ours."""
+    """Run all code that reads a broker's response. It may only raise our own errors."""
     buffer = bytearray(sent)
     try:
         answered = fetch_call([]).encode(13).read(Frame(Buffers(), buffer, len(buffer)), 0)
@@ -107,7 +107,7 @@ def read(sent: bytes) -> None:
 
 
 def sealed(batch: Batch) -> Batch:
-    """With the checksum that belongs to it: else nothing behind it would be reached."""
+    """Return the batch with a matching checksum, because readers check that first."""
     if batch.magic < 2:
         return batch
     data = memoryview(bytearray(batch.data))
@@ -129,7 +129,7 @@ def read_batch(batch: Batch) -> None:
 
 
 def joined_twice(batch: Batch, found: list[Decoded]) -> None:
-    """With one that follows it and holds the same."""
+    """Join the batch with a following copy of itself, and check the result."""
     after = bytearray(batch.data)
     offset = batch.last_offset + 1
     if not 0 <= batch.base_offset <= 1 << 62 or len(after) > 64 << 10:
@@ -174,7 +174,7 @@ def watched(way: Way) -> Iterator[None]:
 
 
 def changed(sent: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """One to four small changes."""
+    """Apply one to four small changes."""
     made = bytearray(sent)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(made) or 1)

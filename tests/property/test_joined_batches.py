@@ -1,4 +1,4 @@
-"""Batches made one by the helper in C: the same records, and never a byte that is not theirs."""
+"""Batches joined by the C helper: the same records, and no access to other memory."""
 
 import ctypes
 import mmap
@@ -25,10 +25,10 @@ from headrace.kafka.wire import (
 )
 
 BY_TABLES = "-DBY_TABLES"
-"""Without the processor's instruction for checksums."""
+"""Compiler option that disables the processor's instruction for checksums."""
 MOST_BYTES = 240 << 10
 _NOTHING = 0  # PROT_NONE
-# Four records of two large ones are less than a batch may have to be joined.
+# Four records of two large batches are fewer than a batch may have to be joined.
 blobs = st.none() | st.binary(max_size=200) | st.binary(max_size=8).map(lambda part: part * 900)
 timestamps = st.integers(-1, 3) | st.integers(1_700_000_000_000, 1_800_000_000_000)
 headers = st.lists(st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=9)), max_size=3)
@@ -39,7 +39,7 @@ helpers = st.sampled_from(["", BY_TABLES])
 
 @st.composite
 def logs(draw: st.DrawFn, least: int = 2) -> list[bytearray]:
-    """Batches that follow each other without a gap."""
+    """Draw batches that follow each other without a gap."""
     offset = draw(st.integers(0, 2**40))
     log = []
     some = st.lists(contents, min_size=1, max_size=4) | st.lists(SHORT, min_size=1, max_size=90)
@@ -176,7 +176,7 @@ def test_bytes_that_no_broker_writes_are_refused_or_read_as_python_reads_them(
 def test_hostile_bytes_end_nowhere_else(
     junk: bytes, log: list[bytearray], data: st.DataObject
 ) -> None:
-    """Both memories end where a page ends that may not be touched."""
+    """Both memories end at a page that must not be touched."""
     whole = bytearray(b"".join(log))
     place = data.draw(st.integers(0, len(whole)))
     whole[place : place + len(junk)] = junk
@@ -228,7 +228,7 @@ def test_a_buffer_that_is_too_small_takes_fewer(missing: int) -> None:
 
 
 def test_python_refuses_what_the_other_tests_rely_on() -> None:
-    """``stored_records`` is the one that both are compared with."""
+    """Both are compared with ``stored_records``."""
     damaged = sealed(log_batch([StoredRecord(0, 5, content(b"k", b"v"))])[:-1])
 
     with pytest.raises(CorruptBatch):

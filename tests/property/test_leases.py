@@ -1,4 +1,4 @@
-"""Leases, whatever happens: who renews is never lost, who does not is, sooner or later."""
+"""For any events, a driver that renews its Lease is never lost, and others are lost eventually."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ DRIVERS = [("shop", f"driver-{number}") for number in range(6)]
 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[dict[int, float], list[tuple[float, float]]]:
-    """When drivers die, and when the observer is blind (from, for)."""
+    """Draw the times at which drivers die, and the times when the observer is blind (from, for)."""
     deaths = draw(st.dictionaries(st.integers(0, 5), st.floats(5, 60), max_size=6))
     blind = draw(st.lists(st.tuples(st.floats(0, 80), st.floats(0.1, 30)), max_size=3))
     return deaths, blind

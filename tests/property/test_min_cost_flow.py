@@ -1,4 +1,4 @@
-"""The optimisation of traffic finds what trying everything finds."""
+"""The optimisation of traffic finds the same result as an exhaustive search."""
 
 from itertools import permutations
 

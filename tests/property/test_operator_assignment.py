@@ -96,14 +96,15 @@ def test_what_is_decided_is_safe_and_then_rests(
     for before, now in zip(tasks, after, strict=True):
         old, new = before.spec.driver_name, now.spec.driver_name
         if new != old:
-            # Units go to drivers that take, and leave those that keep only for a pin.
+            # Units are assigned only to schedulable drivers, and leave cordoned ones only for a
+            # pin.
             assert new in schedulable | {""}
             assert old not in drivers.cordoned or before.metadata.annotations.get(PINNED_TO) == new
         if drivers.schedulable:
             assert new in schedulable | drivers.cordoned
         if drivers.rolling and old in schedulable:
             assert new == old or before.metadata.annotations.get(PINNED_TO) == new
-        # A life is called over only when it is, and only to another driver than its own.
+        # An incarnation is declared lost only if it is, and only to another driver.
         lost = now.spec.lost_incarnation
         if lost and lost != before.spec.lost_incarnation:
             assert lost == now.status.driver_incarnation

@@ -30,7 +30,7 @@ TRANSACTIONAL = 0x10
 
 
 class Log(NamedTuple):
-    """A source's partition, and what a consumer of committed records gets of it."""
+    """Partition of a source, and the records that a consumer of committed records receives."""
 
     batches: list[Batch]
     committed: dict[int, Decoded]
@@ -42,7 +42,7 @@ class Log(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Batches of several producers, with transactions, compaction, all codecs, brokers' times."""
+    """Draw batches of several producers: transactions, compaction, all codecs, brokers' times."""
     start = offset = draw(st.sampled_from([0, 1, 7, 1_000]))
     parts: list[bytearray] = []
     committed: dict[int, Decoded] = {}
@@ -161,14 +161,14 @@ def test_what_is_planned_puts_each_committed_record_at_its_offset(
     most_bytes = data.draw(st.sampled_from([0, 10, 60, 1_000]))
     for operations in responses(log, start, data.draw(st.integers(1, 5)), most_bytes):
         holes = [isinstance(one, Hole) for one in operations]
-        assert (True, True) not in pairwise(holes)  # as long as they can be
+        assert (True, True) not in pairwise(holes)  # as long as possible
         for one in operations:
             first = one.first
             assert first == position  # no gap, no overlap
             assert one.next > first
             if isinstance(one, Append):
                 batch = one.outgoing.batch
-                # Brokers take only such batches from a producer.
+                # Brokers accept only such batches from a producer.
                 assert batch.record_count == batch.last_offset_delta + 1 == one.next - first
                 assert not batch.log_append_time
                 for offset, record in enumerate(decodeds(batch), first):
@@ -324,7 +324,7 @@ def test_the_first_offset_that_differs_is_found(
 
 @given(st.lists(st.sampled_from("ab-"), min_size=1, max_size=12), st.data())
 def test_a_marker_too_many_is_found_where_it_is(cells: list[str], data: st.DataObject) -> None:
-    """All that follows it is one offset late: the logs' ends alone would not say so."""
+    """All following records are one offset late, which the logs' ends alone do not show."""
     records = [at for at, cell in enumerate(cells) if cell != "-"]
     at = data.draw(st.sampled_from([*records, len(cells)]))
     late, original = [*cells[:at], "-", *cells[at:]], [*cells, "a"]

@@ -31,7 +31,7 @@ Plan = Sequence[bool]
 
 
 def operations(plan: Plan, offset: int, chance: random.Random) -> Iterator[Operation]:
-    """From ``offset`` on, in batches of any size."""
+    """Yield operations from ``offset`` on, in batches of any size."""
     while offset < len(plan):
         end, most = offset, offset + (chance.randint(1, 4) if plan[offset] else len(plan))
         while end < min(most, len(plan)) and plan[end] == plan[offset]:
@@ -48,7 +48,7 @@ def append(first: int, end: int) -> Append:
 
 
 class Copier:
-    """One owner, in a loop of its own."""
+    """Owner with its own loop."""
 
     def __init__(
         self, target: PreservingTarget, plans: Mapping[TopicPartition, Plan], number: int, seed: int
@@ -57,7 +57,7 @@ class Copier:
         self._loop = EventLoop()
         self._cluster = ClusterClient(self._loop, target.access)
         self._leaders = Leaders(self._cluster)
-        for earlier in range(number):  # partitions come from other tasks, as progress says
+        for earlier in range(number):  # progress says that other tasks released them
             self._wait(identified(self._cluster, f"headrace-task-{earlier % 2}"))
         self._owner = self._wait(identified(self._cluster, f"headrace-task-{number % 2}"))
         self._writer = Writer(self._leaders, self._owner, self._written, self._failed)
@@ -67,7 +67,7 @@ class Copier:
         self.begin(list(plans))
 
     def begin(self, partitions: list[TopicPartition]) -> None:
-        """Where they end by now."""
+        """Begin at the current ends of the partitions."""
         closer = Closer(DATA, self._wait(new_epoch(self._cluster, DATA)))
         producers = dict.fromkeys(partitions, closer.identity.producer_id)
         ends = self._wait(ends_of(self._cluster, producers))
@@ -80,7 +80,7 @@ class Copier:
                 self.errors[at] = end
 
     def step(self) -> None:
-        """Hand over something, and see what has come."""
+        """Write some operations, and collect the outcomes."""
         for at, todo in self._todo.items():
             if at not in self.errors and (operation := next(todo, None)) is not None:
                 self._writer.write(at, operation)
@@ -88,14 +88,14 @@ class Copier:
         self._loop.run_once(0.002)
 
     def again(self) -> None:
-        """Take over again what failed."""
+        """Take over failed partitions again."""
         failed, self.errors = self.errors, {}
         for error in failed.values():
             assert isinstance(error, Retriable), error
         try:
             if failed:
                 self.begin(list(failed))
-        except Retriable as error:  # a lost batch took the connection along
+        except Retriable as error:  # a lost batch closed the connection
             self.errors = dict.fromkeys(failed, error)
 
     @property
@@ -138,7 +138,7 @@ def test_each_record_is_at_its_offset_whoever_writes(plans: list[list[bool]], se
                 copiers.append(Copier(target, by_partition, number, seed))
                 target.fault = lambda: faults.choice(["", "", "", "", "lost", "unanswered"])
                 for _ in range(chance.randint(0, 30)):
-                    chance.choice(copiers).step()  # the older ones do not know yet
+                    chance.choice(copiers).step()  # the older ones have not noticed it yet
             newest = copiers[-1]
             for _ in range(3_000):
                 chance.choice(copiers).step()

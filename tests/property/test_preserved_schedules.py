@@ -23,7 +23,7 @@ STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"
 
 
 class Schedule:
-    """One seed's."""
+    """Steps of one seed."""
 
     def __init__(self, scenes: PreservedScenes, seed: int) -> None:
         self._scenes = scenes
@@ -85,7 +85,7 @@ class Schedule:
         self._scenes.turn(1.5)
 
     def _be_replaced(self) -> None:
-        """Another driver takes over while this one still copies: as one that was cut off."""
+        """Let another driver take over while this one still copies, as if it was cut off."""
         self._scenes.begin_again(f"driver-{next(self._drivers)}")
 
     def _turn_target_off_or_on(self) -> None:
@@ -106,12 +106,12 @@ class Schedule:
             self._scenes.target.arrive(self._random.randrange(len(late)))
 
     def _delete_what_is_copied(self) -> None:
-        """Retention of the source; what is not stored would be lost if it deleted that."""
+        """Delete stored records of the source. Others would be lost."""
         at, context = self._random.choice(PARTITIONS), self._scenes.scene.context
         known = context.stored(at) if context.progress.was_read else None
         log = self._scenes.log(at)
         if known and log.start < known.target_offset <= log.end:
-            with self._scenes.scene.source.changed:  # nobody reads meanwhile
+            with self._scenes.scene.source.changed:  # no reader runs at the same time
                 log.delete_before(self._random.randint(log.start, known.target_offset))
 
 

@@ -1,4 +1,4 @@
-"""Ranges and packed partitions come back as they were."""
+"""Ranges and packed partitions are restored unchanged."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ def test_round_trip(numbers: set[int]) -> None:
 
 @given(NUMBERS)
 def test_no_range_touches_the_next(numbers: set[int]) -> None:
-    """The text is the shortest: a number is missing between any two of its ranges."""
+    """The text is the shortest one: at least one number is missing between any two ranges."""
     ends = [tuple(map(int, part.split("-"))) for part in format_ranges(numbers).split(",") if part]
     assert all(left[-1] + 1 < right[0] for left, right in pairwise(ends))
 

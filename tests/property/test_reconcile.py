@@ -1,4 +1,4 @@
-"""A reconcile against an oracle that holds both logs whole, and against what it is for."""
+"""A reconcile against an oracle that has both complete logs, and against its purpose."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ FENCES = {OLD: 3, OTHER: 1}
 FIRST, FIRST_COPY = 100, 500
 
 CONTENT = st.tuples(st.sampled_from([None, b"a", b"b"]), st.sampled_from([None, b"x", b"y"]))
-"""Few, so that different records are often equal."""
+"""Few values, so that different records are often equal."""
 WRITER = st.sampled_from([OLD] * 6 + [OTHER] * 3 + [FOREIGN])
 Source = list[Record | Dropped]
 Target = list[Record | Dropped | Marker]
@@ -91,7 +91,7 @@ def records(entries: Source | Target) -> list[Record]:
 
 
 def oracle(scene: Scene) -> int | None:
-    """Where to resume when the whole tail agrees; None: it does not, or is not closed."""
+    """Return the offset to resume at if the whole tail agrees, or None if it differs or is open."""
     markers = [entry for entry in scene.target if isinstance(entry, Marker)]
     if not all(
         any(marker.producer_id == writer and marker.producer_epoch >= epoch for marker in markers)

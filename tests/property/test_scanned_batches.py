@@ -1,4 +1,4 @@
-"""``scan`` and ``stamp``: the same in C and in Python, whatever a broker sends."""
+"""``scan`` and ``stamp`` have the same results in C and in Python for any input."""
 
 import random
 import struct

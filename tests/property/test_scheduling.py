@@ -77,24 +77,24 @@ def test_every_schedule(data: st.DataObject) -> None:
     schedule = Placer().decide(
         flows, units, [DriverState(name) for name in there], 0, pins=pins, balance=balance
     )
-    assert schedule == decide()  # one state, one answer
+    assert schedule == decide()  # the decision is deterministic
     wanted = {flow.metadata.name: flow.spec.tasks for flow in flows}
     assert schedule.placements.keys() == {task_id(unit) for unit in units}
     for unit in units:
         id, before = task_id(unit), unit.spec.driver_name
         to = schedule.placements[id]
-        # Complete; only cooperative leaves what it moves without a driver, and soon asks again.
+        # All units are assigned, except those that a cooperative assignor moves in a follow-up.
         if there and (not to.driver or to.driver not in there):
             assert (to.driver, wanted[id.flow].assignor) == ("", "cooperative")
             assert schedule.follow_up_ms in (0, 1_000)
         if not there:
             assert to.driver == ""
-        # Standbys are others than who runs it, and there.
+        # Standbys differ from the owner, and exist.
         assert set(to.standbys) <= there - {to.driver}
         if wanted[id.flow].assignor == "sticky":
             most = max(0, min(wanted[id.flow].standbys, len(there) - 1)) if id.is_stateful else 0
             assert len(to.standbys) == most
-        # Pins hold, and without balance nothing else moves.
+        # Pins hold, and without balance no other unit moves.
         if pins.get(id) in there:
             assert to.driver == pins[id]
         elif not balance and before in there:

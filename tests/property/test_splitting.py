@@ -32,7 +32,7 @@ def first_split(weights: Weights, max_tasks: int) -> SplitState:
 
 
 def settle(weights: Weights, state: SplitState, config: SplitConfig) -> tuple[SplitState, int]:
-    """Minute after minute, all tasks doing as told, until nothing changes; and the rounds."""
+    """Run a minute at a time with tasks that obey until nothing changes, and return the rounds."""
     for round in range(60):
         following = resplit(weights, state, acknowledged(state), 60_000 * round, config)
         if following.tasks == state.tasks and following.settled:
@@ -65,7 +65,7 @@ def test_a_new_topic_touches_one_task_a_partition_and_moves_nothing(
     config = SplitConfig(max_tasks)
     state, _ = settle(weights, SplitState(), config)
     fresh: Weights = {TopicPartition("new", at.partition): None for at in new}
-    # Not a balance round: what such a one moves is another matter.
+    # Not a balance round, for which other limits apply.
     state = replace(state, last_balance_ms=0)
     after = resplit({**weights, **fresh}, state, acknowledged(state), now_ms, config)
     assert after.settled
@@ -206,7 +206,7 @@ class TwoPhases(RuleBasedStateMachine):
         following = resplit(self.weights, self.state, reports, self.now_ms, self.config)
         placed = Counter(chain.from_iterable(following.tasks.values()))
         placed.update(following.leaving.keys() & self.weights.keys())
-        assert not placed - Counter(self.weights.keys())  # each once at most
+        assert not placed - Counter(self.weights.keys())  # each at most once
         if following.resumed_ms is None:
             assert placed == Counter(self.weights.keys())
         return following

@@ -17,7 +17,7 @@ STEPS = st.lists(
         st.integers(0, 3),  # holes of the source before the record
         st.sampled_from([0, 0, 0, 0, 1, 3]),  # a marker, or another client's records, on the target
         st.sampled_from([False] * 7 + [True]),  # another lane begins before it
-        st.booleans(),  # what came so far is taken now
+        st.booleans(),  # the syncs so far are taken now
     ),
     min_size=1,
     max_size=60,
@@ -68,6 +68,6 @@ def test_no_record_is_skipped_and_exact_is_exact(
             assert found.precision is not Precision.EXACT or not between
             assert (found.precision is Precision.AHEAD) <= (offset > source)
         everything = complete.translate(AT, offset, copied_to)
-        if offset >= pairs[0][0] and len(pairs) <= 16:  # nothing was left out by any lane
+        if offset >= pairs[0][0] and len(pairs) <= 16:  # no lane left out a record
             assert everything is not None
             assert not [copy for _, copy in pairs if everything.offset <= copy < very_next]

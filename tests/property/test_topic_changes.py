@@ -1,4 +1,4 @@
-"""Filters, header changes and compression compose: the target gets what a plain model says."""
+"""Filters, header changes and compression compose: the target equals a simple model."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +65,7 @@ def _text(value: bytes) -> str:
 
 
 def expected(record: Decoded, wanted: RecordFilter, headers: HeaderChanges) -> Decoded | None:
-    """Return the copy of a record, by the words of the reference."""
+    """Return the copy of a record according to the reference."""
     if wanted.headers.include and not has(record, wanted.headers.include):
         return None
     if has(record, wanted.headers.exclude):

@@ -35,7 +35,7 @@ def test_each_batch_ends_with_the_first_marker_of_its_producer(
             outcome |= dict.fromkeys(open_.pop(producer, []), step == "commit")
             end += 1
     assert dict(decided(log)) == outcome
-    # Read from any batch on, the outcome of what is read is the same.
+    # The outcome does not depend on the batch at which reading starts.
     for index, entry in enumerate(log):
         if isinstance(entry, TransactionalBatch):
             later = {one: ended for one, ended in outcome.items() if one.start >= entry.offsets[0]}

@@ -1,4 +1,4 @@
-"""Translation of offsets against an oracle that holds the target's whole log."""
+"""Translation of offsets against an oracle that has the target's whole log."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,14 @@ ACTIONS = st.lists(
 
 
 class Copied(NamedTuple):
-    """A record on the target."""
+    """Record on the target."""
 
     target: int
     source: int
 
 
 class Mirror:
-    """A copy of one partition that resumes at earlier offsets now and then."""
+    """Copy of one partition that sometimes resumes at earlier offsets."""
 
     def __init__(self, begins: int, translation: Translation) -> None:
         self.begins, self.translation = begins, translation

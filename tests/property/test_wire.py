@@ -108,7 +108,7 @@ def read_produce(given: Frame, version: int = 9) -> Produced:
 
 
 def older(message: Any, key: int, version: int, *, topics: list[str]) -> Any:
-    """Return the same message in a version whose topics have names, which ``topics`` are."""
+    """Return the message in a version that identifies topics by name, which are ``topics``."""
     load = load_request_schema if "Request" in type(message).__name__ else load_response_schema
     schema: Any = load(i16(key), i16(version))
     left = ("topic_id", "last_fetched_epoch", "diverging_epoch", "current_leader")
@@ -384,7 +384,7 @@ A_LIST = call(
 
 
 def harmed(content: bytes) -> st.SearchStrategy[bytes]:
-    """Cut off, with bytes changed, or made up."""
+    """Return bytes that are cut off, changed or invented."""
 
     def change(changes: list[tuple[int, int]]) -> bytes:
         changed = bytearray(content)
@@ -425,7 +425,7 @@ def test_harmed_batches_are_split_or_refused(content: bytes) -> None:
     offsets = [offset for one in batches for offset in (one.base_offset, one.last_offset)]
     assert offsets == sorted(offsets)
     changed = [one for one in batches if one.magic == 2 and one.data.tobytes() not in LOG]
-    for batch in changed:  # what the checksum covers is caught by it
+    for batch in changed:  # the checksum detects changes of the bytes it covers
         outside = batch.data[:17].tobytes() + LOG[17:]
         assert not batch.intact or batch.data[17:].tobytes() in LOG or outside == LOG
 

@@ -1,4 +1,4 @@
-"""Explore more: ``cd tests && python -m property.fencing RECORDS STARTS FAULTS``."""
+"""Larger bounds of the model: ``cd tests && python -m property.fencing RECORDS STARTS FAULTS``."""
 
 import sys
 

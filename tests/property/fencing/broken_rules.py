@@ -1,4 +1,4 @@
-"""The model with one rule broken: each must end in a violation, or the rule is not needed."""
+"""Models with one broken rule, which must each end in a violation. Otherwise it is not needed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headrace.replication.reconcile import Marker, StoredProgress
 
 
 class MarkerNotReadBack(Model):
-    """EndTxn's answer is taken for the fence; the tail is all that the leader has, replicated."""
+    """EndTxn's answer counts as the fence. The tail is all that the leader has replicated."""
 
     def readable(self, state: State, name: str, own: Identity) -> bool:
         partition = state.partition(name)
@@ -23,7 +23,7 @@ class MarkerNotReadBack(Model):
 
 
 class HighWatermarkAsEnd(Model):
-    """The leader has the marker, and the tail is read to the high watermark, wherever that is."""
+    """The leader has the marker, and the tail is read to the high watermark, wherever it is."""
 
     def readable(self, state: State, name: str, own: Identity) -> bool:
         if name == DATA:

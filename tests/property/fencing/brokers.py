@@ -1,4 +1,4 @@
-"""The target's side of the model: logs, what a broker accepts, the transactions' coordinator."""
+"""Target side of the model: logs, appends of a broker, and the transactions' coordinator."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     identity: Identity
     sequence: int
-    """-1: a marker."""
+    """Sequence of the producer, or -1 for a marker."""
     content: int | Claim | None
     """Source offset of copied data, claim of progress, or None for a marker."""
 
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Request(NamedTuple):
-    """To append one record."""
+    """Request to append one record."""
 
     to: str
     entry: Entry
@@ -65,7 +65,7 @@ class Partition(NamedTuple):
         return Entry(identity, -1, None) in self.visible
 
     def answer(self, entry: Entry) -> str:
-        """To an idempotent batch, as ``ProducerAppendInfo`` of a broker decides."""
+        """Return the answer to an idempotent batch, as ``ProducerAppendInfo`` of a broker does."""
         id_, epoch = entry.identity
         known = [one for one in self.log if one.identity.producer_id == id_]
         if not known:
@@ -91,7 +91,7 @@ class Coordinator(NamedTuple):
 
     identity: Identity
     known: bool = True
-    """False: the transactional id expired."""
+    """Whether the transactional id exists. False after it expired."""
     added: bool = False
     """Whether a transaction is open, over both partitions."""
     pending: frozenset[str] = frozenset()

@@ -43,7 +43,7 @@ class Model:
     starts: int = 2
     """Number of starts of an owner that neither runs nor takes over."""
     faults: int = 1
-    """Crashes, lost answers, elections, an expiry."""
+    """Number of crashes, lost answers, elections and expirations."""
 
     def initial(self) -> State:
         return initial(self.starts, self.faults)
@@ -74,7 +74,7 @@ class Model:
         return owner
 
     def readable(self, state: State, name: str, own: Identity) -> bool:
-        """Whether a reader has the marker, or has waited long enough for it."""
+        """Return whether a reader has the marker, or has waited long enough for it."""
         partition = state.partition(name)
         absent = name not in state.coordinator.pending
         return partition.leader and (partition.marked(own) or absent)
@@ -86,7 +86,7 @@ class Model:
     def stored(self, owner: TakeOver) -> StoredProgress:
         return owner.stored
 
-    # The owners.
+    # Transitions of the owners.
 
     def _starting(self, state: State, place: int) -> Successors:
         if state.starts:
@@ -140,7 +140,7 @@ class Model:
                 changed = state._replace(coordinator=coordinator._replace(added=True))
                 yield "adds both partitions", changed.having(place, owner.added())
             case Stage.END:
-                if coordinator.added:  # else the answer to an earlier one was lost
+                if coordinator.added:  # otherwise the answer to an earlier request was lost
                     coordinator = coordinator._replace(added=False, pending=BOTH)
                 changed = state._replace(coordinator=coordinator)
                 yield "ends the transaction", changed.having(place, owner.ended())
@@ -176,7 +176,7 @@ class Model:
         source = map(_record, range(stored.source_offset, self.records))
         return reconcile(stored, target, source, owner.fences)
 
-    # The brokers.
+    # Transitions of the brokers.
 
     def _arrivals(self, state: State) -> Successors:
         for number, (to, entry) in enumerate(state.requests):

@@ -1,4 +1,4 @@
-"""One state of the model, and the small changes of which its transitions are made."""
+"""State of the model, and the small changes of its transitions."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from support.take_over_model import Claim, Identity, Stage, TakeOver
 
 
 class Running(NamedTuple):
-    """An owner that has opened its partition."""
+    """Owner that has opened its partition."""
 
     epoch: int
     identity: Identity
     unfenced: frozenset[int]
     source_offset: int
-    """Acknowledged below; the record at it is on its way if ``sent``."""
+    """Offset below which all is acknowledged. The record at it is in flight if ``sent``."""
     target_offset: int
     stored: int
     sequence: int = 0
@@ -22,7 +22,7 @@ class Running(NamedTuple):
 
 
 Owner = Running | TakeOver | None
-"""None: not started, stopped, or crashed."""
+"""An owner, or None if it has not started, has stopped or has crashed."""
 
 
 class State(NamedTuple):
@@ -31,13 +31,13 @@ class State(NamedTuple):
     progress: Partition
     coordinator: Coordinator
     requests: tuple[Request, ...]
-    """On their way, sorted; the same one may be there twice."""
+    """Requests in flight, sorted. The same one may be there twice."""
     starts: int
     faults: int
     epoch: int = 1
     """Epoch of the task, which rises with each start."""
     promise: bool = True
-    """Whether the claim of the highest epoch says that nothing is doubled from now on."""
+    """Whether the claim of the highest epoch promises that no record is duplicated from now on."""
     expired: bool = False
     broken: str = ""
     """Forbidden effect of the last transition."""
@@ -84,14 +84,14 @@ class State(NamedTuple):
         return self
 
     def acknowledged(self) -> "State":
-        """Markers are, when the followers have them."""
+        """Return the state with all markers acknowledged that the followers have."""
         identity, pending = self.coordinator.identity, self.coordinator.pending
         left = frozenset(name for name in pending if not self.partition(name).marked(identity))
         return self._replace(coordinator=self.coordinator._replace(pending=left))
 
 
 def initial(starts: int, faults: int) -> State:
-    """One owner runs, and has copied nothing."""
+    """Return the state in which one owner runs and has copied nothing."""
     first = Identity(1, 0)
     marker = Entry(first, -1, None)
     claim = Entry(first, 0, Claim(1, 0, 1, first.producer_id))
@@ -107,7 +107,7 @@ def initial(starts: int, faults: int) -> State:
 
 
 def violation(state: State) -> str:
-    """Never a gap, never a duplicate against a promise, never progress ahead of the target."""
+    """Return a violation: a gap, a duplicate against a promise, or progress ahead of the target."""
     if state.broken:
         return state.broken
     copied = 0
