@@ -1,4 +1,4 @@
-"""The files of examples/autoscaling name what there is, and say the same in three ways."""
+"""The files of examples/autoscaling name existing objects and agree with each other."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The picture of autoscaling is of the data beside it."""
+"""The picture of autoscaling shows the data beside it."""
 
 import re
 import runpy

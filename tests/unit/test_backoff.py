@@ -16,6 +16,6 @@ def test_jitter_takes_up_to_half_of_a_delay() -> None:
 
 
 def test_any_number_of_failures_keeps_the_limit() -> None:
-    """2 to the power of 1,024 is no float."""
+    """2 to the power of 1,024 is not a float."""
     backoff = Backoff(0.2, 60.0, jitter=False)
     assert [backoff.next_s() for _ in range(2000)][-1] == 60.0

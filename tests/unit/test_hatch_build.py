@@ -73,7 +73,7 @@ def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_library_of_other_sources_is_not_used(tmp_path: Path) -> None:
-    """A clone that was updated and not installed again: a call with other arguments crashes."""
+    """A clone may be updated but not installed again. A call with other arguments would crash."""
     source, library = tmp_path / "old.c", tmp_path / "old.so"
     source.write_text("long headrace_join(void) { return 0; }\n")
     command = [*build_script().compiler(), "-shared", "-fPIC", "-o", library, source]

@@ -17,7 +17,7 @@ TESTS = [
     for folder in sorted(KINDS.glob("*/health_test.yaml"))
     for test in yaml.safe_load(folder.read_text())["tests"]
 ]
-"""In the form of Argo CD's own."""
+"""Tests in the form of Argo CD's own tests."""
 
 AS_KSTATUS_HAS_IT = {
     "Healthy": "Current",
@@ -26,17 +26,17 @@ AS_KSTATUS_HAS_IT = {
     "Suspended": "Current",
 }
 OTHERWISE = {
-    # No reconcile has said a word: kstatus takes an object without conditions for current.
+    # No reconcile has written a status: kstatus considers an object without conditions current.
     ("ReplicationFlow", "new"): "Current",
     ("MirrorTest", "new"): "Current",
-    # Tried again by itself: not stalled.
+    # Retried automatically: not stalled.
     ("ReplicationFlow", "task-failed"): "InProgress",
-    # A source task has no Ready; its flow speaks for it, and nobody applies one.
+    # A source task has no Ready condition: its flow has one, and users do not apply tasks.
     ("ReplicationTask", "failed"): "Current",
     ("ReplicationTask", "new"): "Current",
     ("ReplicationTask", "restoring"): "Current",
 }
-"""Where the two cannot agree, and why."""
+"""Cases in which the two cannot agree, with the reason."""
 
 
 def health(kind: str, object: dict[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Images of another platform, and the digests that are signed, by programs that only take notes."""
+"""Images of another platform, and signed digests, with programs that only record calls."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ NAME = "registry.example:5000/team/headrace:1"
 
 
 class Notes:
-    """A program that writes down its arguments, and answers as an engine that pushed."""
+    """Program that records its arguments, and answers as an engine after a push."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path, self._file = folder / name, folder / "notes"

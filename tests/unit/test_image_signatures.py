@@ -23,7 +23,7 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cosign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Fails for a name that ends with ``b``."""
+    """Return a cosign that fails for a name that ends with ``b``."""
     program = tmp_path / "cosign"
     program.write_text(
         f'#!/bin/sh\necho "$*" >> {tmp_path}/notes\ncase "$*" in *b) exit 1 ;; esac\n'
@@ -98,7 +98,7 @@ def test_what_is_pushed_and_could_not_be_signed_is_named() -> None:
     ],
 )
 def test_the_makefile_hands_the_key_on(given: str, exported: str) -> None:
-    """``make push`` works in ``tools``: a path is taken from where make was called."""
+    """``make push`` works in ``tools``, but a path is relative to the folder of the call."""
     rules = f"include {ROOT}/Makefile\n"
     printed = 'push: ; @echo "<$$HEADRACE_KEY>"\n'
     done = subprocess.run(

@@ -24,7 +24,7 @@ each_dockerfile = pytest.mark.parametrize("text", DOCKERFILES.values(), ids=DOCK
 
 
 def pins(lock: str) -> dict[str, frozenset[str]]:
-    """``name==version ; marker`` of each entry, with its hashes."""
+    """Return ``name==version ; marker`` of each entry, with its hashes."""
     text = (ROOT / lock).read_text()
     entries = re.findall(r"(?m)^([a-z0-9-]+==[^\\\n]+) \\\n((?: +--hash=.*\n)+)", text)
     return {pin: frozenset(re.findall(r"sha256:\w+", hashes)) for pin, hashes in entries}
@@ -71,7 +71,7 @@ def test_dockerfiles_end_as_a_user_with_a_number(text: str) -> None:
 
 @each_dockerfile
 def test_nobody_may_write_the_names_of_users(text: str) -> None:
-    """CRI-O then adds none to /etc/passwd for the random users of OpenShift."""
+    """If /etc/passwd is writable, CRI-O adds no entry for the random users of OpenShift."""
     assert not re.search(r"(?m)^.*\b(chmod|chgrp|chown)\b.*(/etc\b|passwd)", text)
 
 
@@ -112,7 +112,7 @@ def test_the_spark_image_has_the_scripts_where_jobs_look_for_them() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_spark_says_that_its_user_has_no_name(tmp_path: Path, known: bool) -> None:
-    """By the file that spark-submit sources from its conf folder; ``id`` answers as GNU's does."""
+    """spark-submit sources the file from its conf folder. ``id`` answers as GNU's does."""
     assert " /opt/headrace/packages/pyspark/conf/spark-env.sh\n" in DOCKERFILES["spark-jobs"]
     tool = tmp_path / "id"
     tool.write_text(f'#!/bin/sh\necho 1000660000\n[ "$1" = -u ] || exit {int(not known)}\n')

@@ -32,7 +32,7 @@ def test_a_manifest_of_a_page_is_valid(text: str, tmp_path: Path) -> None:
 
 
 def test_the_site_loads_nothing_from_elsewhere() -> None:
-    """The theme loads mermaid from a public server where no script of ours has it already."""
+    """The theme loads mermaid from a public server unless one of our scripts has loaded it."""
     settings = (ROOT / "mkdocs.yml").read_text()
     (script,) = re.findall(r"(?m)^extra_javascript: \[(.+)\]$", settings)
     assert 'globalThis["mermaid"]' in (ROOT / script).read_text()[-200:]
@@ -40,7 +40,7 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
 
 
 def test_headings_that_links_name_exist() -> None:
-    """The link checker of the tests of the repository looks at files only."""
+    """The link checker of the repository's tests checks only files."""
     absent = []
     for page in PAGES:
         for file, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):

@@ -1,4 +1,4 @@
-"""The README's picture shows what the live view shows today."""
+"""The README's picture equals the current live view."""
 
 import html
 import re
@@ -9,7 +9,7 @@ SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pictures.py"))
 
 
 def test_the_picture_has_the_words_of_the_screen() -> None:
-    """The words alone: how they are drawn is rich's, and changes with it."""
+    """Only the words are compared: rich draws them, and its drawing changes."""
     drawn = SCRIPT["PICTURE"].read_text()
     shown = " ".join(html.unescape(text) for text in re.findall(r">([^<>\n]+)</text>", drawn))
     assert "3 flows" in shown.replace("\xa0", " ")

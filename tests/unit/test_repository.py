@@ -58,7 +58,7 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
 
 
 def test_the_tests_that_show_the_faults_exist() -> None:
-    """By the names of their files or functions."""
+    """They are named by their files or functions."""
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "faults.md").read_text()))
     files = list((ROOT / "tests").rglob("test_*.py"))
     found = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
@@ -79,7 +79,7 @@ def test_the_rooms_are_listed_and_drawn_as_the_contracts_have_them() -> None:
 
 
 def test_a_room_has_one_purpose() -> None:
-    """A sentence that needs no "and"."""
+    """The purpose is a sentence without "and"."""
     rooms = runpy.run_path(str(ROOT / "docs" / "rooms.py"))
     purposes = re.findall(r"(?m)^\| `\w+` \| (.*?) \|", rooms["table"]())
     assert len(purposes) > 15

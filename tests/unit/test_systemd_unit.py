@@ -1,4 +1,4 @@
-"""The example of a systemd unit keeps what its comments and its page promise."""
+"""The example of a systemd unit agrees with its comments and its page."""
 
 import shlex
 from configparser import ConfigParser

@@ -1,4 +1,4 @@
-"""Manifests as text, and what headrace says about them."""
+"""Manifests as text, and headrace's error messages for them."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A cluster: its addresses, and settings that are not a user's to set."""
+"""A cluster's addresses, and settings that a user cannot change."""
 
 from typing import Any
 

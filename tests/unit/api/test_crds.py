@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions: generated, whole, and structural as Kubernetes wants them."""
+"""CustomResourceDefinitions are generated, complete and structural, as Kubernetes requires."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def texts() -> dict[str, str]:
 
 
 def schemas(resource: Any) -> Iterator[tuple[Path_, Schema]]:
-    """Each schema of a definition, with the way to it."""
+    """Yield each schema of a definition, with its path."""
     (version,) = DEFINITIONS[resource.plural]["spec"]["versions"]
     yield from walk(version["schema"]["openAPIV3Schema"], ())
 

@@ -35,7 +35,7 @@ def test_defaults_are_as_they_were_promised(
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each field by its path, with its value as text."""
+    """Yield each field by its path, with its value as text."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from leaves(inner, f"{path}.{key}")

@@ -129,7 +129,7 @@ def test_mistakes_come_in_the_order_of_files_and_lines(write: Callable[[str, str
 
 
 def test_what_is_yaml_1_1_only_for_pyyaml(write: Callable[[str, str], Path]) -> None:
-    """A moment without quotes stays text, as kubectl reads it; a null counts as absent."""
+    """An unquoted timestamp stays text, as kubectl reads it, and a null counts as absent."""
     text = FLOW + "  startFrom: {mode: Timestamp, timestamp: 2026-01-31T12:00:00+01:00}\n  state:\n"
     spec = load([write("flow.yaml", text)]).flows[0].spec
     assert spec.start_from.timestamp is not None

@@ -1,4 +1,4 @@
-"""Settings of driver pods: what is refused, with the sentence."""
+"""Settings of driver pods that are rejected, with the error messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The examples are what a newcomer copies: valid, and nothing in them is refused."""
+"""Examples that a newcomer copies are valid, and nothing in them is rejected."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""ReplicationFlow: its defaults, and the sentences for what makes no flow."""
+"""Defaults of ReplicationFlow, and the errors for invalid flows."""
 
 import pytest
 import yaml

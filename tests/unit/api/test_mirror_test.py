@@ -1,4 +1,4 @@
-"""MirrorTest: its defaults, and the sentences for what makes no test."""
+"""Defaults of MirrorTest, and the errors for invalid tests."""
 
 import pytest
 from support.manifests import EAST, WEST, Document, Say, mirror_test, mirror_test_of_another

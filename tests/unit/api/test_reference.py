@@ -1,4 +1,4 @@
-"""docs/reference.md says what the types say, and the types say something of every field."""
+"""docs/reference.md agrees with the types, and the types describe every field."""
 
 import re
 from pathlib import Path

@@ -54,7 +54,7 @@ def test_a_mistake_is_a_sentence(text: str, said: str) -> None:
 def test_another_reset_is_later_than_those_before_and_replaces_what_it_covers() -> None:
     resets = Resets.parse(f"orders/0-3@{AT} payments@{AT}").also("orders", [3, 4], AT_MS + 60_250)
     assert str(resets) == f"orders/0-2@{AT} orders/3-4@2026-01-31T18:01:00Z payments@{AT}"
-    # By a clock that is behind the one before.
+    # The clock is behind the previous one.
     resets = resets.also("orders", None, AT_MS - 60_000)
     assert str(resets) == f"orders@2026-01-31T18:01:01Z payments@{AT}"
 

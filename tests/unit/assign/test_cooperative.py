@@ -21,7 +21,7 @@ MAX_DELAY_MS = 300_000
 
 @dataclass
 class Group:
-    """Two connectors of four tasks, and what Kafka's test asserts of every round."""
+    """Two connectors with four tasks each, and the assertions of Kafka's test for every round."""
 
     max_delay_ms: int = MAX_DELAY_MS
     units: dict[str, int] = field(default_factory=lambda: {"connector1": 4, "connector2": 4})
@@ -63,7 +63,7 @@ class Group:
         return round
 
     def counts(self) -> tuple[list[int], list[int]]:
-        """Connectors and tasks of the workers, sorted."""
+        """Return the numbers of connectors and tasks of the workers, sorted."""
         connectors, tasks = (
             sorted(len(kinds[n]) for kinds in self.running.values()) for n in (0, 1)
         )
@@ -78,7 +78,7 @@ class Group:
         )
 
     def until_stable(self) -> None:
-        """At most two rounds that do something, and one that does not."""
+        """Run at most two rounds that change something, and one that does not."""
         for _ in range(3):
             before = self.running
             round = self.round()
@@ -149,7 +149,7 @@ def test_the_back_off_ends_at_the_maximal_delay() -> None:
     group.round()
     delays = []
     for number in range(2, 8):
-        # A worker joins in each revoking round's wake: there is always more to revoke.
+        # A worker joins after each revoking round, so that there is always more to revoke.
         group.join(f"worker{number}a")
         group.round()
         group.join(f"worker{number}b")
@@ -287,7 +287,7 @@ def test_a_worker_comes_back_and_leaves_after_all() -> None:
 
 
 def test_an_idle_worker_that_leaves_after_a_revocation_starts_a_full_delay() -> None:
-    # Nothing is lost, but Connect waits: PEERS calls it a weakness, and so it is shown.
+    # Nothing is lost, but Connect waits. This is a weakness of Connect (PEERS).
     group = Group()
     group.round()
     group.join("worker2")
@@ -303,7 +303,7 @@ def test_the_leader_leaves(comes_back: bool) -> None:
     assert group.counts() == ([0, 1, 1], [2, 3, 3])
     group.leave("worker1")
     group.simulation.restart_leader()
-    # It remembers nothing: what nobody runs is new.
+    # It has no memory: unassigned units are new to it.
     assert group.round().delay_ms == 0
     assert group.counts() == ([1, 1], [4, 4])
     assert group.is_complete_and_balanced()
@@ -334,7 +334,7 @@ def test_a_later_round_does_not_arrive() -> None:
     group.join("worker3")
     assert revokes(group.round(apply=False))
     assert group.counts() == ([0, 1, 1], [0, 4, 4])
-    # Its revocations count as made, so these are successive ones.
+    # Its revocations count as made, and these are therefore successive ones.
     round = group.round()
     assert round.delay_ms == 40
     assert not revokes(round)
@@ -464,7 +464,7 @@ def test_new_units_go_to_the_workers_with_least_until_all_are_level() -> None:
         group.join_with(name, [], [("c", n) for n in range(held, held + tasks)])
     assert group.round().delay_ms == 0
     assert group.counts() == ([0, 0, 1, 1], [6, 6, 6, 6])
-    # The first of the new ones go to the worker that had nothing.
+    # The first new units are assigned to the worker that had none.
     assert {("d", 0), ("d", 1)} <= group.running["worker3"][1]
 
 
@@ -487,7 +487,7 @@ def test_a_delay_holds_back_what_was_lost_and_nothing_else() -> None:
     group.units |= {"connector3": 2}
     assert group.round().delay_ms == MAX_DELAY_MS
     assert group.counts() == ([2], [6])
-    # A connector that is deleted is waited for no longer.
+    # A deleted connector is no longer waited for.
     (waiting,) = lost[0]
     del group.units[waiting]
     assert group.round().delay_ms == MAX_DELAY_MS
@@ -551,7 +551,7 @@ def test_a_leader_that_restarts_knows_of_no_delay() -> None:
 
 
 def test_a_round_while_one_backs_off_forgets_that_it_does() -> None:
-    # So Connect is: the second round of a back-off, come early, clears the way for the third.
+    # Connect behaves in this way: an early second round of a back-off permits the third.
     group = Group(units={"c": 12})
     group.round()
     group.join("worker2")
@@ -592,7 +592,8 @@ def test_units_that_three_workers_run_stop_on_all() -> None:
 
 
 def test_what_is_no_unit_any_more_stops_only_where_a_leader_knew_it() -> None:
-    # So Connect is: what a new leader never assigned and is not configured, it leaves alone.
+    # Connect behaves in this way: a new leader leaves alone units that it never assigned and that
+    # are not configured.
     group = Group(units={"connector1": 1})
     group.round()
     group.units = {"connector2": 1}
@@ -600,12 +601,12 @@ def test_what_is_no_unit_any_more_stops_only_where_a_leader_knew_it() -> None:
     round = group.round()
     assert not revokes(round)
     assert round.assigned["worker1"][0] == ("connector1", "connector2")
-    # Once it has assigned it itself, it notices.
+    # It notices them once it has assigned them itself.
     assert group.round().revoked["worker1"] == (("connector1",), (("connector1", 0),))
 
 
 def test_a_worker_that_came_empty_gets_lost_units_only_up_to_its_share() -> None:
-    # Kafka's class gives worker0 both tasks here and tells it in the same round to stop one.
+    # Kafka's class assigns both tasks to worker0 here, and revokes one in the same round.
     group = Group(units={"connector0": 0, "connector1": 2}, workers=("worker0",), max_delay_ms=1)
     group.round()
     group.join_with("worker1", ["connector0"], [])
@@ -639,7 +640,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         CooperativeSimulation(-1)
 
 
-# The same through the assignor that flows can choose.
+# The assignor that flows can choose has the same result.
 
 
 def state(

@@ -11,5 +11,5 @@ def test_names_are_those_of_kubernetes_objects() -> None:
 def test_only_what_keeps_positions_is_stateful() -> None:
     kinds = ("Source", "Checkpoint", "Heartbeat")
     stateful = [kind for kind in kinds if TaskId("f", f"{kind}Task", 0).is_stateful]
-    assert stateful == ["Source"]  # a checkpoint task reads two small topics: nobody stands by
+    assert stateful == ["Source"]  # a checkpoint task reads two small topics and has no standby
     assert not any(TaskId("f", f"{kind}Connector", 0).is_stateful for kind in kinds)

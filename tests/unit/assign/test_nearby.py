@@ -1,4 +1,4 @@
-"""Tasks run where their partitions can be read without leaving the rack, within balance."""
+"""Tasks run in a rack with replicas of their partitions, as far as balance permits."""
 
 import random
 from collections import Counter
@@ -21,13 +21,16 @@ ZONES = "abc"
 
 
 def task(index: int, *racks: str, weight: float = 1.0) -> TaskInfo:
-    """One partition for each of ``racks``, which names the zones that have a replica of it."""
+    """Return a task with a partition for each of ``racks``, the zones of its replicas."""
     partitions = tuple(map(frozenset, racks))
     return TaskInfo(TaskId("orders", "SourceTask", index), True, weight, partitions)
 
 
 def drivers(count: int = 3, active: Mapping[str, Iterable[int]] = {}) -> list[DriverState]:
-    """In three zones, in turn; ``active``: by zone, what its first driver runs."""
+    """Return drivers that alternate over three zones.
+
+    ``active`` are the tasks of the first driver of each zone.
+    """
     return [
         DriverState(
             f"{ZONES[n % 3]}{n // 3}",
@@ -78,7 +81,7 @@ def test_three_zones(replicas: int, blind: float, near: float) -> None:
 
 def test_tasks_that_run_move_within_the_budget_and_then_stay() -> None:
     tasks = [task(n, ZONES[n // 10]) for n in range(30)]
-    held = {"a": range(10, 20), "b": range(20, 30), "c": range(10)}  # each in the next zone
+    held = {"a": range(10, 20), "b": range(20, 30), "c": range(10)}  # each is in the next zone
     state = ApplicationState.of(tasks, drivers(active=held), flows={"orders": FlowConfig(0, 0.2)})
     moved = []
     for minute in range(12):

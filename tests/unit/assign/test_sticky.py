@@ -1,4 +1,4 @@
-"""The default assignor, in words."""
+"""Behaviour of the default assignor."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def plain(ids: Iterable[TaskId]) -> list[TaskInfo]:
 
 
 def drivers(names: str, after: TaskAssignment | None = None) -> list[DriverState]:
-    """Drivers named by single letters, with what an answer gave them."""
+    """Return drivers named by single letters, with the tasks of an answer."""
     given = after.drivers if after else {}
     return [
         DriverState(
@@ -101,7 +101,7 @@ def test_flows_are_spread_over_drivers() -> None:
 
 
 def test_flows_stay_spread_over_drivers_that_join_and_leave() -> None:
-    """KAFKA-17049: tasks of one connector are revoked together, and come to one worker."""
+    """KAFKA-17049: tasks of one connector are revoked together, and assigned to one worker."""
     flows = {flow: FlowConfig(movement_budget=1.0) for flow in ("f1", "f2", "f3")}
     of = plain(task for flow in flows for task in tasks(4, flow=flow))
     answer = None
@@ -283,7 +283,7 @@ def test_standbys_lie_in_other_racks() -> None:
             assert owner.rack != driver.rack
 
 
-# One state, one answer.
+# Determinism.
 
 
 def test_no_answer_depends_on_the_hash_seed() -> None:
@@ -319,7 +319,7 @@ def test_what_it_is_told_stays_as_it_was() -> None:
 
 
 def test_when_a_driver_is_lost_nothing_but_its_tasks_moves() -> None:
-    # Without c, b is far too heavy; that can wait until what nobody runs is placed.
+    # Without c, b is far too heavy. This can wait until all unassigned tasks are placed.
     state = ApplicationState.of(weighing(1, 1, 9, 9, 1, 1), drivers("abc"), flows=ANY_BUDGET)
     a, b, c = (frozenset(tasks(6)[n : n + 2]) for n in (0, 2, 4))
     before = TaskAssignment({n: DriverAssignment(t) for n, t in zip("abc", (a, b, c), strict=True)})

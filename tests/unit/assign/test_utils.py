@@ -20,7 +20,7 @@ T = [TaskId("orders", "SourceTask", n) for n in range(4)]
 
 
 def read_from(*racks: str) -> list[TaskInfo]:
-    """Tasks of one partition, each with a replica in one rack."""
+    """Return tasks of one partition, each with a replica in one rack."""
     return [TaskInfo(T[n], True, 1.0, (frozenset({rack}),)) for n, rack in enumerate(racks)]
 
 
@@ -118,7 +118,7 @@ def test_standbys_differ_by_rack_where_they_can() -> None:
     nothing = dict.fromkeys(zones, frozenset[TaskId]())
     placed = AssignmentUtils.place_standbys(state, nothing | {"a": frozenset(T[:1])})
     assert [name for name, standby in placed.items() if standby] == ["c", "d"]
-    # There are no more racks than three, but a standby beside another is better than none.
+    # There are only three racks, but a second standby in a rack is better than none.
     flows = {"orders": FlowConfig(standbys=3)}
     placed = AssignmentUtils.place_standbys(
         replace(state, flows=flows), nothing | {"a": frozenset(T[:1])}

@@ -1,4 +1,4 @@
-"""Steps of chaos against a flow that answers as the test wants."""
+"""Steps of chaos against a scripted flow."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from headrace.mirror_test import LoadProgress
 
 
 class Flow:
-    """A flow with units on drivers."""
+    """Flow with units on drivers."""
 
     def __init__(self) -> None:
         self.units = {"task-0": "driver-1", "task-1": "driver-1", "task-2": "driver-2"}
@@ -154,7 +154,7 @@ def test_what_was_not_done_says_why() -> None:
 
 
 class Slow:
-    """Is broken two seconds after it is asked to be, for ten more; whole again at once."""
+    """Injector that breaks the flow two seconds after its call, for ten seconds."""
 
     def __init__(self) -> None:
         self.done: list[ChaosStep] = []
@@ -180,7 +180,7 @@ def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_i
 
 
 class Fleet:
-    """A flow whose drivers are scaled, rolled or frozen; nothing moves by itself."""
+    """Flow whose drivers are scaled, rolled or frozen. Units move only when a test moves them."""
 
     def __init__(self) -> None:
         self.alive = ["driver-1", "driver-2"]

@@ -1,4 +1,4 @@
-"""Pods of a mirror that is not a flow, on an API server that answers as the test wants."""
+"""Pods of a mirror that is not a flow, on a scripted API server."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def pod(name: str, phase: str = "Running", **metadata: Any) -> Json:
 
 
 class Api:
-    """The pods of a mirror, and what was asked of them."""
+    """Pods of a mirror, and the requests for them."""
 
     who = "the chaos Job"
 

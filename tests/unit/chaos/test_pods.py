@@ -1,4 +1,4 @@
-"""A flow in pods, broken by way of an API server that answers as the test wants."""
+"""Faults of a flow in pods, on a scripted API server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def unit(name: str, type: str, driver: str, epoch: int = 1) -> Json:
 
 
 class Api:
-    """A flow of two drivers, of which ``b`` has most source tasks; signals reach their pods."""
+    """Flow of two drivers, of which ``b`` has most source tasks. Signals reach their pods."""
 
     who = "the chaos Job"
 

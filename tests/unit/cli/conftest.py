@@ -1,4 +1,4 @@
-"""Commands about a flow that runs: the run is one without drivers, its brokers are in memory."""
+"""Fixtures for commands about a running flow without drivers, with brokers in memory."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Yield the clusters of the flow, as a command opens them."""
-    structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
+    structlog.reset_defaults()  # an earlier command logs to a stream that is closed by now
     scene = Scene()
     monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_: scene.context)
     yield scene
@@ -48,7 +48,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return a function that runs a command, checks its exit code and returns its output."""
 
     def run(*command: str, code: int = 0) -> str:
-        capsys.readouterr()  # what was logged before
+        capsys.readouterr()  # earlier logs
         assert main([*command]) == code
         printed = capsys.readouterr()
         return printed.out + printed.err

@@ -1,4 +1,4 @@
-"""The command itself: exit codes, and what it says when something is missing."""
+"""The command itself: exit codes, and errors if a part is missing."""
 
 import errno
 import sys

@@ -1,4 +1,4 @@
-"""``headrace validate``: what it prints, and what it ends with."""
+"""Output and exit codes of ``headrace validate``."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

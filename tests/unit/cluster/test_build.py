@@ -1,4 +1,4 @@
-"""How the tests' programs are built, and what is said when they cannot be."""
+"""Builds of the tests' programs, and the errors if a build fails."""
 
 import io
 import re
@@ -98,7 +98,7 @@ def test_a_file_shows_how_far_downloads_and_compilation_are(
     with shown.open("w", buffering=1) as file:
         have_programs((CLUSTER,), Console(file=file))
     lines = [re.sub(r", \d+ s$", "", line) for line in shown.read_text().splitlines()]
-    # The first package may be shown before the second one is read.
+    # The first package may be displayed before the second one is read.
     passing = re.compile("still|1 packages found")
     assert list(dict.fromkeys(line for line in lines[1:] if not passing.search(line))) == [
         "go: modules ...",

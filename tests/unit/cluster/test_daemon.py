@@ -1,4 +1,4 @@
-"""A component that another process finds again."""
+"""Component that another process can find."""
 
 import sys
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ from headrace.errors import Fatal
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Only these programs are on PATH, each a shell's script; no CNI plugin is anywhere."""
+    """Put only these programs on PATH, each a shell script, and no CNI plug-in anywhere."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(machine, "SEARCHED", str(tmp_path))
     monkeypatch.setattr(packages, "PLUGIN_FOLDERS", (tmp_path / "plugins",))

@@ -1,4 +1,4 @@
-"""How the stand-in kubelet reads a pod's spec."""
+"""Translation of a pod's spec by the stand-in kubelet."""
 
 import sys
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""When a heartbeat counts as written; the brokers are fakes."""
+"""Conditions under which a heartbeat counts as written, with fake brokers."""
 
 import threading
 import time
@@ -50,17 +50,17 @@ class FakeProducer:
 
 
 class Scene:
-    """A heartbeat task from ``east`` to ``west``, and a clock that the test sets."""
+    """Heartbeat task from ``east`` to ``west``, with a clock that the test sets."""
 
     def __init__(self, *, on_source: bool) -> None:
         self.now_s = 1000.0
         self.producers: dict[str, FakeProducer] = {}
         self.away = ""
-        """The cluster that makes no topic."""
+        """Cluster that creates no topic."""
         self.forbids = ""
-        """The cluster that refuses it."""
+        """Cluster that rejects the creation."""
         self.hangs: threading.Event | None = None
-        """Until when ``west`` does not answer to that."""
+        """Event until which ``west`` does not answer the creation."""
         access = {
             alias: ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
             for alias in ("east", "west")

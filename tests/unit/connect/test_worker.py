@@ -30,7 +30,7 @@ FLOW = ReplicationFlow.model_validate(
 
 
 class Herder:
-    """By the rules of the store; nothing is published."""
+    """Herder with the rules of the store that publishes nothing."""
 
     def __init__(self) -> None:
         self.store = TaskStore()
@@ -117,7 +117,7 @@ def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: He
 
 
 class Occupied(Herder):
-    """Refuses the tasks of connectors while another flow is there."""
+    """Rejects the tasks of connectors while another flow exists."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def occupied() -> Iterator[tuple[Worker, Occupied]]:
     made = Worker(FLOW, herder, DriverIdentity("me", "1"))
     made.update([herder.assigned_to_me])
     wait_for(made, {CONNECTOR: TaskPhase.FAILED})
-    # The first restart is at once, the next one after two minutes.
+    # The first restart is immediate, the next one follows after two minutes.
     deadline = time.monotonic() + 20
     while herder.attempts < 2:
         assert time.monotonic() < deadline

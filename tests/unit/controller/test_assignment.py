@@ -23,7 +23,7 @@ FLOW = ReplicationFlow.model_validate(manifests.flow("orders", drivers={"replica
 
 
 def unit(index: int, driver: str = "", held: str | None = None, **notes: str) -> ReplicationTask:
-    """``held`` by ``<driver>/<life>``; by default by the first life of ``driver``."""
+    """Return a unit. ``held`` is ``<driver>/<incarnation>``, by default the first of ``driver``."""
     holder, _, life = (f"{driver}/1" if held is None and driver else held or "").partition("/")
     return ReplicationTask(
         metadata=ObjectMeta(

@@ -16,7 +16,7 @@ from headrace.k8s import Client, Kind, Object
 
 
 class Kept:
-    """An API server that keeps what is applied, of one namespace."""
+    """API server with one namespace that stores applied objects."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}

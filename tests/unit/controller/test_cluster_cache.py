@@ -19,14 +19,14 @@ FLOW = ("shop", "orders")
 
 
 class Watched:
-    """An API server that reports of units what a test wants it to; flows are only listed."""
+    """API server that reports scripted events of units. Flows are only listed."""
 
     def __init__(self, *units: Object) -> None:
         self.units, self.events = list(units), asyncio.Queue[tuple[str, Object]]()
         self.flows: Objects = []
         self.flow_lists = 0
         self.forgets_flows = asyncio.Event()
-        """Ends the watch over flows with 410 Gone."""
+        """Event that ends the watch over flows with 410 Gone."""
 
     async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
         self.flow_lists += kind is FLOW_KIND
@@ -50,7 +50,7 @@ class Watched:
 
 
 class Seen:
-    """A complete cache, and the flows that it queued since."""
+    """Complete cache, with the flows that it has queued since."""
 
     def __init__(self, cache: ClusterCache, watched: Watched, wanted: list[FlowName]) -> None:
         self.cache, self.watched, self.wanted = cache, watched, wanted
@@ -179,7 +179,7 @@ def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None
 
 def test_units_of_another_flow_or_of_another_name_than_they_say_are_left_out() -> None:
     stray = (
-        unit(1, owner="7", writes="east.a"),  # an earlier flow's
+        unit(1, owner="7", writes="east.a"),  # unit of an earlier flow
         unit(0, name="a-copy-by-hand", writes="east.b"),
         unit(2, name="orders-source-task-9", writes="east.c"),
     )
@@ -262,7 +262,7 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
 
 def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
     class Leases:
-        """Stands in for the watch over Leases."""
+        """Stand-in for the watch over Leases."""
 
         expected: Mapping[tuple[str, str], float] = {}
 

@@ -1,4 +1,4 @@
-"""Joins, leaves, restarts, rolls: which drivers get units, which keep theirs, which are over."""
+"""Drivers that join, leave, restart and roll: which receive units, keep them, or are lost."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def test_terminating_is_not_lost_it_hands_over_itself() -> None:
         ([pod("b")], seen(), False),
         ([pod("b")], seen("another life"), True),  # its container was restarted
         ([pod("b")], seen(expired=True), True),  # its Lease expired
-        ([pod("b")], seen(""), False),  # no Lease: being watched
+        ([pod("b")], seen(""), False),  # no Lease: being observed
         ([pod("b")], replace(seen(""), expired=True), True),  # ... for its whole duration
     ],
 )

@@ -1,4 +1,4 @@
-"""How often an Event is repeated."""
+"""Frequency of repeated Events."""
 
 import asyncio
 from typing import Any, cast

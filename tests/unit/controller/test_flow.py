@@ -1,4 +1,4 @@
-"""A reconcile of a flow on an API server in memory: units are placed whatever else fails."""
+"""Reconciles of a flow on an API server in memory: units are placed despite other failures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ HOOK = Unavailable('the API server answers 500: failed calling webhook "guard.ex
 
 
 class Server:
-    """Keeps what is applied, of one namespace; its watches report the first renewal of Leases."""
+    """API server with one namespace, whose watches report the first renewal of Leases."""
 
     def __init__(self, *objects: Object) -> None:
         self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
@@ -141,7 +141,7 @@ def a_flow_whose_driver_is_gone(*others: Object) -> Server:
 
 
 class Reconciled:
-    """The flow of a server, and what reconciles it."""
+    """Flow of a server, with its reconciler."""
 
     def __init__(self, server: Server, settings: FlowSettings, rollouts: int) -> None:
         client, self.server = cast(Client, server), server
@@ -158,7 +158,7 @@ class Reconciled:
         )
 
     async def reconcile(self) -> HeadraceError | None:
-        """Once; what it raises is for the queue to try again."""
+        """Reconcile once. The queue would retry after an error."""
         try:
             async with asyncio.timeout(20):
                 await self.reconciler.reconcile(NAME)
@@ -177,7 +177,7 @@ class Reconciled:
 
     @property
     def ready(self) -> tuple[str, str]:
-        """Reason and message of the condition Ready."""
+        """Return the reason and the message of the condition Ready."""
         conditions = self.server.objects[FLOW, "orders"]["status"]["conditions"]
         ready = next(one for one in conditions if one["type"] == "Ready")
         return ready["reason"], ready["message"]
@@ -303,7 +303,7 @@ def test_operator_that_starts_later_takes_the_last_valid_spec_from_the_status() 
 
 
 def test_units_are_assigned_though_no_valid_spec_is_known() -> None:
-    """The edit was made while no operator ran: what the flow owns stays as it is."""
+    """The edit was made while no operator ran: the flow's objects stay unchanged."""
 
     async def test() -> None:
         server = a_flow_whose_driver_is_gone()
@@ -336,7 +336,7 @@ def test_later_flow_takes_no_topic_of_a_flow_whose_spec_is_invalid() -> None:
 
 
 def test_a_value_of_a_newer_version_is_refused_until_it_is_taken_out() -> None:
-    """Its definition (CRD) is in the cluster already, and so may be the status of another one."""
+    """Its definition (CRD), and perhaps the status of another one, is already in the cluster."""
 
     async def test() -> None:
         server = a_flow_whose_driver_is_gone()
@@ -473,7 +473,7 @@ def test_a_pinned_image_stays_when_the_operator_changes_its_own() -> None:
 
 @pytest.mark.parametrize("newest", ["b", "c"])
 def test_in_a_restart_by_kubectl_units_move_to_the_newest_pods_only(newest: str) -> None:
-    """The operator's hash of both is the same; `kubectl rollout undo` makes the older newest."""
+    """The operator's hash of both is equal. `kubectl rollout undo` makes the older one newest."""
     revisions = {"b": (3, 2), "c": (1, 2)}[newest]
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""kopf as we set it up."""
+"""Settings of kopf."""
 
 import asyncio
 import json

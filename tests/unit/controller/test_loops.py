@@ -27,7 +27,7 @@ CLUSTERS = {"there": ("E", "W"), "back": ("W", "E"), "other": ("E", "N")}
 
 
 class Cache:
-    """Flows, and a unit of each."""
+    """Cache of flows with one unit each."""
 
     def __init__(self) -> None:
         self.all: dict[FlowName, ReplicationFlow] = {}

@@ -151,7 +151,7 @@ def after(test: MirrorTest, step: StageDecision) -> MirrorTest:
 
 
 def begun(test: MirrorTest, at: datetime = NOW) -> MirrorTest:
-    """Its probe was started, ``at`` so by the operator's clock."""
+    """Return a MirrorTest whose probe started at ``at`` by the operator's clock."""
     status = MirrorTestStatus(phase=MirrorTestPhase.PENDING, start_time=at)
     return test.model_copy(update={"status": status})
 
@@ -213,7 +213,7 @@ def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
 def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> None:
     for stage in Stage:
         made = build_job(BOTH, stage)
-        # The second pod of a rehearsal only undoes what is left of the first.
+        # The second pod of a rehearsal only undoes the remaining changes of the first.
         assert made["spec"]["backoffLimit"] == (stage is Stage.REHEARSAL)
         assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
     for made in objects_of(BOTH):

@@ -34,7 +34,7 @@ MOMENT = "2020-01-01T12:00:00Z"
 
 
 class Server:
-    """An API server that keeps what is written, of one namespace."""
+    """API server with one namespace that stores written objects."""
 
     def __init__(self, *objects: Object) -> None:
         self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
@@ -108,7 +108,7 @@ def a_test(**spec: Any) -> Object:
 
 
 class Carried:
-    """Test ``nightly``, and who carries it out."""
+    """Test ``nightly``, with the reconciler that runs it."""
 
     def __init__(self, *objects: Object, **settings: Any) -> None:
         self.server = Server(*objects)
@@ -141,7 +141,7 @@ class Carried:
         return {name for kind, name in self.server.objects if kind is JOB}
 
     def refuse(self, verb: str, kind: Kind, error: HeadraceError) -> None:
-        """Answer ``error`` to this verb on objects of this kind, and to nothing else."""
+        """Reject only this verb on objects of this kind, with ``error``."""
         self.server.refuses = lambda *asked: error if asked[:2] == (verb, kind) else None
 
     def refuse_nothing(self) -> None:
@@ -177,7 +177,7 @@ def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
     (run,) = runs(it)
     it.server.objects[MIRROR_TEST, run]["status"] = {"phase": "Finished", "verdict": "Passed"}
     assert "lastScheduleTime" not in it.status
-    it.reconcile()  # of that time it is still due, and was made by another look
+    it.reconcile()  # the run is still due, although an earlier reconcile created it
     assert (runs(it), "lastScheduleTime" in it.status) == ([run], True)
 
 
@@ -328,7 +328,7 @@ def test_a_run_that_is_over_and_not_understood_keeps_no_schedule_from_the_next(
 
 
 def test_a_load_is_ended_by_an_annotation() -> None:
-    """Its Job sees a file appear beside the test."""
+    """Its Job detects a file beside the test."""
     it = Carried(a_test())
     it.reconcile()
     probe = it.server.objects[JOB, "nightly-probe"]

@@ -1,4 +1,4 @@
-"""How long the operator waits for the API server, before it leads."""
+"""Time-outs of the operator's requests before it leads."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,11 +9,11 @@ import pytest
 from headrace.controller import operator
 
 WEBHOOKS_TAKE_S = 30.0
-"""At most (``timeoutSeconds`` of a webhook's configuration)."""
+"""Maximum time of a webhook (``timeoutSeconds`` of its configuration)."""
 
 
 class Elected(Exception):
-    """The client is ready."""
+    """Error that ends the start once the client is ready."""
 
 
 def test_its_writes_wait_longer_than_webhooks_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The queue: each key once, none twice at a time, failures again and again."""
+"""The queue contains each key once, runs none concurrently with itself, and repeats failures."""
 
 import asyncio
 import time

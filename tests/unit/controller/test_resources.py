@@ -162,7 +162,7 @@ def test_budget_of_drains(asked: dict[str, Any], budget: dict[str, Any]) -> None
 
 
 def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> None:
-    """The definitions refuse such a label; an object of an earlier version may have one."""
+    """The definitions reject such a label, but an object of an earlier version may have one."""
     flow = read("everything")
     metadata = flow.spec.drivers.pod_template.metadata.model_copy(
         update={"labels": {FLOW_LABEL: "other"}}
@@ -309,7 +309,7 @@ def test_a_flow_says_whose_its_processes_are_and_stays_restricted() -> None:
 
 
 def test_a_default_that_contradicts_a_flow_is_left_out() -> None:
-    """The API server refuses a pod that requests more than its limit."""
+    """The API server rejects a pod that requests more than its limit."""
     wide = DriverDefaults.model_validate(
         {"resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}}
     )

@@ -1,4 +1,4 @@
-"""How many flows replace their drivers at a time, and which come first."""
+"""Number and order of flows that replace their drivers at a time."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ def flow(name: str, priority: int = 0) -> ReplicationFlow:
 
 @dataclass
 class Fleet:
-    """Flows by name, with their pods; all have old ones at first."""
+    """Flows by name, with their pods, which are old at first."""
 
     limit: int
     priorities: dict[str, int]

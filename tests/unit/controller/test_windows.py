@@ -1,4 +1,4 @@
-"""A load without end in a cluster: a test for each window, one after the other."""
+"""A load without end in a cluster runs a test for each window, one after the other."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

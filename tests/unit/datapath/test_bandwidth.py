@@ -1,4 +1,4 @@
-"""How long lanes that share a limit wait."""
+"""Waits of lanes that share a limit."""
 
 import pytest
 from support.fake_kafka import FakeClock

@@ -1,4 +1,4 @@
-"""The mover that a flow gets."""
+"""Selection of a flow's mover."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ class Scene:
         self.kafka = FakeKafka("west")
         self.cluster = self.kafka.clusters["west"]
         self.decided: dict[int, bool] = {}
-        """Whether what is at these offsets was committed, of transactions that have ended."""
+        """Whether the progress at these offsets was committed, for transactions that have ended."""
         self.log = self.another()
 
     def another(self, consumer: Callable[..., Consumer] | None = None) -> ProgressLog:
@@ -177,7 +177,7 @@ def test_progress_of_a_transaction_is_unreadable_to_an_older_headrace() -> None:
 def test_writers_are_known_until_the_next_owner_has_fenced_them(scene: Scene) -> None:
     first, frozen, last = (OwnerProducer(name, id_, 0) for id_, name in enumerate("abc"))
     scene.log.write({KEY: replace(PROGRESS, writer=first)})
-    # Its claim is behind what the last owner has read, and before the claim of that one.
+    # Its claim follows the last owner's reads, and precedes that owner's claim.
     scene.log.write({KEY: replace(PROGRESS, epoch=4, owner="b", writer=frozen, fencing=(first,))})
     claim = replace(PROGRESS, epoch=5, owner="c", writer=last, fencing=(first,))
     scene.log.write({KEY: claim})
@@ -297,7 +297,7 @@ ANOTHER = replace(KEY, partition=1)
 
 
 class TakeOver(Scene):
-    """A cluster where an earlier version has stored, and may store, progress."""
+    """Cluster with progress that an earlier version has stored, and may still store."""
 
     def __init__(self) -> None:
         self.kafka = FakeKafka("west")

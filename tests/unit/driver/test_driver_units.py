@@ -9,7 +9,7 @@ from headrace.k8s import Client, Kind, Object, Objects
 
 
 class Units:
-    """An API server whose list of assigned units comes before that of owned ones."""
+    """API server that lists assigned units before owned ones."""
 
     def __init__(self) -> None:
         self.owned_listed = asyncio.Event()

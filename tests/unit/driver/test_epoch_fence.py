@@ -1,4 +1,4 @@
-"""In what order a connector's epoch is written; what is refused then is tested on an API server."""
+"""Order in which a connector's epoch is written. An API server's test covers rejected writes."""
 
 import asyncio
 from typing import Any, cast
@@ -15,7 +15,7 @@ SOURCE = TaskType.SOURCE_TASK
 
 
 class Written:
-    """A client that remembers; ``errors`` are its answers, by task."""
+    """Client that records writes. ``errors`` are its answers, by task."""
 
     def __init__(self, **errors: Exception) -> None:
         self.names: list[str] = []

@@ -1,4 +1,4 @@
-"""A driver frees clients that nothing but an error refers to."""
+"""A driver frees clients that are referenced only by an error."""
 
 import subprocess
 import sys

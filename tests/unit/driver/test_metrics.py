@@ -29,7 +29,7 @@ SOURCE_TASK = ("orders-source-task-3", "SourceTask")
 
 
 def scrape(*units: UnitFigures) -> dict[str, Samples]:
-    """Values by the name of the metric, then by its labels in the order of its description."""
+    """Return values by the metric's name, then by its labels in the order of its description."""
     registry = CollectorRegistry()
     registry.register(DriverCollector("shop", "orders", lambda: units))
     described = {metric.name: metric for metric in METRICS}

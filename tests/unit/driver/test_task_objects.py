@@ -1,4 +1,4 @@
-"""A task as its connector writes it."""
+"""Task objects as written by their connector."""
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
 from headrace.driver.kubernetes_herder import TaskBuilder, matches, others_selector, selector

@@ -1,4 +1,4 @@
-"""Where headrace's own files go."""
+"""Locations of headrace's own files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Processes that are forked: what they get, how their ends are reported, and what ends them."""
+"""Forked processes: their inputs, the report of their ends, and the signals that end them."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ time.sleep(60)
 
 
 def answer(argument: str, link: int) -> int:
-    """Answer on the socket with the argument, then end with what is written there as the code."""
+    """Send the argument on the socket, then end with the received exit code."""
     with socket.socket(fileno=link) as line:
         line.sendall(argument.encode())
         return int(line.recv(10))

@@ -1,4 +1,4 @@
-"""Children that die with their parent, and those that do not."""
+"""Children that die with their parent, and children that do not."""
 
 import os
 import signal
@@ -86,7 +86,7 @@ def test_child_outlives_the_thread_that_asked_for_it() -> None:
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        # The signal would have come with the thread's end, before the child could say a word.
+        # Otherwise the signal would follow the thread's end, before the child could print.
         assert child.poll() is None
     finally:
         child.kill()

@@ -1,4 +1,4 @@
-"""A leader is one until another replica leads, or may."""
+"""A leader leads until another replica does, or may."""
 
 import asyncio
 from typing import cast

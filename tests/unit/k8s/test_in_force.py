@@ -1,4 +1,4 @@
-"""The spec of a flow that counts while its own is invalid."""
+"""Spec of a flow that is in force while its own is invalid."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Keeping a Lease renewed, as far as that can be tested without an API server."""
+"""Renewal of a Lease, without an API server."""
 
 import asyncio
 from typing import Any, cast
@@ -7,7 +7,7 @@ from headrace.k8s import Client, LeaseKeeper
 
 
 class SlowServer:
-    """Takes longer for a renewal than a third of its duration: it has a whole fleet to answer."""
+    """API server of a large fleet that needs more than a third of the duration for a renewal."""
 
     async def apply(self, *_: Any, **__: Any) -> None:
         await asyncio.sleep(0.6)

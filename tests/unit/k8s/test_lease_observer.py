@@ -15,7 +15,7 @@ def lease(renewed: float, life: str = "1", duration_s: float = 6) -> LeaseView:
 
 
 def watch(observer: LeaseObserver, until: float, *alive: tuple[str, str], since: float = 0) -> bool:
-    """Let ``alive`` renew each second; whether the observer was ever judged blind."""
+    """Let ``alive`` renew each second, and return whether the observer was ever judged blind."""
     blind = False
     now = since
     while now < until:
@@ -53,7 +53,7 @@ def test_a_clock_that_jumps_makes_nobody_lost_and_keeps_nobody_alive(jump_s: flo
     observer = LeaseObserver()
     for name in (A, B, C):
         observer.observe(name, lease(0), 0)
-    observer.observe(A, lease(1 + jump_s), 1)  # the last that is heard of it
+    observer.observe(A, lease(1 + jump_s), 1)  # its last renewal
     blind = False
     for now in range(2, 7):
         for name in (B, C):
@@ -62,7 +62,7 @@ def test_a_clock_that_jumps_makes_nobody_lost_and_keeps_nobody_alive(jump_s: flo
             blind |= observer.judge(now)
     assert not observer.expired
     for name in (B, C):
-        observer.observe(name, lease(7), 7)  # and back
+        observer.observe(name, lease(7), 7)  # and have returned
     assert observer.due(7)
     assert not blind | observer.judge(7)
     assert observer.expired == {A}
@@ -83,13 +83,13 @@ def test_a_missing_lease_is_observed_for_as_long() -> None:
 
 
 def test_a_lease_that_is_deleted_keeps_the_duration_that_it_declared() -> None:
-    """Its holder renews three times in that duration: with 60 s, the next may be 20 s away."""
+    """Its holder renews three times in that duration: with 60 s, the next may be 20 s later."""
     observer = LeaseObserver()
     observer.expect({A: 6, B: 60}, 0)
     for name in (A, B):
         observer.observe(name, lease(0, duration_s=60), 0)
     observer.observe(A, None, 10)
-    observer.expect({A: 6}, 11)  # the flow asks for another duration, which its driver may not know
+    observer.expect({A: 6}, 11)  # a new duration, which the driver may not have read
     assert not observer.due(59.9), "B"
     observer.observe(B, lease(60, duration_s=60), 60)
     assert not observer.due(69.9)
@@ -154,7 +154,7 @@ def test_a_single_driver_is_not_most() -> None:
 
 
 def returned(observer: LeaseObserver, now: float, *names: tuple[str, str]) -> bool:
-    """Let these renew now, and judge; whether there was anything to judge."""
+    """Let these renew now, and return whether there was anything to judge."""
     for name in names:
         observer.observe(name, lease(now), now)
     if due := observer.due(now):
@@ -183,7 +183,7 @@ def test_nobody_is_lost_while_others_still_return_after_an_outage() -> None:
 
 
 def test_the_longer_others_take_to_return_the_longer_is_waited_for_the_next() -> None:
-    """An API server that has 10,000 units to load takes a fleet's renewals in half a minute."""
+    """An API server that loads 10,000 units accepts a fleet's renewals within half a minute."""
     observer, slow = four()
     observer.restart(10)
     for now, back in ((15, (A,)), (20, (A, B)), (25, (A, B, C))):

@@ -10,7 +10,7 @@ DRIVER = ("shop", "a")
 
 
 class Leases:
-    """An API server with one Lease; it can go away."""
+    """API server with one Lease that can become unreachable."""
 
     def __init__(self) -> None:
         self.events = asyncio.Queue[Object | None]()
@@ -88,7 +88,7 @@ def test_nobody_is_lost_by_an_answer_that_came_late() -> None:
         watch = LeaseWatch(cast(Client, server), "")
         watch.expect({DRIVER: 6})
         running = asyncio.create_task(watch.run())
-        await until(lambda: server.answered == 1)  # what the watch begins with
+        await until(lambda: server.answered == 1)  # the watch begins with this list
         server.answers_after_s = 2.2
         await until(lambda: server.answered == 2)
         assert not watch.expired

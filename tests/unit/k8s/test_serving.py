@@ -89,7 +89,7 @@ def test_an_address_that_is_taken_is_named(port: int) -> None:
 
 
 def test_requests_are_counted_by_what_became_of_them(port: int) -> None:
-    """The API server here knows one flow, which changes all the time."""
+    """The API server here has one flow, which changes constantly."""
     registry = make_registry()
 
     async def answer(request: web.Request) -> web.Response:

@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class FakeAdminClient:
-    """Answers offsets one after the other, and the last one for ever; without any, never."""
+    """Answers offsets one by one and repeats the last one. Without any, it never answers."""
 
     def __init__(self, *offsets: int) -> None:
         self._offsets = list(offsets)
@@ -57,7 +57,7 @@ def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int, timeout_s: float = 0.3
 def test_an_offset_without_an_answer_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, position: Position
 ) -> None:
-    # A broker that does not answer in time leaves the client's mark in the result, and no error.
+    # If a broker does not answer in time, the result has the client's mark and no error.
     east = admin(monkeypatch, OFFSET_INVALID, OFFSET_INVALID, 42, timeout_s=60)
     assert east.offsets([AT], position) == {AT: 42}
 
@@ -109,8 +109,8 @@ def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch)
 def test_a_client_that_no_broker_answers_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    # librdkafka's issue 5301: told of no brokers, by a broker that is fenced, it may be silent for
-    # ever, while a new client is answered at once.
+    # librdkafka's issue 5301: after a fenced broker's answer without brokers it may never
+    # reconnect, while a new client is answered at once.
     class Silent(FakeAdminClient):
         def list_topics(self, **_: Any) -> Any:
             raise KafkaException(KafkaError(code))
@@ -137,7 +137,7 @@ def test_a_client_that_keeps_to_a_dead_leader_is_not_asked_again(
 
 
 def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Among several brokers each has its own answer: the errors of some are in the result.
+    # Each broker has its own answer: the errors of some are in the result.
     class OneIsSilent(FakeAdminClient):
         def list_consumer_groups(self, **_: Any) -> "Future[Any]":
             future: Future[Any] = Future()

@@ -57,7 +57,7 @@ def test_what_files_hold(folder: Path) -> None:
     found = read_credentials(cluster(folder, **FIELDS))
     assert found.trusted == "ONE\nTWO"
     assert (found.certificate, found.private_key) == ("CERTIFICATE", "KEY")
-    assert found.password == " secret"  # without the end of its line, and nothing else
+    assert found.password == " secret"  # without the line ending, and otherwise unchanged
     assert "secret" not in repr(found)
 
 
@@ -82,7 +82,7 @@ STRIMZI = {
         "password": {"secretName": "bob"},
     },
 }
-"""References without keys, as the Secrets of Strimzi need none."""
+"""References without keys, which Strimzi's Secrets do not need."""
 STRIMZI_FILES = {
     "kafka-cluster-ca-cert/ca.crt": "ONE",
     "_configmaps/ca/ca.crt": "TWO",

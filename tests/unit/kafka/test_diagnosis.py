@@ -1,4 +1,4 @@
-"""Each of the commonest mistakes with an address has its own sentence, soon."""
+"""Each frequent mistake in an address has its own error, which appears soon."""
 
 import socket
 import ssl
@@ -35,7 +35,7 @@ def closed() -> str:
 
 
 class Silent:
-    """A client without an answer, which says of its connections what it is given."""
+    """Client without an answer, which reports these connection errors."""
 
     def __init__(self) -> None:
         self.on_error: Callable[[KafkaError], None] = print
@@ -143,7 +143,7 @@ def test_a_frozen_broker_among_several_is_named(
 def test_it_is_named_when_the_client_says_nothing_of_it(
     monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
-    """The client says it after a minute; a request ends before."""
+    """The client reports it after a minute, and a request ends before."""
     with socket.create_server(("127.0.0.1", 0)) as answering:
         servers = f"127.0.0.1:{answering.getsockname()[1]},{listener}"
         with ThreadPoolExecutor() as threads:

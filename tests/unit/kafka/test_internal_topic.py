@@ -1,4 +1,4 @@
-"""A topic of headrace's own; the cluster is in memory."""
+"""Internal topic of headrace, with a cluster in memory."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def ensure(admin: Any, partitions: int = 1) -> bool:
 def test_it_is_made_once_with_its_settings(cluster: FakeCluster) -> None:
     assert ensure(cluster)
     assert cluster.configs[TOPIC] == {"cleanup.policy": "compact"}
-    cluster.forbidden.add(TOPIC)  # the right to create is not needed any more
+    cluster.forbidden.add(TOPIC)  # the permission to create is no longer needed
     assert not ensure(cluster)
 
 

@@ -1,4 +1,4 @@
-"""Keys go where Java's clients put them."""
+"""Keys are assigned to the same partitions as by Java's clients."""
 
 import pytest
 
@@ -17,6 +17,6 @@ from headrace.kafka.clients import murmur2, partition_of
     ],
 )
 def test_it_is_the_hash_of_javas_clients(key: bytes, hashed: int) -> None:
-    """The values of Kafka's own ``UtilsTest``."""
+    """The values are from Kafka's own ``UtilsTest``."""
     assert murmur2(key) == hashed % 2**32
     assert partition_of(key, 8) == hashed % 2**31 % 8

@@ -1,4 +1,4 @@
-"""Whom brokers take a client for."""
+"""Principal of a client as seen by brokers."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""In which racks partitions can be read, by what brokers answer."""
+"""Racks in which partitions can be read, according to brokers' answers."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

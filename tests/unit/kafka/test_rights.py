@@ -79,10 +79,10 @@ def test_no_right_at_all_on_the_cluster_is_not_taken_for_all(
 
 
 class Groups:
-    """A client that answers of each group what is given, one answer after the other."""
+    """Client with a list of answers for each group."""
 
     def __init__(self, **answers: list[int]) -> None:
-        """Codes; 0: there is the right to describe it."""
+        """Set the error codes of each group. 0 stands for the permission to describe it."""
         self._answers = answers
 
     def describe_consumer_groups(self, names: list[str], **_: Any) -> dict[str, "Future[Any]"]:

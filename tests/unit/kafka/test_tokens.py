@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: when the endpoint is asked, and what is said when it gives none."""
+"""Tokens of OAUTHBEARER: requests to the endpoint, and the errors if it returns none."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ FIELD = "spec.source.authentication.oauth"
 
 
 class Clock:
-    """Stands, until it is set."""
+    """Clock that advances only when a test sets it."""
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
@@ -84,13 +84,13 @@ def test_a_token_is_replaced_before_it_expires(
     assert tokens.get() is first
     clock.now_s = first.received_s + 0.76 * issuer.lifetime_s
     issuer.stop()
-    assert (tokens.get(), tokens.at_hand()) == (first, None)  # good for a while
+    assert (tokens.get(), tokens.at_hand()) == (first, None)  # valid for some time
     clock.now_s = first.expires_s + 10
     with pytest.raises(TokenUnavailable):
         tokens.get()
     issuer.start()
     with pytest.raises(TokenUnavailable):
-        tokens.get()  # it was asked just now
+        tokens.get()  # it was requested just now
     clock.now_s += 10
     assert tokens.get() is not first
     assert tokens.trouble is None

@@ -1,4 +1,4 @@
-"""The state machine of a mirror test's stages, which one machine and a cluster share."""
+"""State machine of a mirror test's stages, shared by the local command and the operator."""
 
 from pathlib import Path
 from typing import Any

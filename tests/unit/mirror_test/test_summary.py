@@ -6,7 +6,7 @@ from headrace.mirror_test import MAX_POINTS, ProbeMeasurements, Second, latency,
 
 
 def measured(*seconds: tuple[int, int]) -> ProbeMeasurements:
-    """Seconds with so many arrivals each, of 5 ms."""
+    """Return seconds with these numbers of arrivals, each with a latency of 5 ms."""
     return ProbeMeasurements(
         seconds=tuple(
             Second(second=at, visible=count, p50_ms=5, p99_ms=8, max_ms=9) for at, count in seconds

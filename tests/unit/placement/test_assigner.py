@@ -1,4 +1,4 @@
-"""When units are assigned, and what is written of it, whichever mode the drivers are of."""
+"""Times of assignments, and their writes, for drivers of both modes."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def assigner() -> Iterator[Assigner]:
 
 
 def unit(index: int, driver: str = "", *, held: str = "", lost: str = "") -> ReplicationTask:
-    """``held`` by ``<driver>/<incarnation>``."""
+    """Return a unit. ``held`` is ``<driver>/<incarnation>``."""
     holder, _, incarnation = held.partition("/")
     return ReplicationTask(
         metadata=ObjectMeta(name=f"orders-source-task-{index}"),

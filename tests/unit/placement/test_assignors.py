@@ -1,4 +1,4 @@
-"""Assignors by name, and plug-ins that do what no plug-in should."""
+"""Assignors by name, and plug-ins that misbehave."""
 
 import time
 from collections.abc import Iterator
@@ -175,7 +175,7 @@ def test_a_plug_in_that_gives_no_good_answer(
 
 
 def test_a_plug_in_that_loops_is_ended(opened: list[Decider]) -> None:
-    # The process is started first: what its imports take is not the plug-in's time.
+    # The process is started first: the time of its imports is not the plug-in's.
     decision = ask(opened, "loops", limit_s=0.3)
     assert decision.assignment == IN_FORCE
     assert decision.reason == (
@@ -227,7 +227,7 @@ def children(entry: str) -> list[psutil.Process]:
     """Return our child processes in which a plug-in runs."""
     found = []
     for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):  # it ended just now
+        with suppress(psutil.NoSuchProcess):  # it has just ended
             if entry in " ".join(child.cmdline()):
                 found.append(child)
     return found

@@ -1,4 +1,4 @@
-"""Racks from what the source connector reports, to the assignor."""
+"""Racks reported by the source connector, as passed to the assignor."""
 
 from typing import Any
 

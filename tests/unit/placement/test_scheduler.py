@@ -1,4 +1,4 @@
-"""Where units run: what the scheduler makes of objects, and how it treats assignors."""
+"""Placement of units: the scheduler's view of objects, and its treatment of assignors."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,7 +133,7 @@ def test_standbys_are_placed_and_stay(scheduler: Placer) -> None:
     assert scheduler.decide([flow(standbys=1)], placed, drivers("abc"), 1) == PlacementDecision(
         first.placements, {}, MINUTE_MS + 1
     )
-    # The driver of a goes: its standby takes over.
+    # The driver of a ends, and its standby takes over.
     took = scheduler.decide([flow(standbys=1)], placed, drivers("bc"), 2)
     assert took.placements[task(0)].driver == first.placements[task(0)].standbys[0]
 
@@ -143,7 +143,7 @@ def test_a_driver_that_has_nothing_is_filled_to_its_share_at_once(scheduler: Pla
     joined = scheduler.decide([flow(movementBudget=0)], before, drivers("abcd"), 0)
     assert counts(joined) == {"a": 2, "b": 2, "c": 2, "d": 2}
     assert len(moved(before, joined)) == 4
-    # Also right after another one was.
+    # This also holds right after another driver was filled.
     before = applied(before, joined)
     again = scheduler.decide([flow()], before, drivers("abcde"), 1_000)
     assert counts(again)["e"] == 1
@@ -169,7 +169,7 @@ def test_a_round_without_balance_moves_only_what_has_no_driver(
     assert moved(before, schedule) == {task(6)}
     assert schedule.placements[task(6)].driver
     assert schedule.follow_up_ms is not None
-    assert schedule.follow_up_ms >= 1_000  # who is overruled is not asked again at once
+    assert schedule.follow_up_ms >= 1_000  # an overruled assignor is not called again at once
 
 
 ERROR = TaskError(reason="Unreachable", message="no broker", time=datetime.now(UTC))
@@ -252,7 +252,7 @@ def observed(scheduler: Placer, rates: Mapping[int, int], placed: str) -> list[R
 
 def test_weights_are_what_units_report_over_time(scheduler: Placer) -> None:
     seen = observed(scheduler, dict(enumerate([9_000, 1_000, 1_000, 1_000])), "aabb")
-    # A moment's rate is not its weight.
+    # A short-term rate is not the weight.
     seen[0] = unit(0, "a", rate=1_000)
     seen[3] = unit(3, "b", rate=90_000)
     schedule = scheduler.decide([flow(movementBudget=1)], seen, drivers("ab"), 120_000)
@@ -269,7 +269,7 @@ def test_a_unit_that_has_just_begun_weighs_like_the_others(scheduler: Placer) ->
 def test_facts_that_nothing_fills_are_those_that_their_types_name(
     scheduler: Placer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fill one of them, and change the list in ``headrace/assign/assignor.py``."""
+    """If you set one of them, change the list in ``headrace/assign/assignor.py``."""
     asked: list[ApplicationState] = []
 
     class Asked:

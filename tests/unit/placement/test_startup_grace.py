@@ -1,10 +1,10 @@
-"""Units wait a moment for all drivers, so that the first does not get all of them."""
+"""Units wait for all drivers for a short time, so that the first one does not get all of them."""
 
 from headrace.placement.assigner import StartupGrace
 
 
 def waits(grace: StartupGrace, ready: int, now_s: float, *, idle: bool = True) -> bool:
-    """Whether units wait while ``ready`` of two drivers are there."""
+    """Return whether units wait if ``ready`` of two drivers run."""
     return grace.is_running(ready, 2, idle=idle, now_s=now_s)
 
 

@@ -1,4 +1,4 @@
-"""The hex is from a real MirrorMaker 2, 4.3.1."""
+"""Offsets of Connect, in hexadecimal form as written by a real MirrorMaker 2 (4.3.1)."""
 
 from headrace.api import TopicPartition
 from headrace.replication import ConnectPartition, decode_position, encode_position

@@ -1,4 +1,4 @@
-"""Pairs of offsets of what is acknowledged, as runs."""
+"""Pairs of offsets of acknowledged records, as runs."""
 
 from headrace.replication.progress import MOST_RUNS, ContiguousRange, CopiedRuns
 

@@ -1,4 +1,4 @@
-"""Two flows in opposite directions: by their patterns, and by the topics that they copy."""
+"""Two flows in opposite directions, with their patterns and with the topics that they copy."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NO_INTERNALS = (r".*[\-\.]internal", r".*\.replica", r"__.*")
 
 
 def flow(source: str, target: str, *include: str, **more: Any) -> ReplicationFlow:
-    """With policy Identity, if ``more`` does not say otherwise."""
+    """Return a flow with policy Identity, unless ``more`` sets another one."""
     exclude = more.pop("exclude", NO_INTERNALS)
     return ReplicationFlow.model_validate(
         {
@@ -57,7 +57,7 @@ DEFAULT = {"replicationPolicy": {"type": "Default"}}
         (there("orders"), back("bills"), None),
         (there("orders-[a-z]"), back(".orders-[a-z]."), None),
         (there(r"orders-\d+", **DEFAULT), back(r"orders-\d+", **DEFAULT), None),
-        # Each region's topics are named by it: no record goes round.
+        # Each region's topics contain its name: no record is copied in a loop.
         (there(".*", exclude=[".*-west"]), back(".*", exclude=[".*-east"]), None),
         (there("[a-z-]+", exclude=[".*-west"]), back("[a-z-]+", exclude=[".*-east"]), None),
         (there(".*", exclude=[".*-west"]), back("x-east", "y-west", exclude=["__.*"]), "x-east"),

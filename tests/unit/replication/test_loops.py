@@ -1,4 +1,4 @@
-"""Records that two opposite flows would copy round and round."""
+"""Records that two opposite flows would copy in a loop."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Names of topics, and which are replicated."""
+"""Names of topics, and the selection of replicated ones."""
 
 import pytest
 
@@ -53,16 +53,16 @@ def test_an_unknown_policy_is_refused_by_name() -> None:
         ("orders.eu", True),
         ("my-orders", False),  # the whole name is matched
         ("orders.replica", False),  # exclude wins
-        ("orders.internal", True),  # a user's, as in MirrorMaker 4
+        ("orders.internal", True),  # a user's topic, as in MirrorMaker 4
         ("orders-internal", True),
         ("mm2-orders.internal", False),
         ("orders.checkpoints.internal", False),
         ("__consumer_offsets", False),
-        ("west.orders", False),  # came from the target: a cycle
-        ("north.west.orders", False),  # by way of a third cluster
+        ("west.orders", False),  # copied from the target: a cycle
+        ("north.west.orders", False),  # copied through a third cluster
         ("orders.northwest.eu", True),
         ("orders.west", True),  # no prefix: a topic's own name
-        ("heartbeats", True),  # whatever the filter says
+        ("heartbeats", True),  # for any filter
     ],
 )
 def test_which_topics_are_replicated(topic: str, replicated: bool) -> None:

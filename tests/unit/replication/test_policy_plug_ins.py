@@ -1,4 +1,4 @@
-"""Policies by entry point: what they may answer, and what is said of those that answer wrongly."""
+"""Policies by entry point: valid answers, and the errors for wrong ones."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""All losses of a partition stay in its progress."""
+"""Progress contains all losses of a partition."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where a copy resumes: each outcome, by the smallest case that has it."""
+"""Offset at which a copy resumes, with the smallest case of each outcome."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Records on the wire: MirrorMaker 2's bytes, and our own progress."""
+"""Records on the wire: MirrorMaker 2's bytes, and headrace's progress."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ PROGRESS = Progress(
 
 
 def test_a_heartbeat_is_byte_for_byte_what_mirrormaker_2_writes() -> None:
-    # Read off a topic that MirrorMaker 2 4.3.1 wrote.
+    # From a topic that MirrorMaker 2 4.3.1 wrote.
     key, value = "00037372630003647374", "00000000000001a1fbcf3140"[4:]
     beat = Heartbeat.decode(bytes.fromhex(key), bytes.fromhex(value))
     assert (beat.source, beat.target) == ("src", "dst")
@@ -38,7 +38,7 @@ def test_what_is_no_heartbeat_is_refused(key: bytes, value: bytes) -> None:
 
 
 def test_a_checkpoint_is_byte_for_byte_what_mirrormaker_2_writes() -> None:
-    # Read off a topic that MirrorMaker 2 4.3.1 wrote.
+    # From a topic that MirrorMaker 2 4.3.1 wrote.
     key = "000762696c6c696e67000a7372632e6f726465727300000001"
     value = "000000000000000001f400000000000001950000"
     checkpoint = Checkpoint.decode(bytes.fromhex(key), bytes.fromhex(value))
@@ -59,7 +59,7 @@ def test_a_checkpoint_keeps_what_the_group_committed_beside_the_offset() -> None
     ],
 )
 def test_an_offset_sync_is_byte_for_byte_what_mirrormaker_2_writes(key: str, value: str) -> None:
-    # Read off a topic that MirrorMaker 2 4.3.1 wrote.
+    # From a topic that MirrorMaker 2 4.3.1 wrote.
     sync = OffsetSync.decode(bytes.fromhex(key), bytes.fromhex(value))
     assert sync in (OffsetSync("kb1-b16k", 3, 0, 0), OffsetSync("orders", 0, 505, 505))
     assert (sync.key().hex(), sync.value().hex()) == (key, value)
@@ -135,7 +135,7 @@ def test_progress_names_the_producer_of_its_owner() -> None:
 
 
 def test_progress_of_a_headrace_without_fences_names_no_producer() -> None:
-    """It is read; and that headrace reads what is stored now, positions being all that it needs."""
+    """It is readable, and the earlier version can read new progress, as it needs only offsets."""
     older = {
         name: value
         for name, value in json.loads(PROGRESS.encode()).items()
@@ -156,7 +156,7 @@ def test_progress_names_the_producer_of_data_where_offsets_are_preserved() -> No
 
 
 def test_no_headrace_without_preserved_offsets_reads_their_progress() -> None:
-    """It would write markers of its own. Such a one reads versions 1 and 2."""
+    """It would write markers of its own, and reads only versions 1 and 2."""
     assert json.loads(PRESERVED.encode())["version"] == 3
     one, other = PRESERVED.encode(), FENCED.encode()
     for damaged in (

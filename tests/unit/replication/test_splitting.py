@@ -92,7 +92,7 @@ def test_what_is_not_let_go_is_taken_after_a_deadline(reports: dict[int, TaskRep
 
 
 def test_what_is_not_released_for_balance_stays_where_it_is() -> None:
-    """Its owner may wait for an answer of the target: taken from it, records were copied again."""
+    """Its owner may wait for the target's answer. Records would be copied again after a move."""
     config = SplitConfig(2, movement_budget=0.5)
     late, all_weights = {0: TaskReport(False, p(0, 1, 2))}, weights(10, 10, 10, 10)
     before = SplitState({0: p(0, 1, 2), 1: p(3)})
@@ -144,7 +144,7 @@ def test_what_is_gone_leaves_and_an_empty_task_goes_when_it_has_let_go() -> None
     state = SplitState({0: p(0), 1: p(1)})
     gone = resplit(weights(1), state, acknowledged(state.tasks), 0, SplitConfig(2))
     assert gone.tasks == {0: p(0), 1: frozenset()}
-    # Back before that was heard of: it waits as any other.
+    # It returned before that was noticed, and waits like any other.
     back = resplit(weights(1, 1), gone, {1: TaskReport(False, p(1))}, 1, SplitConfig(2))
     assert (back.tasks, back.leaving) == (gone.tasks, gone.leaving)
     ended = resplit(weights(1), back, {1: TaskReport(True)}, 2, SplitConfig(2))
@@ -186,7 +186,7 @@ def test_tasks_beyond_the_maximum_are_emptied_and_go_when_they_have_let_go() -> 
 
 
 def test_after_a_restart_what_is_still_held_goes_back_to_its_holder() -> None:
-    # The specs that were read back lack partition 0; that it was leaving is forgotten.
+    # The specs that were read lack partition 0. Its release is forgotten.
     state = SplitState({0: p(1, 2), 1: p(3)}, resumed_ms=0)
     reports = {0: TaskReport(False, p(0, 1, 2)), 1: TaskReport(True, p(3))}
     after = resplit(weights(1, 1, 1, 1), state, reports, 1, SplitConfig(2))
@@ -217,7 +217,7 @@ def test_what_a_task_reports() -> None:
     status = task.status.model_copy(update={"observed_generation": 3})
     observed = task.model_copy(update={"status": status})
     assert TaskReport.of(observed, p(1)) == TaskReport(True, p(1))
-    # The object is older than what was published last.
+    # The object is older than the last publication.
     assert TaskReport.of(observed, p()) == TaskReport(False, p(1))
     # No driver holds it: its next owner reads the newest generation.
     released = task.model_copy(update={"status": ReplicationTaskStatus(epoch=4)})
@@ -250,7 +250,7 @@ def test_growth_is_the_mean_of_what_was_seen_and_then_follows_slowly() -> None:
     assert growth.records_per_s == pytest.approx(10)
     for second in range(41, 1041):
         growth = observe(growth, growth.end_offset + 10, float(second))
-    growth = observe(growth, growth.end_offset, 1100.0)  # nothing more, for a minute
+    growth = observe(growth, growth.end_offset, 1100.0)  # no growth for a minute
     assert growth.records_per_s == pytest.approx(5)
 
 

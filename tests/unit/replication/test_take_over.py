@@ -1,4 +1,4 @@
-"""A take-over, answer by answer; tests/property/test_fencing.py has every order of two."""
+"""A take-over with each answer. tests/property/test_fencing.py has every order of two."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Committed source offsets on the target: what each of the ways to be wrong would cost."""
+"""Committed source offsets on the target, and the cost of each possible mistake."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_what_was_copied_before_there_was_a_store_is_not_known() -> None:
 
 
 def test_of_offset_syncs_mirrormaker_2s_rule_goes() -> None:
-    # Its own answers in a laboratory: upstream 606 is downstream 606, upstream 630 is 607.
+    # From a test of MirrorMaker 2: upstream 606 is downstream 606, upstream 630 is 607.
     syncs = Translation(0, complete_from=NEVER)
     syncs.copied(606, 606)
     assert syncs.translate(605) is None

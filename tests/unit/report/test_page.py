@@ -1,4 +1,4 @@
-"""The page of a result, as a reader finds it."""
+"""Page of a result, as displayed to a reader."""
 
 import re
 from pathlib import Path

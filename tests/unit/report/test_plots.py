@@ -50,7 +50,7 @@ def test_a_short_axis_of_times_is_in_milliseconds_too() -> None:
 
 
 def test_the_name_of_a_fault_is_where_there_is_room() -> None:
-    """At its end the name of a late one would be outside."""
+    """At its end, the name of a late fault would be outside the plot."""
     step = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
     anchors = []
     for at_ms in (100, 2_900):

@@ -1,4 +1,4 @@
-"""A remembered process is found again, and no stranger in its stead."""
+"""A remembered process is found again, and never confused with another one."""
 
 import signal
 import subprocess

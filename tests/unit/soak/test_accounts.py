@@ -20,7 +20,7 @@ A, B = "driver-1/aa", "driver-2/bb"
 
 
 def arrivals(*runs: tuple[float, Iterable[int]]) -> list[Arrival]:
-    """Source offsets, by the time at which they arrive."""
+    """Return source offsets by their times of arrival."""
     flat = [(at_s, offset) for at_s, offsets in runs for offset in offsets]
     return [Arrival(n, offset, at_s) for n, (at_s, offset) in enumerate(flat)]
 

@@ -1,4 +1,4 @@
-"""When a soak is Passed, and what it says when it is not."""
+"""Conditions for a Passed soak, and the sentences otherwise."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the soak reads what both clusters hold."""
+"""Reading of both clusters' logs by the soak."""
 
 from soak.reading import Entry, _arrivals
 

@@ -10,7 +10,7 @@ FIRST, SECOND = (7, 0), (8, 3)
 LOG = [
     Written(0, 10, FIRST, 0),
     Written(10, 5, FIRST, 10),
-    Written(16, 2, SECOND, 0),  # behind a marker
+    Written(16, 2, SECOND, 0),  # after a marker
     Written(18, 4, SECOND, 2),
 ]
 CLAIM = Stored(1.0, "task-0", "b/1", 2, 10, 10, SECOND, fencing=True)

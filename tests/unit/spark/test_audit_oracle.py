@@ -116,7 +116,7 @@ def copied(seed: int) -> tuple[random.Random, dict[tuple[str, int], Log]]:
                 now += dice.choice([0, 0, 1, 1, 2])
                 jitter = dice.choice([0, 0, 0, 0, -5, 7])
                 log.append(record(topic, partition, number, now + jitter))
-                number += dice.choice([1, 1, 1, 1, 0])  # 0: the next one may be equal to it
+                number += dice.choice([1, 1, 1, 1, 0])  # 0: the next one may have the same number
             logs[topic, partition] = log
     return dice, logs
 

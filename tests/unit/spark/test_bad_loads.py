@@ -1,4 +1,4 @@
-"""Loads and clusters that are not as the test has them."""
+"""Loads and clusters that differ from the test's spec."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def run(settle_s: int = 0) -> MirrorTestRun:
 
 
 def test_a_topic_that_is_there_with_other_partitions_is_said() -> None:
-    """The load is then sent to those that it has."""
+    """The load is then sent to the existing partitions."""
     fits = LoadTopic("orders", "east.orders", partitions=3, keys=3)
     other = replace(fits, name="payments", partitions=2)
     assert warnings_of(run(), (fits, other), []) == (
@@ -28,7 +28,7 @@ def test_a_topic_that_is_there_with_other_partitions_is_said() -> None:
 
 
 def test_a_target_that_never_appears_holds_no_load_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load may begin, and nothing is measured: what is missing is the comparison's to find."""
+    """The load may begin without measurements. The comparison then finds the missing records."""
     told: list[tuple[str, ...]] = []
     monkeypatch.setattr(messages, "prepare", lambda run: None)
     monkeypatch.setattr(messages, "on_target", lambda run: {})

@@ -1,4 +1,4 @@
-"""How a verifier ends whose verdict is there, or whose comparison crashed."""
+"""Exit of a verifier that has a verdict, or whose comparison crashed."""
 
 import errno
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_full_disk_takes_no_verdict_along(
 def test_a_verdict_of_before_does_not_outlive_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The job of a run is done again after it was killed, and fails."""
+    """The Job of a run starts again after it was killed, and fails."""
 
     def crash(*_: object) -> None:
         raise RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""The mirror's own share of the latency, message by message."""
+"""The mirror's own share of the latency, for each message."""
 
 from headrace_spark.probe_consumer import Crossings, Name
 
@@ -41,5 +41,5 @@ def test_messages_that_never_cross_take_no_more_and_more_memory() -> None:
     found.on_source(names(*range(5)), 1_000)
     found.on_target(names(*range(5)), 1_001)
     assert found.measured.histogram == {1: 2}
-    found.on_source(names(0, 1, 2), 1_002)  # they were kept, and the first one forgotten
+    found.on_source(names(0, 1, 2), 1_002)  # they were stored, and the first one was forgotten
     assert found.measured.histogram == {1: 2, 0: 2}

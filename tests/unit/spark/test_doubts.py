@@ -101,7 +101,7 @@ def keys(target: list[Block], source: list[Block] = SOURCE) -> set[tuple[str, in
 
 
 def test_the_same_records_in_the_same_order_are_not_in_doubt() -> None:
-    """Wherever they begin, and whatever marks of transactions lie between them."""
+    """This holds for any first offset, and for any markers of transactions between them."""
     assert keys(SOURCE) == set()
     assert keys(side([at + 100 for at in LOG], END + 100)) == set()
     assert keys(side([at + (at > 20) for at in LOG], END + 1)) == set()

@@ -10,7 +10,7 @@ from headrace_spark.probe_consumer import BEHIND_MS, Following
 
 
 class Message:
-    """A record, or the end of its partition."""
+    """Record, or the end of its partition."""
 
     def __init__(self, at: TopicPartition, offset: int, *, is_end: bool = False) -> None:
         self._at, self._offset, self._is_end = at, offset, is_end
@@ -29,7 +29,7 @@ class Message:
 
 
 class Queue:
-    """A consumer's; each message that it waits for takes 10 ms."""
+    """Queue of a consumer that waits 10 ms for each message."""
 
     def __init__(self) -> None:
         self.now_ms = 0

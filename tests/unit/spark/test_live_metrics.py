@@ -35,7 +35,7 @@ def counted(*numbers: int, keys: int = 1) -> dict[str, int]:
         ((0, 1, 1, 2), (3, 1, 0, 0)),
         ((0, 1, 5), (2, 0, 0, 3)),
         ((3,), (0, 0, 0, 3)),
-        # A replay is as many old ones, not one and then all in order.
+        # A replay counts each old message, not only the first one.
         ((0, 1, 2, 3, 0, 1, 2, 4), (5, 0, 3, 0)),
     ],
 )
@@ -71,7 +71,7 @@ def test_what_is_behind_the_rate_is_counted_in_messages() -> None:
     for now[0], acknowledged in ((5.0, 960), (10.0, 1_460)):
         report = {"acknowledged": acknowledged, "sent": acknowledged + 7, "failed": 2}
         figures.receive("r1-0-0/progress", report)
-    # 4 % behind is none; then 500 of 1,000.
+    # A rate of 4 % less is no throttling. Later 500 of 1,000 messages are throttled.
     assert {
         "bandwidth_throttled_messages 500",
         "messages_produced 1460",

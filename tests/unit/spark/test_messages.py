@@ -15,7 +15,7 @@ NAME = (PRODUCER.encode(), b"12")
 
 
 class Received:
-    """A record as a consumer hands it out."""
+    """Record as received by a consumer."""
 
     def __init__(
         self, value: bytes | None, headers: messages.Headers | None = None, timestamp_ms: int = 7

@@ -1,4 +1,4 @@
-"""kafka-mirror-tester's flags: what they mean, and what is said of bad ones."""
+"""Meaning of kafka-mirror-tester's flags, and the errors for wrong ones."""
 
 import pytest
 

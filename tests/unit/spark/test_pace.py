@@ -1,4 +1,4 @@
-"""The rate of a producer, on a clock of the test's own."""
+"""Rate of a producer, on a clock of the test."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Clock:
 def sent_times(
     rate: float, seconds: float, cost_s: Callable[[int], float], stalls: dict[int, float]
 ) -> list[float]:
-    """When each message went; a grant's messages take ``cost_s``, some grants are stalls."""
+    """Return the time of each message. A grant takes ``cost_s``, and some grants stall."""
     clock = Clock()
     pace = Pace(rate, clock, clock.sleep)
     times: list[float] = []

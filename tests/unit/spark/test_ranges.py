@@ -36,7 +36,7 @@ MANIFEST = LoadManifest(
 
 @dataclass
 class Cluster:
-    """Logs: the first offset and the end of each partition."""
+    """Logs with the first offset and the end of each partition."""
 
     logs: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 

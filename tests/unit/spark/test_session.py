@@ -10,7 +10,7 @@ from headrace_spark.session import reporting_its_end
 
 
 class Session:
-    """Spark's, with a JVM that may have been killed."""
+    """Spark session whose JVM may have been killed."""
 
     def __init__(self, lives: bool = True) -> None:
         self._lives, self.stopped = lives, False

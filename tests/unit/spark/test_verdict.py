@@ -274,7 +274,7 @@ def test_a_low_rate_is_told_from_the_one_asked_for() -> None:
 
 
 def rehearsed(reread: int, skipped: int) -> Rehearsed:
-    """By the second of two groups."""
+    """Return a rehearsal in which the second of two groups reread or skipped records."""
     groups = [(0, 0), (reread, skipped)]
     return Rehearsed(
         groups=tuple(

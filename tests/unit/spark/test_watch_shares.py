@@ -34,7 +34,7 @@ def test_a_consumer_reads_where_its_messages_come_from(
     [
         ({"messagesPerSecond": 20_000, "producers": 2}, "Preserved", 8, True),
         ({"messagesPerSecond": 20_001, "producers": 2}, "Preserved", 8, False),
-        # One consumer reads the only partition, whatever number of producers writes to it.
+        # One consumer reads the only partition, for any number of producers.
         ({"messagesPerSecond": 10_000, "producers": 2}, "Preserved", 1, True),
         ({"messagesPerSecond": 10_001, "producers": 2}, "Preserved", 1, False),
         ({"messagesPerSecond": 20_000, "producers": 2}, "Any", 8, False),

@@ -1,4 +1,4 @@
-"""The dashboard that a run serves: its queries, and the hour that it keeps."""
+"""Dashboard of a run: its queries, and the hour of data that it stores."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ SCRAPES = [
         {
             "copied_total": [
                 ({"flow": "f", "task": "0"}, 80),
-                ({"flow": "f", "task": "1"}, 20),  # began again
+                ({"flow": "f", "task": "1"}, 20),  # restarted
                 ({"flow": "g", "task": "2"}, 7),  # did not exist before
             ],
             "lag": [({"task": str(n), "flow": "f"}, n) for n in range(20)],
@@ -80,7 +80,7 @@ def test_what_is_not_known_is_refused(query: str) -> None:
 
 
 class Run(Collector):
-    """A registry's only collector: a flow that copies."""
+    """Only collector of a registry: a flow that copies."""
 
     copied = 0
 

@@ -26,7 +26,7 @@ LABELS = ["shop", "f", "f-source-task-0", "SourceTask"]
 
 
 class Driver:
-    """One that measures the same task as the other."""
+    """Driver that measures the same task as the other one."""
 
     pid = os.getpid()
 

@@ -31,7 +31,7 @@ def flow(name: str = "f", **spec: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """A run of one file, with no driver."""
+    """Run of one file, without a driver."""
 
     def __init__(self, folder: Path, drivers: int | None = None) -> None:
         self.file, self.folder = folder / "flow.yaml", folder / "state"

@@ -1,4 +1,4 @@
-"""The rules that the API server has on Kubernetes."""
+"""Rules of the API server on Kubernetes, in the local store."""
 
 import pytest
 

@@ -86,7 +86,7 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
 
 
 def test_a_connector_that_failed_is_counted() -> None:
-    """The message names it: beside it FAILED must not be 0."""
+    """The message names it, and the number of failed tasks beside it must not be 0."""
     connector = unit(TaskType.SOURCE_CONNECTOR, TaskPhase.FAILED)
     tasks = flow_status(facts(connector, unit(TaskType.SOURCE_TASK))).tasks
     assert tasks is not None
@@ -120,7 +120,7 @@ def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
     assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.NOT_PLACED)
     assert ready.message == f"1 of 2 units wait for a driver: {problem}"
 
-    # As long as all have a driver, the flow is ready, and says what is the matter.
+    # The flow is ready as long as all units have a driver, and reports the problem.
     status = flow_status(facts(placed, placement_problem=problem))
     ready = condition(status.conditions, ConditionType.READY)
     failed = condition(status.conditions, ConditionType.ASSIGNMENT_FAILED)

@@ -1,4 +1,4 @@
-"""An archive of classes: made once for a Java and a class path, by a Java that can."""
+"""Archive of classes, created once for a Java and a class path, if the Java supports it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The pinned list, and what counts as being there."""
+"""The pinned list of jars, and the check that they exist."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The launcher of the JRE that comes from PyPI, and its trust store."""
+"""Launcher of the JRE from PyPI, and its trust store."""
 
 import subprocess
 from datetime import UTC, datetime, timedelta

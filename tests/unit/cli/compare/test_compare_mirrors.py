@@ -76,7 +76,7 @@ def test_in_one_load_each_experiment_has_its_own_recovery(tmp_path: Path) -> Non
 
 
 def test_all_rows_of_the_peer_s_table_are_there() -> None:
-    """PEERS: kafka-mirror-tester's outcomes; headers are in all of the loads."""
+    """PEERS lists kafka-mirror-tester's outcomes. All loads contain headers."""
     actions = {
         experiment.name: tuple(step["action"] for step in experiment.steps(Workers()))
         for experiment in EXPERIMENTS

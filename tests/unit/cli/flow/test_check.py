@@ -1,4 +1,4 @@
-"""``headrace check``; the brokers are in memory."""
+"""``headrace check``, with brokers in memory."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from headrace.kafka import Operation
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
+    structlog.reset_defaults()  # an earlier command logs to a stream that is closed by now
     scene = Scene()
     for cluster, topic in ((scene.source, TOPIC), (scene.target, COPY)):
         cluster.configs[topic] = {}

@@ -30,7 +30,7 @@ Say = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten records, of which a group has read nine."""
+    """Copy ten records, of which a group has read nine."""
 
     def context(flow: ReplicationFlow, *_: object) -> FlowContext:
         scene.context.change(flow)
@@ -352,7 +352,7 @@ def test_without_the_source_the_last_checkpoints_count(
 
 
 class TransactionsToEnd:
-    """A fence whose coordinator completes a commit before it ends the transaction."""
+    """Fence whose coordinator completes a commit before it ends the transaction."""
 
     def __init__(self, commit: Callable[[], object]) -> None:
         self.commit, self.ended = commit, set[str]()
@@ -422,7 +422,7 @@ def test_writes_are_denied_until_it_is_aborted(
 ) -> None:
     own = write_denial("users")._asdict()
     scene.source.acls = [own]
-    # Brokers take a moment to know it.
+    # Brokers notice it with a delay.
     meanwhile += [lambda: None, lambda: scene.source.append(TOPIC, b"late"), scene.settle]
     say("failover", "f", "--deny-writes")
     assert scene.source.acls == [own, DENIED]
@@ -500,7 +500,7 @@ def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: S
     # The command may run again after groups have read further.
     scene.target.consumer_commits("audit", copy, 7)
     assert "Group audit goes on at orders/0 7." in say("flow", "reverse", "f")
-    scene.source.consumer_commits("audit", P0, 3)  # of consumers there
+    scene.source.consumer_commits("audit", P0, 3)  # of consumers on the source
     scene.source.not_committable["billing"] = GroupActive("it has members")
     scene.source.committed_by["billing"][P0] = Committed(9, "")
     printed = say("flow", "reverse", "f")

@@ -169,7 +169,7 @@ def test_watch_prints_again_after_a_change(
 
 
 def test_status_starts_without_asyncio_and_the_objects_of_the_api() -> None:
-    """They take longer than the whole command."""
+    """Their imports take longer than the whole command."""
     script = (
         "import sys\n"
         "from headrace.cli.main import main\n"

@@ -1,4 +1,4 @@
-"""``headrace flow groups`` about a run without drivers; the brokers are in memory."""
+"""``headrace flow groups`` for a run without drivers, with brokers in memory."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
 
 
 def copied(scene: Scene) -> None:
-    """Ten records, of which a group has read nine and another one some, and their checkpoints."""
+    """Copy ten records, commit offsets of two groups, and write a checkpoint of one."""
     scene.source.append(TOPIC, *[b"x"] * 10)
     scene.start()
     scene.settle()

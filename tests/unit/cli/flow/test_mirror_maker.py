@@ -37,7 +37,7 @@ SYNCS = "mm2-offset-syncs.west.internal"
 
 @pytest.fixture(autouse=True)
 def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten records each; MirrorMaker 2 has copied eight of partition 0, and of 1 nothing."""
+    """Write ten records each. MirrorMaker 2 has copied eight of partition 0, none of 1."""
 
     def context(flow: ReplicationFlow, *_: object) -> FlowContext:
         scene.context.change(flow)
@@ -110,7 +110,7 @@ def test_its_pairs_of_offsets_up_to_there_go_on_to_be_known(say: Say, scene: Sce
 
 
 def checkpoints(scene: Scene, group: str, *offsets: int) -> None:
-    """Checkpoints that MirrorMaker 2 has written, one after the other."""
+    """Write checkpoints as MirrorMaker 2 does, one after the other."""
     topic = scene.context.checkpoints_topic
     scene.target.create_topic(topic, 1, config={"cleanup.policy": "compact"})
     for n in offsets:
@@ -121,7 +121,7 @@ def checkpoints(scene: Scene, group: str, *offsets: int) -> None:
 def test_groups_that_mirror_maker_has_synchronised_move_on_and_consumers_stay(
     say: Say, scene: Scene, herder: StandaloneHerder
 ) -> None:
-    """Continue only ``synced``, which MirrorMaker 2 has set to an earlier checkpoint.
+    """Only ``synced`` moves, which MirrorMaker 2 has set to an earlier checkpoint.
 
     A consumer of the target has committed for ``other``. For ``same`` it has committed the offset
     of an earlier checkpoint by chance.
@@ -192,7 +192,7 @@ def manifest(folder: Path, name: str) -> Path:
 def test_a_manifest_of_a_flow_that_runs_here_is_refused(
     say: Say, scene: Scene, herder: StandaloneHerder, tmp_path: Path, name: str
 ) -> None:
-    """A flow of another name that copies the same topic also runs on beside MirrorMaker 2."""
+    """A flow of another name that copies the same topic continues beside MirrorMaker 2."""
     copied(scene, 3, 7)
     herder.pause("f", state=FlowState.RUNNING)
     given = ("-f", str(manifest(tmp_path, name)))

@@ -1,4 +1,4 @@
-"""The manifest of the flow back; tests/integration/test_fail_over.py runs it."""
+"""Manifest of the reverse flow. tests/integration/test_fail_over.py runs it."""
 
 from typing import Any
 

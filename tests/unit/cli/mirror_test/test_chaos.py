@@ -1,4 +1,4 @@
-"""The Job of chaos: what it hears of the load in the journal, and what it writes there."""
+"""The Job of chaos: facts about the load that it reads in the journal, and facts it writes."""
 
 import json
 import time
@@ -54,7 +54,7 @@ class Journal:
 
 
 class Flow:
-    """Recovers at the second look."""
+    """Flow that has recovered at the second check."""
 
     def __init__(self) -> None:
         self.polls = 0

@@ -25,14 +25,14 @@ FIELDS: dict[str, Any] = {
 
 
 class Injector:
-    """Takes any step."""
+    """Injector that accepts any step."""
 
     def inject(self, step: ChaosStep) -> Injection:
         return Injection(1, lambda: True, driver=str(step.action))
 
 
 def step(action: ChaosAction) -> ChaosStep:
-    """One with the fields that it must have."""
+    """Return a step with its required fields."""
     return ChaosStep.model_construct(action=action, at_seconds=1, **FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""Commands of a test that make faults: run, waited for, and said when they fail."""
+"""Fault commands of a test are run and waited for, and their failures are reported."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ def python(script: str) -> ChaosStep:
 
 
 class Target:
-    """Remembers since when it was asked for messages."""
+    """Target that records the start time of its last query for messages."""
 
     def __init__(self) -> None:
         self.since_ms = 0

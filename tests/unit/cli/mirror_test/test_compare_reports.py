@@ -1,4 +1,4 @@
-"""``headrace test compare``: reports side by side, and what is no report."""
+"""``headrace test compare``: reports side by side, and errors for files that are no report."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""``headrace test end-load`` on this machine: it finds the run, and says when there is none."""
+"""``headrace test end-load`` on this machine finds the run, or reports that there is none."""
 
 from pathlib import Path
 

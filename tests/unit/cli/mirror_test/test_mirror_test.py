@@ -1,4 +1,4 @@
-"""The stages of ``headrace verify``, with jobs that do what the test wants in place of Spark's."""
+"""Stages of ``headrace verify``, with scripted jobs in place of Spark's."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def progress(acknowledged: int) -> dict[str, Any]:
 
 
 class Folder:
-    """The run's folder, the jobs that were started in it, and what each of them does."""
+    """Folder of the run, with the started jobs and their scripts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class Folder:
 
 
 class Job:
-    """Ends when its events are taken; the probe when the load has left its manifest."""
+    """Job that ends when its events are read, or, for the probe, when the manifest exists."""
 
     def __init__(self, folder: Folder, stage: Stage) -> None:
         self._folder, self._stage = folder, stage

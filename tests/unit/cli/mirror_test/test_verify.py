@@ -1,4 +1,4 @@
-"""``headrace verify`` before anything is started: sentences and exit codes."""
+"""``headrace verify`` before any start: error messages and exit codes."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""A load without end on one machine: a verdict for each window, and folders that do not pile up."""
+"""A load without end on one machine: a verdict for each window, and a bounded number of folders."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def result(verdict: Verdict) -> Result:
 
 
 class Verify:
-    """Windows that end as the script says; the one behind the last is interrupted."""
+    """Windows that end as scripted. The window after the last is interrupted."""
 
     def __init__(self, *script: Verdict | BaseException) -> None:
         self._script = list(script)

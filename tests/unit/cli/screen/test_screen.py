@@ -85,7 +85,7 @@ BUSY = [
 
 
 class Herder(StandaloneHerder):
-    """A run, as far as it is shown."""
+    """Herder of a run, as far as the screen shows it."""
 
     def __init__(self) -> None:
         self.notices = lambda: ["flow.yaml changed and was not read again: `kill -HUP 17` does it"]

@@ -1,4 +1,4 @@
-"""The checkpoint connector and its tasks; clusters in memory, and the store of ``headrace run``."""
+"""Checkpoint connector and its tasks, with clusters in memory and the store of ``headrace run``."""
 
 import pytest
 from support.checkpoint_units import CHECKPOINTS, SYNCS, Units, message
@@ -16,7 +16,7 @@ def units(scene: Scene) -> Units:
     return Units(scene)
 
 
-# The connector.
+# Connector.
 
 
 def test_a_flow_without_groups_has_no_checkpoint_task(units: Units) -> None:
@@ -95,7 +95,7 @@ def test_a_connector_that_a_later_one_followed_stops(units: Units) -> None:
         units.connector.run_once()
 
 
-# The task.
+# Task.
 
 
 def test_committed_offsets_become_checkpoints(units: Units) -> None:
@@ -192,7 +192,7 @@ def test_a_group_that_may_not_be_read_is_named_until_it_is_read(units: Units) ->
 
 def test_without_the_pairs_of_before_a_group_is_not_sent_back(units: Units) -> None:
     units.copied(0)
-    for source, target in ((100, 40), (200, 130)):  # of MirrorMaker 2: nothing is known between
+    for source, target in ((100, 40), (200, 130)):  # MirrorMaker 2 has no offsets in between
         sync = OffsetSync(*P0, source, target)
         units.scene.target.write(SYNCS, FakeRecord(sync.key(), sync.value(), 1))
     before = Checkpoint("billing", "east.orders", 0, 150, 80)

@@ -1,4 +1,4 @@
-"""Groups of the target that get the offsets of checkpoints; clusters in memory."""
+"""Groups of the target that receive the offsets of checkpoints, with clusters in memory."""
 
 import pytest
 from support.checkpoint_units import CHECKPOINTS, Units, message
@@ -14,7 +14,7 @@ COPY = TopicPartition("east.orders", 0)
 
 @pytest.fixture
 def units(scene: Scene) -> Units:
-    """Twenty records are copied; the group ``billing`` has read four of them."""
+    """Copy twenty records. The group ``billing`` has read four of them."""
     units = Units(scene)
     scene.change_spec(checkpoints={"applyToGroups": True})
     units.copied(20)

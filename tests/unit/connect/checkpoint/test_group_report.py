@@ -32,7 +32,7 @@ SYNCS = TopicPartition("mm2-offset-syncs.east.internal", 0)
 
 
 def copy(scene: Scene, records: int) -> None:
-    """Copy these, write their offset syncs, store progress."""
+    """Copy these records, write their offset syncs, and store progress."""
     scene.start()
     scene.observe()
     scene.check_pool.run()

@@ -1,4 +1,4 @@
-"""Groups where copies have their sources' offsets: what they have committed is copied as it is."""
+"""Groups whose copies have their sources' offsets: committed offsets are copied unchanged."""
 
 from collections.abc import Iterator
 

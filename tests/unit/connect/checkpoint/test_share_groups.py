@@ -1,4 +1,4 @@
-"""Share groups whose start offsets are translated, and set on the target; clusters in memory."""
+"""Share groups whose start offsets are translated and set on the target, in memory."""
 
 import pytest
 from support.checkpoint_units import Units, message
@@ -19,7 +19,7 @@ TOO_OLD = NoShareGroups("west is older than Kafka 4.1")
 
 @pytest.fixture
 def units(scene: Scene) -> Units:
-    """Twenty records are copied; the share group ``packing`` has finished four of them."""
+    """Copy twenty records. The share group ``packing`` has finished four of them."""
     units = Units(scene)
     scene.change_spec(checkpoints={"applyToGroups": True}, tasks={"max": 1})
     units.copied(20)
@@ -45,7 +45,7 @@ def untranslated(report: GroupReport) -> dict[str, str]:
     return {one.group: one.why for one in report.untranslated}
 
 
-# Which are followed.
+# Groups that are followed.
 
 
 def test_share_groups_of_the_flows_topics_are_followed(units: Units) -> None:

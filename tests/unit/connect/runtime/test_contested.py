@@ -1,4 +1,4 @@
-"""Partitions that two flows copy, or two runs of one: one of both gives way, and says so."""
+"""Partitions that two flows copy, or two runs of one: one of both stops, and reports it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ ALL = {P0, P1}
 
 
 class Rivals:
-    """Two runs of one flow, each with a herder of its own; a Worker restarts what is closed."""
+    """Two runs of one flow, each with its own herder. A Worker restarts closed units."""
 
     def __init__(self, *partitions: TopicPartition) -> None:
         self.first = Scene(*partitions, driver="here")
@@ -200,7 +200,7 @@ def test_heartbeats_that_change_hands_repeatedly_are_no_contest(rivals: Any) -> 
 
 
 def test_a_hand_over_by_the_herder_is_no_contest(rivals: Any) -> None:
-    """Another driver owns the unit for a while, again and again: it comes back at once."""
+    """Another driver owns the unit for short times, and it returns at once each time."""
     two = rivals(P0, P1)
     first, second = two.first, two.second
     second.herder = first.herder

@@ -1,4 +1,4 @@
-"""When a driver may claim."""
+"""Conditions under which a driver may claim a unit."""
 
 import pytest
 
@@ -17,13 +17,13 @@ ME = DriverIdentity("driver-2", "bbb")
 @pytest.mark.parametrize(
     ("assigned", "owner", "lost", "waited_s", "may"),
     [
-        ("driver-2", ("", ""), "", 0, True),  # nobody's
-        ("driver-1", ("", ""), "", 99, False),  # another's to run
+        ("driver-2", ("", ""), "", 0, True),  # unowned
+        ("driver-1", ("", ""), "", 99, False),  # assigned to another driver
         ("driver-2", ("driver-1", "aaa"), "", 0, False),  # still held
         ("driver-2", ("driver-1", "aaa"), "aaa", 0, True),  # the owner is known to be lost
-        ("driver-2", ("driver-1", "ccc"), "aaa", 0, False),  # an earlier life of it was
+        ("driver-2", ("driver-1", "ccc"), "aaa", 0, False),  # an earlier incarnation was lost
         ("driver-2", ("driver-1", "aaa"), "", 10, True),  # it did not release in time
-        ("driver-2", ("driver-2", "old"), "", 0, True),  # an earlier life of ours
+        ("driver-2", ("driver-2", "old"), "", 0, True),  # an earlier incarnation of this driver
     ],
 )
 def test_may_claim(

@@ -1,4 +1,4 @@
-"""A driver's ownership of a unit: claimed, lost, transferred, reported when there is time."""
+"""A driver's ownership of a unit: claimed, lost, transferred, and reported later."""
 
 import threading
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ RUNNING = ReplicationTaskStatus(phase=TaskPhase.RUNNING)
 
 
 class StoreHerder:
-    """By the rules of the store; ``later`` puts reports off."""
+    """Herder with the rules of the store. ``later`` delays reports."""
 
     def __init__(self) -> None:
         self.store = TaskStore()
@@ -52,7 +52,7 @@ class StoreHerder:
 
 
 class OwnClock:
-    """Stands until a test sets it."""
+    """Clock that advances only when a test sets it."""
 
     now = 0.0
 
@@ -111,7 +111,7 @@ def test_lost_data_stays_lost_when_another_takes_the_unit(herder: StoreHerder) -
 
 
 def test_the_time_of_a_condition_changes_with_its_status_only() -> None:
-    """A report that says the same as the last one is none, however late it is."""
+    """An unchanged report is not written, however late it is."""
     herder, clock = StoreHerder(), OwnClock()
 
     def report(status: ConditionStatus, message: str) -> Condition:
@@ -157,7 +157,7 @@ def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Stor
 
 
 class SlowHerder(StoreHerder):
-    """A claim takes as long as the test wants."""
+    """Herder whose claims take as long as the test sets."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A unit is released last: nothing of its old owner comes behind the records of the next one."""
+"""A unit is released last: no append of its old owner follows the next owner's records."""
 
 import threading
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def test_a_lane_that_no_thread_was_free_to_settle_is_closed_before_the_release(
     scene.run_once()
     producer = scene.producer
     for produced in producer.queue:
-        produced.in_flight = True  # sent, and sent again by the client until it is answered
+        produced.in_flight = True  # sent, and repeated by the client until it is answered
     stall(scene)
     release(scene)
     assert producer.queue == [], "its client could append it behind the next owner's records"

@@ -1,4 +1,4 @@
-"""When a failed unit starts again."""
+"""Start times of a failed unit."""
 
 from headrace.assign import TaskId
 from headrace.connect.runtime.retries import Reclaims, Restarts, restart_delay_s
@@ -50,7 +50,7 @@ def test_claims_of_a_unit_that_is_lost_again_and_again_back_off() -> None:
     """A connector whose tasks were edited restarted 19 times a second."""
     reclaims, now, started, starts = Reclaims(), 0.0, 0.0, 0
     while now < 60:
-        now += 0.05  # the API server refuses the next instance as well
+        now += 0.05  # the API server also rejects the next instance
         if reclaims.is_due(UNIT, started, now):
             started, starts = now, starts + 1
     assert 2 <= starts < 20

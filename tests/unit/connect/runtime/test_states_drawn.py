@@ -1,4 +1,4 @@
-"""The drawing in the architecture page shows the table of states, all of it and no more."""
+"""The diagram in the architecture page equals the table of states."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The TaskManager's order of things, and its one thread; tasks are fakes.
+"""Order and single thread of the TaskManager, with fake tasks.
 
-Real ones run in ``test_source_task`` and in the integration tests.
+Real tasks run in ``test_source_task`` and in the integration tests.
 """
 
 import threading
@@ -23,7 +23,7 @@ JOURNAL: list[str] = []
 
 
 class FakeTask:
-    """Does as a task does, at once or when a test says so."""
+    """Fake task that acts at once or when a test triggers it."""
 
     def __init__(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
         self.id, self.partitions, self.role = id, partitions, role
@@ -125,7 +125,7 @@ def test_a_task_is_created_restored_and_runs(manager: TaskManager) -> None:
     assert JOURNAL == ["create Active 0", "create Active 1", "create Standby 2"]
     fake(manager, 0).restored = True
     assert not manager.update_restoring()  # 1 is not restored yet ...
-    assert fake(manager, 0).phase is TaskPhase.RUNNING  # ... and holds up no other
+    assert fake(manager, 0).phase is TaskPhase.RUNNING  # ... and does not delay the others
     assert manager.process() == 3
     fake(manager, 1).restored = True
     assert manager.update_restoring()
@@ -148,7 +148,7 @@ def test_a_revoked_task_is_suspended_and_closed_once_its_progress_is_stored(
     manager.assign(share(0), {})
     manager.update_restoring()
     assert JOURNAL == ["suspend 1"]
-    assert manager.process() == 3  # the other one runs on
+    assert manager.process() == 3  # the other one continues
     fake(manager, 1).settled = True
     manager.update_restoring()
     assert JOURNAL == ["suspend 1", "close 1"]

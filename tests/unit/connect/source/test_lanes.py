@@ -1,4 +1,4 @@
-"""Lanes that are made in a pool, and taken by the loop."""
+"""Lanes that are created in a pool, and received by the loop."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ from headrace.connect.source.copying import Lanes
 
 
 class Lane:
-    """Is closed or not."""
+    """Lane that is only open or closed."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -19,7 +19,7 @@ TOO_LARGE, TIMESTAMP = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTA
 
 
 def refuse_poison(code: int = TOO_LARGE, *topics: str) -> Callable[[TopicPartition, Any], int]:
-    """Brokers that take no record whose value begins so, on these topics."""
+    """Let brokers reject records of these topics whose value begins with the poison."""
 
     def refuses(at: TopicPartition, record: FakeRecord) -> int:
         poison = (record.value or b"").startswith(POISON)

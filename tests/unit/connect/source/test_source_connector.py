@@ -35,7 +35,7 @@ NOTHING = ReplicationTaskStatus()
 
 
 class FakeCluster:
-    """Topics, and ends that grow by a rate."""
+    """Cluster of topics whose ends grow at a rate."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class FakeCluster:
         self.own: dict[str, dict[str, str]] = {}
         """Settings by topic."""
         self.unknown: set[str] = set()
-        """Topics that the broker that is asked for settings does not know yet."""
+        """Topics that the broker asked for settings has not seen yet."""
         self.hides_settings = False
         self.writes: list[Mapping[str, Mapping[str, str | None]]] = []
 
@@ -121,7 +121,7 @@ class FakeProgress:
 
 
 class FakeHerder:
-    """The store of ``headrace run``; its tasks act when a test calls ``work``."""
+    """Herder with the store of ``headrace run``. Its tasks act when a test calls ``work``."""
 
     def __init__(self) -> None:
         self.store = TaskStore()
@@ -389,7 +389,7 @@ def test_another_connector_goes_on_with_what_is_published(scene: Scene) -> None:
     scene.run_once(0.2)
     scene.herder.work()
     scene.connector = scene.start(epoch=2)
-    assert scene.run_once() == 0.2  # it wrote its epoch: that is to be acknowledged
+    assert scene.run_once() == 0.2  # its new epoch has to be acknowledged
     scene.herder.work()
     assert scene.run_once(0.2) == pytest.approx(9.8)
     for _ in range(10):
@@ -410,7 +410,7 @@ def test_what_was_written_is_read_back_when_the_answer_was_lost(scene: Scene) ->
     scene.herder.answer_is_lost = True
     with pytest.raises(Retriable):
         scene.run_once(10)
-    # No task has said anything yet, and by now the new partition would go to the other one.
+    # No task has reported yet, and by now the other task would get the new partition.
     scene.run_once(10, p0=100)
     scene.run_once(10)
     assert scene.herder.split() == {0: [0, 2, 4], 1: [1, 3]}
@@ -559,7 +559,7 @@ def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene,
     assert ready.message == "replicates 2 topics"
 
 
-# A topic that is deleted.
+# Deleted topics.
 
 
 def copied(scene: Scene, *offsets: int) -> None:

@@ -1,4 +1,4 @@
-"""The lag of what a lane holds and does not read."""
+"""Lag of records that a lane has not read."""
 
 import pytest
 from support.fake_kafka import FakeConsumer

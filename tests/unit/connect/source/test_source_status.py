@@ -50,7 +50,7 @@ def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
 
 
 def test_heartbeats_that_another_flow_wrote_as_well_are_no_foreign_writer() -> None:
-    """All flows of a source copy them to one topic, which each leaves to another for days."""
+    """All flows of a source copy them to one topic, and take turns that may last for days."""
     task, unread = life(), cast("UnreadLag", SimpleNamespace(records=0, seconds=0))
     found = {}
     for topic in (HEARTBEATS, "orders"):

@@ -197,11 +197,11 @@ def test_a_refusal_that_is_reported_after_the_producer_stopped_is_the_reason(
     taken, refused = scene.producer.queue
     scene.producer.acknowledge(taken)
     refused.in_flight = True
-    scene.producer.stop(KafkaError._FATAL)  # what follows cannot be produced ...
+    scene.producer.stop(KafkaError._FATAL)  # the following records cannot be produced ...
     scene.source.append("orders", b"c")
     stopped = Retriable("the producer stopped")
     scene.guard(lambda: scene.task._copying.retry_all(stopped))
-    scene.producer.refuse(refused, KafkaError.MSG_SIZE_TOO_LARGE)  # ... and then the report comes
+    scene.producer.refuse(refused, KafkaError.MSG_SIZE_TOO_LARGE)  # ... and then the report arrives
     scene.recover()
     assert scene.phase is TaskPhase.FAILED
     assert "max.message.bytes" in scene.error
@@ -248,7 +248,7 @@ def test_a_record_that_was_dropped_behind_a_younger_one_is_not_lost(scene: Scene
     scene.start()
     scene.hold_back()
     scene.run_once()
-    _, second = scene.producer.queue  # the first was refused, and is queued again
+    _, second = scene.producer.queue  # the first one was rejected, and is queued again
     scene.producer.acknowledge(second)
     scene.clock.advance(1.5)  # a stall drops the queue
     scene.run_once()
@@ -299,7 +299,7 @@ def test_a_partition_that_the_target_does_not_take_leaves_room_for_the_others(
     assert scene.copies(0) == [b"a%d" % n for n in range(10)]
 
 
-# The lag of a failed task.
+# Lag of a failed task.
 
 
 def test_the_lag_of_a_failed_task_goes_on_growing(scene: Scene) -> None:
@@ -373,11 +373,11 @@ def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> N
     assert (scene.phase, scene.ownership.epoch) == (TaskPhase.RUNNING, epoch)
 
 
-# The owner is lost.
+# Lost owners.
 
 
 def test_a_claim_that_another_driver_won_closes_the_task(scene: Scene) -> None:
-    # Another driver claimed it after this task's object was read.
+    # Another driver claimed it after this task had read its object.
     now = scene.herder.task
     theirs = now.status.model_copy(update={"driver_name": "other", "epoch": 7})
     scene.herder.store.write_status(now, theirs)
@@ -448,7 +448,7 @@ def test_an_owner_that_is_lost_while_its_progress_is_stored_does_not_win_it_back
     scene.run_once()
     scene.run_once()
     scene.hold_back(scene.context.progress.topic)
-    scene.guard(scene.task.commit)  # on its way ...
+    scene.guard(scene.task.commit)  # in flight ...
     (mine,) = scene.target.producers[0].queue
     scene.let_through()
     scene.target.holds_back = lambda at: True
@@ -539,7 +539,7 @@ def test_progress_that_is_not_answered_in_time_has_failed(
     scene.clock.advance(31)
     scene.guard(scene.task.commit)
     assert commits(scene) == (0, 1)
-    scene.restore_pool.run()  # settles the lane, which waits for an answer, too
+    scene.restore_pool.run()  # settles the lane, which also waits for an answer
     assert commits(scene) == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""Records that the client neither returns nor calls an error."""
+"""Records that the client neither returns nor reports as an error."""
 
 from support.lags import lag_of
 from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene

@@ -16,7 +16,7 @@ Written = Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]]
 
 
 class FakeLane:
-    """Cut once ``reached`` says how far."""
+    """Lane that is cut once ``reached`` has the offsets."""
 
     def __init__(self) -> None:
         self.uncommitted = True

@@ -25,7 +25,7 @@ NONE = Accounts(0, 0, 0)
 
 
 class FakeFencing:
-    """Finds what ``tails`` says was appended behind progress."""
+    """Fencing that finds the records of ``tails`` after progress."""
 
     impossible = ""
 
@@ -42,9 +42,9 @@ class FakeFencing:
         self.ends: dict[TopicPartition, int | Retriable] = {}
         """Ends of leader epochs of the target."""
         self.expired: set[int] = set()
-        """Producer ids that cannot be fenced any more."""
+        """Producer ids that can no longer be fenced."""
         self.next_id = 0
-        """Rises when the coordinator has forgotten an id, or spent its epochs."""
+        """Increment of new ids, raised if the coordinator forgot an id or used its epochs."""
 
     def identify(self, transactional_id: str) -> OwnerProducer:
         if isinstance(self.error, Fatal):
@@ -100,7 +100,7 @@ Made = Callable[..., Scene]
 
 @pytest.fixture
 def made() -> Iterator[Made]:
-    """Scenes, of drivers with a fence of their own."""
+    """Return a factory of scenes of drivers that each have their own fence."""
     scenes: list[Scene] = []
 
     def make(*partitions: TopicPartition, **more: Any) -> Scene:
@@ -236,7 +236,7 @@ def test_an_owner_that_claims_at_the_same_time_is_fenced_too(made: Made) -> None
     second = made(P0, kafka=first.kafka, driver="other")
     frozen = OwnerProducer("headrace-frozen", 9, 0)
 
-    def claim() -> None:  # behind what the second has read, before its own claim
+    def claim() -> None:  # after the end that the second has read, before its own claim
         write_progress(first, P0, owner="frozen", writer=frozen, fencing=())
 
     fence(second).meanwhile = claim
@@ -375,12 +375,12 @@ def test_the_tail_of_a_first_owner_begins_where_the_target_ended(made: Made) -> 
 
 
 def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(made: Made) -> None:
-    """The other's copies may lie below the end that was read."""
+    """The other owner's copies may be below the end that was read."""
     first = made(P0)
     first.context.progress.start()
     frozen = OwnerProducer("headrace-frozen", 9, 0)
 
-    def claim() -> None:  # behind what was read, before its own claim
+    def claim() -> None:  # after the end that was read, before its own claim
         key = first.context.progress_key(P0)
         theirs = Progress("x", 0, -1, "y", 0, 1, "frozen", writer=frozen)
         first.context.progress.write({key: theirs})

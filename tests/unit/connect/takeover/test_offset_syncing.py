@@ -13,7 +13,7 @@ SYNCS = TopicPartition("mm2-offset-syncs.east.internal", 0)
 
 
 def syncs(scene: Scene, at: TopicPartition = P0) -> list[tuple[int, int]]:
-    """Pairs of a partition, in the order in which they were written."""
+    """Return the pairs of a partition in the order of their writes."""
     entries = scene.target.logs[SYNCS].entries
     decoded = [OffsetSync.decode(one.key or b"", one.value or b"") for one in entries if one]
     return [
@@ -28,7 +28,7 @@ def stretches(scene: Scene) -> list[bytes]:
 
 
 def start(scene: Scene) -> None:
-    """Run, and have the topic."""
+    """Start the task and create its topic."""
     scene.start()
     scene.observe()
     scene.check_pool.run()

@@ -37,7 +37,7 @@ def scenes() -> Iterator[PreservedScenes]:
 
 @pytest.fixture
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten offsets at a time."""
+    """Fill holes in transactions of at most ten offsets."""
     monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
     monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
     monkeypatch.setattr(takeover, "PAD_S", -1.0)
@@ -52,7 +52,7 @@ def copied(scenes: PreservedScenes, cells: str) -> None:
 
 
 def stops(scenes: PreservedScenes) -> str:
-    """Why it is not copied, once that is so; as it is shown."""
+    """Return the condition's message once the partition is no longer copied."""
 
     def why() -> str:
         scenes.scene.observe()
@@ -194,7 +194,7 @@ def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(0)
         scenes.target.producers.clear()
-    answers = iter(["lost"])  # from the one before
+    answers = iter(["lost"])  # from the leader before
     scenes.target.fault = lambda: next(answers, "")
     scenes.fill("e")
     scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cde")
@@ -211,7 +211,7 @@ def test_a_loss_that_a_lane_has_noticed_is_copied_again_too(scenes: PreservedSce
     with scenes.scene.target.changed:
         scenes.copy(P0).truncate(3)
         scenes.target.producers.clear()
-    for cell in "xy":  # what the source does not hold there
+    for cell in "xy":  # records that the source does not have there
         scenes.scene.target.append(COPY, cell.encode())
     scenes.begin_again("other")
     assert "from offset 3 on" in stops(scenes)
@@ -278,7 +278,7 @@ def test_a_copy_with_preserved_offsets_is_not_gone_on_with_otherwise() -> None:
 def test_deletions_that_may_be_missing_are_named_until_the_copy_is_made_again(
     scenes: PreservedScenes,
 ) -> None:
-    """A reset compares the copy, and cures nothing."""
+    """A reset compares the copy, and repairs nothing."""
     for configs in (scenes.scene.source.configs[TOPIC], scenes.scene.target.configs[COPY]):
         configs |= {"cleanup.policy": "compact", "delete.retention.ms": "86400000"}
     copied(scenes, "ab")
@@ -304,7 +304,7 @@ def at_risk(scenes: PreservedScenes) -> str:
 
 
 def reset(scenes: PreservedScenes, moment: str) -> None:
-    """Ask for a reset, and wait until it is carried out."""
+    """Request a reset, and wait until it is complete."""
     before = scenes.scene.stored(P0).reset_ms
     flow = scenes.scene.context.flow
     annotations = {RESET_ANNOTATION: f"orders/0@{moment}"}

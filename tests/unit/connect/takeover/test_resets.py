@@ -1,4 +1,4 @@
-"""Partitions that a user resets: they are copied again from ``spec.startFrom``, once."""
+"""Partitions that a user resets are copied again from ``spec.startFrom``, once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_neither_a_restart_nor_an_older_annotation_resets_again(
     scene.settle()
     assert scene.copies() == [b"a", b"a"]
     assert scene.stored(P0).reset_ms == scene.context.resets.time_ms(P0)
-    reset(scene, f"orders@{FIRST}")  # Git goes back, or another driver's view is behind
+    reset(scene, f"orders@{FIRST}")  # Git is reverted, or another driver has an older view
     scene.settle()
     scene.source.append(TOPIC, b"b")
     scene.settle()
@@ -99,7 +99,7 @@ def test_a_partition_that_data_loss_stopped_goes_on_at_once(scene: Scene) -> Non
     scene.observe()
     assert scene.stops(P0)
     reset(scene, f"orders/0@{FIRST}")
-    for _ in range(3):  # no time passes: its back-off is of minutes
+    for _ in range(3):  # no time elapses: its back-off takes minutes
         scene.run_once()
     scene.observe()
     assert scene.copies() == [b"a", b"b", b"c", b"a", b"B"]
@@ -143,7 +143,7 @@ def test_a_topic_that_was_created_again_is_copied_as_it_is_now(
     scene.recover()
     assert scene.stops(P0)
     reset(scene, f"orders@{FIRST}")
-    scene.restart()  # all its partitions were stopped
+    scene.restart()  # all its partitions had stopped
     scene.recover()
     scene.settle()
     assert scene.copies() == copies
@@ -191,7 +191,7 @@ def test_a_reset_that_comes_while_the_task_restores_is_not_missed(scene: Scene) 
     reset(scene, f"orders/0@{SECOND}")
     scene.settle()
     scene.settle()
-    # The first round had no turn to copy.
+    # The first round did not copy.
     assert scene.copies() == [b"a", b"a"]
     assert scene.stored(P0).reset_ms == scene.context.resets.time_ms(P0)
 

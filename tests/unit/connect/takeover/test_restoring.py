@@ -1,4 +1,4 @@
-"""Where a partition without progress begins; clusters are in memory."""
+"""Start offsets of partitions without progress, with clusters in memory."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -54,7 +54,7 @@ def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> No
     before = Scene()
     before.source.append("orders", b"early", partition=1)
     before.start()
-    before.settle()  # silence on the target is noticed of what was copied before
+    before.settle()  # a silent target is noticed only after earlier copies
     scene = Scene(kafka=before.kafka, driver="other")
     cluster = getattr(scene, side)
     topic = "orders" if side == "source" else COPY

@@ -1,4 +1,4 @@
-"""Where partitions without progress begin."""
+"""Start offsets of partitions without progress."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Compacted topics whose deletions the source may have dropped before they were copied."""
+"""Compacted topics whose tombstones the source may have deleted before they were copied."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_S * 100
 
 
 def write(scene: Scene, value: bytes | None) -> None:
-    """Now, as a producer of the user's does."""
+    """Write a record with the current time, as a user's producer does."""
     scene.source.write(P0, FakeRecord(b"key", value, scene.context.now_ms))
 
 

@@ -1,4 +1,4 @@
-"""ACLs of copies follow those of their sources; clusters are in memory."""
+"""ACLs of copies follow their sources' ACLs, with clusters in memory."""
 
 from collections.abc import Iterator
 

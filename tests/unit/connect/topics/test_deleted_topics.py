@@ -239,7 +239,7 @@ def shrunk(scene: Scene) -> None:
 
 
 def copied_one_of_two(scene: Scene) -> None:
-    """In partition 1; the second record is seen, or not."""
+    """Copy one record of partition 1. The second one is seen if the test says so."""
     scene.source.append(TOPIC, b"a", partition=1)
     scene.start()
     scene.settle()
@@ -293,7 +293,7 @@ def test_a_broker_that_does_not_know_new_partitions_yet_deletes_none(scene: Scen
     deleted.saw({P0: 0, P1: 2})
     for _ in range(3):
         deleted.find({TOPIC: 1}, {P0})
-    del scene.source.logs[P1]  # it also describes the topic as it was, with the same id
+    del scene.source.logs[P1]  # it also describes the earlier topic, with the same id
     for _ in range(3):
         deleted.find({TOPIC: 1}, {P0})
     assert not deleted.losses

@@ -298,7 +298,7 @@ def test_copies_that_are_lost_while_running_are_lost_data_for_every_instance(
     assert following.lost_data == scene.lost_data
 
 
-# One partition's loss is that partition's only.
+# A partition's loss does not affect other partitions.
 
 
 def test_the_others_of_a_task_go_on_and_the_lag_of_the_stopped_one_grows(scene: Scene) -> None:
@@ -355,7 +355,7 @@ def test_a_changed_policy_takes_effect_at_once(scene: Scene) -> None:
     assert not scene.stops(P0)
 
 
-# By policy. Each: what happens to five copied records, and what is copied afterwards.
+# Each policy with the fate of five copied records, and the records copied afterwards.
 
 
 def retention(scene: Scene) -> None:

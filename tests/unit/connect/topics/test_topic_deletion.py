@@ -1,4 +1,4 @@
-"""Copies are deleted after their sources, behind guard rails; clusters are in memory."""
+"""Copies are deleted after their sources, with guard rails and clusters in memory."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -115,7 +115,7 @@ def test_what_the_flow_has_not_made_is_never_deleted(scene: Scene) -> None:
 def test_without_an_answer_of_the_source_nothing_is_deleted(
     scene: Scene, deletion: TopicDeleter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list may lack topics; and each is asked for by its name again."""
+    """A list may lack topics, and each is therefore requested again by its name."""
     deletion.poll([], set())
     scene.clock.advance(60)
     deletion.poll([], set())

@@ -18,14 +18,14 @@ def loop() -> Iterator[EventLoop]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """``serve({key: answer})``: a broker that lives as long as the test."""
+    """Return a function that starts a broker for the test: ``serve({key: answer})``."""
     with serving() as serve:
         yield serve
 
 
 @pytest.fixture
 def target(serve: Serve) -> FakeTarget:
-    """With three partitions."""
+    """Return a target with three partitions."""
     return FakeTarget(serve, partitions=3)
 
 

@@ -1,4 +1,4 @@
-"""Batches on their way to the target: in order, each once, whatever happens to its brokers."""
+"""Batches in flight to the target arrive in order and once, for any failures of its brokers."""
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -13,7 +13,7 @@ AT = TopicPartition("orders", 0)
 
 
 class Once:
-    """Faults, one for each batch; then none."""
+    """Faults, one for each batch, and then none."""
 
     def __init__(self, *faults: Fault, partition: int = 0) -> None:
         self.faults, self.partition = list(faults), partition
@@ -97,7 +97,7 @@ def test_what_was_not_appended_is_sent_again(appending: Appending, target: FakeT
 def test_an_acknowledgement_waits_for_those_before_it(
     appending: Appending, target: FakeTarget
 ) -> None:
-    # The first one is appended, but its replicas are late; the second one is acknowledged at once.
+    # The first one is appended with late replicas. The second one is acknowledged at once.
     def late(partition: int, batch: Batch) -> Fault:
         if batch.base_sequence == 0 and len(target.sent) < 4:
             target.logs[0].append(batch)
@@ -226,7 +226,7 @@ def test_a_refused_record_is_named_and_nothing_after_it_is_appended(
 def test_nothing_is_appended_after_a_first_batch_that_is_refused(
     appending: Appending, target: FakeTarget
 ) -> None:
-    """Brokers take any sequence of a producer that they do not know."""
+    """Brokers accept any sequence of an unknown producer."""
     target.fault = Once(Refusal(ErrorCode.invalid_record))
     appending.add(b"a")
     appending.add(b"after")
@@ -258,7 +258,7 @@ def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
 ) -> None:
     appending.add(b"a")
     appending.until_done()
-    target.logs[0].last_five = [(500, 1, 0)]  # another owner of the identity came between
+    target.logs[0].last_five = [(500, 1, 0)]  # another owner of the identity appended in between
     appending.add(b"b")
     appending.add(b"c")
     appending.until_done()

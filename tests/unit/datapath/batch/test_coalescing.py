@@ -15,7 +15,7 @@ def records(first: int, count: int = 1, size: int = 10) -> list[StoredRecord]:
 
 
 def groups(*log: bytearray) -> list[list[int]]:
-    """By the first offsets of their batches."""
+    """Return the groups by the first offsets of their batches."""
     return [
         [one.batch.base_offset for one in ones]
         for ones in coalesced(judged(batches_of(*log), start=0))

@@ -26,7 +26,7 @@ def moved(made: Batch, base_offset: int) -> Batch:
 
 
 def rewritten(made: Batch, base_offset: int, codec: str) -> Batch:
-    """Compressed again by the target."""
+    """Return the batch as compressed again by the target."""
     writer = BatchWriter(codec)
     for record in stored_records(made):
         writer.add(record)
@@ -47,7 +47,7 @@ def test_the_same_records_that_the_target_compressed_again(codec: str) -> None:
 def test_another_value_that_the_target_compressed_again() -> None:
     sent = batch()
     writer = BatchWriter("gzip")
-    for record in stored_records(sent):  # those of before, but for one letter
+    for record in stored_records(sent):  # the same records except for one letter
         writer.add(record._replace(content=bytes(record.content).replace(b"b", b"B")))
     verdict, why = compared(sent, 40, [moved(writer.finish(), 40)])
     assert verdict is BatchComparison.DIFFERENT
@@ -62,7 +62,7 @@ def test_every_byte_counts(place: int) -> None:
     for at in [*range(21, 43), *range(57, len(copy.data))]:
         data = bytearray(copy.data)
         data[at] ^= 1 << (7 * place)
-        with suppress(CorruptBatch):  # which the caller has for an answer
+        with suppress(CorruptBatch):  # an error that the caller handles as a difference
             stored = split_batches(memoryview(data)).batches
             assert compared(sent, 40, stored)[0] is not BatchComparison.SAME, at
 

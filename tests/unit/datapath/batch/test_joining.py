@@ -35,7 +35,7 @@ class Scene:
         self.monkeypatch.setattr(chunk, "join_helper", lambda: helper)
 
     def join(self, *, check: bool = True) -> list[StoredRecord]:
-        """Three batches, which are released."""
+        """Join three batches, and release them."""
         run = self.joiner.join(log(), 0, 1 << 20, check=check)
         assert run is not None
         assert (run.batches, run.size) == (3, len(log()))

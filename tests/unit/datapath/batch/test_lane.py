@@ -49,7 +49,7 @@ START = CopyFrom(0, -1)
 
 
 class Lanes:
-    """Makes lanes of one mover, and waits for what they do."""
+    """Creates lanes of one mover, and waits for their results."""
 
     def __init__(self, source: FakeSource, target: FakeTarget) -> None:
         servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
@@ -181,7 +181,7 @@ def with_helper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["without_helper", "with_helper"])
 def either_way(request: pytest.FixtureRequest) -> None:
-    """With the helper in C, and as it is where none was compiled."""
+    """Run with the C helper, and as on a machine without it."""
     request.getfixturevalue(request.param)
 
 
@@ -248,7 +248,7 @@ def test_with_the_helper_they_become_one(
 def test_a_target_that_takes_less_is_not_sent_more_again(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    """It would be halved each time, record by record in Python."""
+    """Otherwise it would be halved each time, record by record in Python."""
     largest = 4_000
     refused = list[int]()
 
@@ -344,7 +344,7 @@ def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: Fa
 def test_nothing_is_copied_while_the_task_does_not_call(
     told: bool, lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    """At once when it is paused; after a moment when it releases its unit, or was frozen."""
+    """A pause takes effect at once, a release or a freeze of the task after a moment."""
     resting, other = lanes.make(), lanes.make()
     resting.open({ZERO: START})
     other.open({ONE: START})
@@ -457,7 +457,7 @@ def test_records_of_another_writer_are_counted(
 
 
 def refusing(target: FakeTarget) -> None:
-    """Batches with a record ``bad``."""
+    """Reject batches that contain a record ``bad``."""
     target.fault = lambda _, batch: (
         Refusal(ErrorCode.invalid_timestamp) if b"bad" in bytes(batch.data) else None
     )
@@ -474,11 +474,11 @@ def test_a_refused_batch_is_found_record_by_record(
     lanes.until(first.problems)
     [(_, error)] = first.problems()
     assert isinstance(error, RecordRefused)
-    assert (error.offsets, error.record) == (range(0, 4), None)  # both became one
+    assert (error.offsets, error.record) == (range(0, 4), None)  # both were joined
     first.settle(5)
     assert first.state()[ZERO].acknowledged == 0
 
-    target.logs[0].last_five.clear()  # a broker would give it another producer id
+    target.logs[0].last_five.clear()  # a broker would assign another producer id
     second = lanes.make()
     second.open({ZERO: CopyFrom(0, -1, suspects=error.offsets)})
     lanes.until(second.problems)
@@ -673,7 +673,7 @@ def changed_record(stored: bytes) -> bytes:
 
 
 def emptied(stored: bytes) -> bytes:
-    """Compaction has removed both of its records."""
+    """Return the batch without its two records, as after compaction."""
     return b""
 
 
@@ -682,7 +682,7 @@ def not_there(stored: bytes) -> ErrorCode:
 
 
 def unreadable(stored: bytes) -> ErrorCode:
-    """Its broker finds that the log is damaged."""
+    """Return the error of a broker whose log is damaged."""
     return ErrorCode.corrupt_message
 
 
@@ -892,7 +892,7 @@ def test_a_lane_that_is_closed_reads_nothing_back_any_more(
 
 
 def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: FakeSource) -> None:
-    """A timer that was still to come held it for a minute, with buffers and all it knew."""
+    """A pending timer kept it for a minute, with its buffers and all referenced objects."""
     source.append(b"a")
     lanes.make().open({ZERO: START})
     lanes.until(lambda: lanes.made[0].state()[ZERO].acknowledged == 1)

@@ -31,7 +31,7 @@ def reading(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
 
 @pytest.fixture
 def old_source(serve: Serve) -> FakeSource:
-    """Brokers of Kafka 2.4."""
+    """Return brokers of Kafka 2.4."""
     return FakeSource(serve, partitions=3, kafka_2_4=True)
 
 
@@ -43,7 +43,7 @@ def old_reading(loop: EventLoop, old_source: FakeSource) -> Iterator[Reading]:
 
 
 def asked(message: Any) -> dict[int, int]:
-    """Partitions that a request names, with their offsets."""
+    """Return the partitions of a request, with their offsets."""
     return {one.partition: one.fetch_offset for topic in message.topics for one in topic.partitions}
 
 
@@ -242,7 +242,7 @@ def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: F
     source.logs[0].error = lambda _, asked: ErrorCode.unknown_topic_id
 
     source.append(b"b")
-    source.brokers[1].drop()  # the request that waits names the old id
+    source.brokers[1].drop()  # the request in flight names the old id
     reading.until(lambda: reading.problems)
 
     assert isinstance(reading.problems[0], Retriable)
@@ -268,7 +268,7 @@ def test_a_damaged_log_is_a_problem_with_partition_and_offset(
 ) -> None:
     source.append(b"a")
     damaged = bytearray(source.logs[0].batches[0])
-    damaged[16] = 9  # a format that there is not
+    damaged[16] = 9  # a format that does not exist
     source.logs[0].batches[0] = bytes(damaged)
     source.append(b"x", partition=1)
     for partition in range(2):
@@ -285,7 +285,7 @@ def test_a_broker_that_sends_garbage_once_is_asked_again(
 ) -> None:
     source.append(b"a")
     damaged = bytearray(source.logs[0].batches[0])
-    damaged[16] = 9  # a format that there is not
+    damaged[16] = 9  # a format that does not exist
     source.logs[0].garbage = [bytes(damaged)] * 2
     reading.open()
 

@@ -1,4 +1,4 @@
-"""A lane's transactions at their coordinator: what is sent again, waited for, or given up."""
+"""A lane's transactions at their coordinator: requests that are repeated, awaited or abandoned."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -22,7 +22,7 @@ from headrace.kafka.wire import BatchWriter, ClusterClient, EventLoop, encoded, 
 
 AT = TopicPartition("orders", 0)
 Batch = tuple[int, int]
-"""First offset, and that behind the last; each record has its offset as its value."""
+"""First offset and the offset after the last. Each record has its offset as its value."""
 
 
 class Owners:
@@ -129,7 +129,7 @@ def test_a_batch_that_comes_while_the_end_is_asked_for_does_not_move_the_next_on
     late = owners.end()
     with owners.writing(late) as write_late:
 
-        def meanwhile() -> None:  # what an earlier owner had sent comes in
+        def meanwhile() -> None:  # the earlier owner's request arrives
             for offset in (5, 6):
                 owners.target.cluster.write(AT, _record(offset))
             state = owners.target.producers[AT, late.identity.producer_id]
@@ -151,7 +151,7 @@ def test_a_batch_that_comes_while_the_end_is_asked_for_does_not_move_the_next_on
 def test_what_is_taken_for_a_repetition_is_not_taken_for_a_foreign_writer(
     made: Callable[[int], Owners],
 ) -> None:
-    """The same, and the late batch had as many records as the next one."""
+    """In the same situation, the late batch had as many records as the next one."""
     owners = made(0)
     before = owners.end()
     with owners.writing(before) as write:
@@ -181,7 +181,7 @@ def test_a_late_batch_that_finds_no_state_of_its_producer_is_not_taken_for_the_n
     end = owners.end()
     assert (end.offset, end.identity.epoch) == (12, 0)
     with owners.writing(late) as write:
-        [lost] = write((10, 10 + count))  # at 12, where 12 belongs
+        [lost] = write((10, 10 + count))  # at 12, its own offset
     assert isinstance(lost, WrongOffset)
     with owners.writing(end) as write:
         [error] = write((12, 12 + count))

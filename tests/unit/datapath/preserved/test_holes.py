@@ -22,7 +22,7 @@ ATS = [TopicPartition("orders", number) for number in range(3)]
 
 
 class Filling:
-    """One owner, and its target."""
+    """Owner, with its target."""
 
     def __init__(self, serve: Any, *, with_records: bool) -> None:
         cluster = FakeCluster("west", FakeClock())

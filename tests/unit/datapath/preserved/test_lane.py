@@ -1,4 +1,4 @@
-"""A lane with equal offsets, between clusters in memory: what it writes, and when that counts."""
+"""Lane with equal offsets, between clusters in memory: its writes, and when they count."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class Lanes:
         self.holes = GapPolicy.MARKERS
         self.copied = CopiedCounts()
         self.compacts = False
-        """Whether the source's topic does."""
+        """Whether the source's topic is compacted."""
 
     def fill(self, source: str, target: str = "") -> None:
         self.east, self.west = (
@@ -56,7 +56,7 @@ class Lanes:
         return PreservingTarget(self._serve, cluster, AT.topic, 1)
 
     def replace(self) -> None:
-        """Another process is the owner."""
+        """Make another process the owner."""
         self.mover = PreservedMover(
             self.east.access,
             self.west.access,
@@ -66,7 +66,7 @@ class Lanes:
         self.lane = self.mover.lane(TaskId("f", TaskType.SOURCE_TASK, 0), print, self.copied)
 
     def open(self) -> None:
-        """Take the partition over, and copy it."""
+        """Take over the partition, and copy it."""
         self.copy(self.take_over())
 
     def take_over(self) -> OwnerProducer:
@@ -79,7 +79,7 @@ class Lanes:
         return own
 
     def copy(self, own: OwnerProducer) -> None:
-        """From where it ended then."""
+        """Copy from the end that the take-over found."""
         offset = self.end
         self.lane.open({AT: CopyFrom(offset, -1, offset, writer=own)})
 
@@ -182,7 +182,7 @@ def test_what_is_no_copy_of_the_next_record_is_at_a_wrong_offset(lanes: Lanes) -
 
 
 def test_a_hole_counts_once_it_is_written(lanes: Lanes) -> None:
-    """Progress ahead of the target would have the next owner compare too little."""
+    """If progress were ahead of the target, the next owner would compare too little."""
     lanes.fill("ab---cd")
     lanes.west.holds_markers = True
     lanes.open()
@@ -219,7 +219,7 @@ def test_a_late_batch_in_the_place_of_the_first_one_is_noticed(lanes: Lanes) -> 
 
 
 def with_a_late_batch(lanes: Lanes) -> None:
-    """Record ``f`` is on its way when its owner is killed, and compaction removes it."""
+    """Kill the owner while record ``f`` is in flight, and let compaction remove it."""
     lanes.compacts = True
     lanes.fill("abcde")
     lanes.open()
@@ -256,7 +256,7 @@ def test_what_an_earlier_owner_sent_is_refused_behind_the_first_marker(lanes: La
 
 
 def test_what_an_earlier_owner_sent_counts_before_the_first_marker(lanes: Lanes) -> None:
-    """It is where the source had it."""
+    """It is at its offset of the source."""
     with_a_late_batch(lanes)
     own = lanes.take_over()
     lanes.west.arrive(0)
@@ -284,7 +284,7 @@ def test_what_an_earlier_owner_sent_is_noticed_behind_the_end_that_was_found(lan
 
 
 def test_what_an_earlier_owner_sent_is_refused_behind_a_later_marker(lanes: Lanes) -> None:
-    """It had sent ``g`` behind ``f``, when the source held that."""
+    """It had sent ``g`` after ``f``, when the source had that record."""
     lanes.fill("abcde")
     lanes.open()
     lanes.until_acknowledged(5)
@@ -310,7 +310,7 @@ def test_what_an_earlier_owner_sent_is_refused_behind_a_later_marker(lanes: Lane
 
 
 def test_what_an_earlier_owner_has_begun_with_the_datas_id_ends_first(lanes: Lanes) -> None:
-    """Its marker would come behind the end that was found, otherwise."""
+    """Otherwise its marker would follow the end that was found."""
     lanes.fill("ab-c", "ab")
     lanes.west.transactional[lanes.data.transactional_id].partitions.add(AT)
     lanes.open()
@@ -321,7 +321,7 @@ def test_what_an_earlier_owner_has_begun_with_the_datas_id_ends_first(lanes: Lan
 
 @pytest.mark.parametrize("expired", [False, True])
 def test_data_goes_on_behind_a_first_marker_in_each_epoch(lanes: Lanes, expired: bool) -> None:
-    """Whether it has a higher epoch, or the data's transactional id has expired."""
+    """The epoch is higher, or the data's transactional id has expired."""
     lanes.fill("ab")
     lanes.open()
     lanes.until(lambda: lanes.acknowledged() == 2)

@@ -25,7 +25,7 @@ Cells = str
 
 
 class Clusters:
-    """Each with one partition, and clients of them."""
+    """Clusters with one partition each, and their clients."""
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
@@ -34,7 +34,7 @@ class Clusters:
         self.pad_s, self.oldest_ms = inf, 0
         self.target: PreservingTarget
         self.same_owner: Callable[[], End | HeadraceError]
-        """Again, by the last one."""
+        """Repeats the start with the last owner."""
 
     def start(self, source: Cells, target: Cells, *, source_start: int = 0) -> End | HeadraceError:
         """Return the start of a new owner."""
@@ -115,7 +115,7 @@ def test_what_differs_is_refused_with_its_first_offset(
 
 @pytest.fixture
 def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five offsets in a batch, eleven in a transaction."""
+    """Fill with five offsets in a batch and eleven in a transaction."""
     monkeypatch.setattr(holes, "BATCH_RECORDS", 5)
     monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
 

@@ -25,7 +25,7 @@ DATA = "headrace-data"
 
 
 class Writing:
-    """One owner, and its target."""
+    """Owner, with its target."""
 
     def __init__(self, serve: Any) -> None:
         cluster = FakeCluster("west", FakeClock())
@@ -48,7 +48,7 @@ class Writing:
         self.writer.begin(AT, self._wait(ends_of(self._cluster, {AT: producer}))[AT])
 
     def begin(self, at: TopicPartition) -> None:
-        """After a take-over, which raises the epoch of the data's transactional id."""
+        """Begin after a take-over, which raises the epoch of the data's transactional id."""
         raised = self._wait(new_epoch(self._cluster, DATA))
         end = self._wait(ends_of(self._cluster, {at: raised.producer_id}))[at]
         self.writer.begin(at, end, Closer(DATA, raised))
@@ -77,7 +77,7 @@ class Writing:
         return [None if one is MARKER else one.value for one in entries]
 
     def interfere(self) -> None:
-        """Another client appends a record."""
+        """Append a record as another client."""
         self.target.cluster.write(AT, FakeRecord(None, b"foreign", 0))
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ def test_data_and_holes_come_in_their_order(writing: Writing) -> None:
     writing.hole(0, 2)
     writing.append(2, 4)
     writing.append(4, 5)
-    writing.hole(5, 11)  # of more offsets than there are ids
+    writing.hole(5, 11)  # with more offsets than ids
     writing.append(11, 12)
     writing.until(12)
     assert writing.log == [None, None, b"2", b"3", b"4", *[None] * 6, b"11"]
@@ -132,7 +132,7 @@ def test_data_goes_on_behind_a_hole_where_the_partition_knows_the_new_epoch(
     writing.begin(AT)
     writing.append(1, 3)
     writing.hole(3, 4)
-    writing.append(4, 6)  # with the sequence of the first, it would be taken for a repetition
+    writing.append(4, 6)  # with the first sequence, it would count as a repetition
     writing.append(6, 8)
     writing.until(8)
     assert (writing.errors, writing.log) == (
@@ -154,7 +154,7 @@ def test_a_foreign_record_before_data_stops_the_partition(writing: Writing) -> N
     assert "what the source holds at offset 2 was appended to orders-0 on west" in str(error)
     assert "at 3: from 2 on offsets are not those of the source" in str(error)
     assert writing.written == [2]
-    writing.append(5, 6)  # of a partition that has stopped
+    writing.append(5, 6)  # on a partition that has stopped
     assert writing.written == [2]
 
 

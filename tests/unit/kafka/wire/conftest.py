@@ -26,7 +26,7 @@ def loop() -> Iterator[EventLoop]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """``serve({key: answer})``: a broker that lives as long as the test."""
+    """Return a function that starts a broker for the test: ``serve({key: answer})``."""
     with serving() as serve:
         yield serve
 

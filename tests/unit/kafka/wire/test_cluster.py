@@ -1,4 +1,4 @@
-"""Clusters whose brokers come, go and hand over leadership; requests find the right one."""
+"""Requests find the right broker when brokers start, stop and transfer leadership."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -69,7 +69,7 @@ def end_of(code: ErrorCode, epoch: int = 0, end: int = -1, partition: int = 0) -
 
 
 class Two:
-    """Brokers 1 and 2, which tell the same: ``led`` and ``live`` may change."""
+    """Brokers 1 and 2 with equal metadata. ``led`` and ``live`` may change."""
 
     def __init__(self, serve: Serve) -> None:
         self.led: Told = {0: (1, 4)}
@@ -396,7 +396,7 @@ def test_a_broker_that_is_too_old_ends_the_attempt(serve: Serve, client: Client)
 
 @pytest.fixture
 def coordinator(two: Two) -> FakeBroker:
-    """Broker 2, which is named as coordinator."""
+    """Return broker 2, which is the coordinator."""
     for broker in (two.first, two.second):
         broker.script[FIND_COORDINATOR] = lambda _: coordinated_by({"tx": 2})
     return two.second

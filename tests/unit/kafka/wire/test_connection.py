@@ -140,7 +140,7 @@ def test_a_silent_broker_is_given_up(loop: EventLoop, serve: Serve) -> None:
 
 
 def test_a_request_whose_turn_never_comes_fails_alone(loop: EventLoop, serve: Serve) -> None:
-    # No timer of the connection's opening may end the wait: it is due in 60 s.
+    # No timer of the connection's opening, which is due in 60 s, may end the wait.
     broker = serve({END_TXN: lambda _: Silence()})
     connection = connect(loop, broker, max_in_flight=1, connect_timeout_s=60.0)
     begun = connection.send(end_txn(), timeout_s=30)

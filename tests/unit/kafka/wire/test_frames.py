@@ -1,4 +1,4 @@
-"""Responses are cut out of a stream of bytes, in whatever pieces they come."""
+"""Responses are split from a stream of bytes that arrives in pieces of any size."""
 
 import struct
 

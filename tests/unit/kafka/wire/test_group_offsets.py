@@ -116,7 +116,7 @@ def test_many_groups_take_several_requests(broker: FakeBroker, admin: Admin) -> 
 
 
 def set_with(*codes: ErrorCode) -> Any:
-    """With a code for each partition."""
+    """Return an answer with a code for each partition."""
     partitions = tuple(
         committed.OffsetCommitResponsePartition(partition_index=i32(number), error_code=code)
         for number, code in enumerate(codes)

@@ -1,4 +1,4 @@
-"""Logins, their renewal, and encryption: what opens a connection, and what does not."""
+"""Logins, their renewal, and encryption: which connections open, and which fail."""
 
 import errno
 import socket
@@ -273,7 +273,7 @@ def test_files_that_are_no_certificates_are_named(
 def test_what_this_machine_refuses_is_an_error_of_ours(
     loop: EventLoop, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any other one would end the loop's thread, and the driver."""
+    """Any other error would end the loop's thread, and the driver."""
 
     def refuse(*_: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

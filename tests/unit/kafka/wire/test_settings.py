@@ -1,4 +1,4 @@
-"""Client settings of a cluster's ``config``, as the wire client takes them."""
+"""Client settings of a cluster's ``config``, as used by the wire client."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Share groups at their coordinators, which move, refuse, or are too old."""
+"""Share groups at coordinators that move, reject, or are too old."""
 
 from typing import Any
 from uuid import UUID
