@@ -35,12 +35,12 @@ class Case:
     source: list[Raw] = field(default_factory=list)
     target: list[Raw] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    """What was done to it: for the message of a failure."""
+    """Faults that were put into the case, for the message of a failure."""
     source_has_lost: bool = False
 
 
 def random_case(seed: int, partitioning: Partitioning, *, same_offsets: bool = False) -> Case:
-    """The case of a seed."""
+    """Return the case that a seed determines."""
     dice = random.Random(f"{partitioning}/{seed}")
     partitions = dice.choice([1, 2, 2, 3])
     case = Case(
@@ -123,7 +123,7 @@ def _failed(dice: random.Random, sent: int) -> tuple[tuple[int, int], ...]:
 def _is_lost(
     dice: random.Random, record: Raw, failed: dict[str, tuple[tuple[int, int], ...]]
 ) -> bool:
-    """Of what was not acknowledged a part is on the source."""
+    """Return whether an unacknowledged record is missing on the source; half of them are stored."""
     who, seq, *_ = (record.value or b"").decode(errors="replace").split(";")
     if record.is_sentinel or not any(a <= int(seq) <= b for a, b in failed[who]):
         return False
@@ -172,8 +172,10 @@ def _laid_out(dice: random.Random, logs: Logs) -> list[Raw]:
 
 
 def _at_their_offsets(dice: random.Random, logs: Logs) -> list[Raw]:
-    """Each where it was, or behind the one before it: later holes make up for what is too many. Now
-    and then one fills a hole."""
+    """Return each record at its source offset, or after the record before it.
+
+    Later holes make up for a surplus of records. Now and then a record fills a hole.
+    """
     found = []
     for at, log in sorted(logs.items()):
         end = 0
@@ -185,7 +187,7 @@ def _at_their_offsets(dice: random.Random, logs: Logs) -> list[Raw]:
 
 
 def _mirrored(dice: random.Random, case: Case, partitions: int) -> Logs:
-    """What a mirror makes of the source that does as it promised."""
+    """Return the copies that a correct mirror makes of the source."""
     more = 0 if case.partitioning is Partitioning.PRESERVED else dice.randrange(2)
     copies: Logs = {
         TopicPartition(topic.name, p): [] for topic in case.topics for p in range(partitions + more)
@@ -291,7 +293,7 @@ def _header_lost(dice: random.Random, record: Raw) -> Raw:
 
 
 def _alien(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """A message that nobody sent, of a known or an unknown producer."""
+    """Insert a message that was never sent, from a known or an unknown producer."""
     who = f"{RUN}-{dice.choice([0, 9])}-0"
     message = messages.MessageFactory(who, _MESSAGE_BYTES).message(
         at, 50 + dice.randrange(2), NOW_MS

@@ -96,5 +96,5 @@ class Units:
 
 
 def message(unit: ThreadedUnit) -> str:
-    """Of its condition."""
+    """Return the message of the unit's condition."""
     return unit.status.conditions[0].message

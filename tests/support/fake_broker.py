@@ -44,7 +44,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Request:
-    """What came, as the script sees it."""
+    """A request as the script sees it."""
 
     api_key: int
     correlation_id: int
@@ -62,7 +62,7 @@ ACCEPTED = EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=ErrorCode.none
 
 
 def end_txn(name: str = "tx") -> Call[EndTxnResponse]:
-    """A request that needs no preparation."""
+    """Return a request that needs no preparation."""
     request = EndTxnRequest(
         transactional_id=TransactionalId(name),
         producer_id=ProducerId(1),
@@ -77,8 +77,10 @@ Script = Mapping[int, Callable[[Request], Answer]]
 
 
 def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsResponse:
-    """Return the versions of a broker of the newest release that this client speaks, but for
-    ``changed``: scripts name topics in Produce."""
+    """Return the API versions of a broker of the newest release that this client supports.
+
+    ``changed`` replaces the range of some keys. Scripts name topics in Produce.
+    """
     ranges = {key: (newest, newest) for key, (_, newest) in SPOKEN.items()}
     ranges |= {PRODUCE: (9, 9), **changed}
     return versions.ApiVersionsResponse(
@@ -174,7 +176,7 @@ class FakeBroker:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def requests(self, api_key: int) -> list[Any]:
-        """Those of one kind that came so far."""
+        """Return the requests of one kind that arrived so far."""
         return [request.message for request in self.seen if request.api_key == api_key]
 
     def _accept(self) -> None:
@@ -293,7 +295,7 @@ def serving() -> Iterator[Serve]:
 def connect(
     loop: EventLoop, broker: FakeBroker, access: ClusterAccess | None = None, **settings: Any
 ) -> Connection:
-    """A connection to it, open and logged in."""
+    """Return an open, authenticated connection to the broker."""
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
     security = ClientSecurity(access or ClusterAccess(spec))
     opener = Opener(loop, security, Buffers(), ConnectionSettings(**settings))

@@ -1,7 +1,7 @@
 """Kafka clusters in memory, and clients of them: in the place of librdkafka, below every mover.
 
 A test sees what was written by reading a cluster's logs. It decides when a producer's records are
-sent, and in what order and with what outcome they are reported; a real broker cannot be told to.
+sent, and in what order and with what outcome they are reported. A real broker cannot do that.
 """
 
 import threading
@@ -96,7 +96,7 @@ class FakeLog:
         return self.entries[offset - self.start]
 
     def first_since(self, timestamp_ms: int) -> int:
-        """The first offset of that time or later; -1 where there is none."""
+        """Return the first offset of that time or later, or -1 if there is none."""
         there = (
             offset
             for offset, record in enumerate(self.entries, self.start)
@@ -105,17 +105,17 @@ class FakeLog:
         return next(there, -1)
 
     def delete_before(self, offset: int) -> None:
-        """What retention does."""
+        """Delete the records before an offset, as retention does."""
         self.entries, self.start = self.entries[offset - self.start :], offset
 
     def truncate(self, offset: int) -> None:
-        """What an unclean election does: a new leader, which never had what is above ``offset``."""
+        """Elect a leader without the records from ``offset`` on, as an unclean election does."""
         del self.entries[offset - self.start :]
         self.leader_epoch += 1
 
 
 class FakeMessage:
-    """As confluent_kafka's, of a record, a report or an error."""
+    """A record, a report or an error with the interface of confluent_kafka's ``Message``."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class FakeCluster:
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
-        """What consumer groups have committed."""
+        """Committed offsets by consumer group."""
         self.kinds: dict[str, str] = {}
         """Groups that are not consumer groups, and their protocol types."""
         self.starts: dict[str, dict[TopicPartition, int]] = {}
@@ -185,16 +185,16 @@ class FakeCluster:
         self.forbidden: set[str] = set()
         """Groups that may not be described, and topics that may not be made."""
         self.denied: set[tuple[str, Operation]] = set()
-        """What its user may not do, on topics, groups and transactional ids."""
+        """Operations on topics, groups and transactional ids that the user may not perform."""
         self.refused_settings: set[str] = set()
         """Settings of topics that its policy refuses."""
         self.acls: list[dict[str, str]] = []
-        """Of topics."""
+        """ACLs of topics."""
         self.too_old = False
         self.foreign_broker = False
         """Whether a broker of another cluster answers at one of its addresses."""
         self.unmakeable: Fatal | None = None
-        """Why it makes no topic, beside rights."""
+        """Reason why no topic can be created, other than a missing permission."""
         self.in_sync = 1
         """Replicas of each partition that are."""
         self.producers: list[FakeProducer] = []
@@ -202,21 +202,23 @@ class FakeCluster:
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
         """Partitions whose records stay in the producer until the test sends and reports them."""
         self.refuses: Callable[[TopicPartition, FakeRecord], int] = lambda at, record: 0
-        """The code with which brokers refuse a record for good, and its batch with it; else 0."""
+        """Code with which brokers refuse a record and its batch permanently, or 0."""
         self.names_refused = False
         """Whether they name the records of a refused batch that are the reason (KIP-467)."""
         self.largest_bytes = 1 << 20
         """A larger value is refused by the client."""
         self.overtaken: set[TopicPartition] = set()
-        """Partitions of which a producer dropped a record that was to be sent again while a younger
-        one was on its way: librdkafka goes on with the younger one."""
+        """Partitions of which a producer dropped a record that was to be sent again.
+
+        A younger record was in flight: librdkafka continues with it.
+        """
         self.loses_markers: set[TopicPartition] = set()
         """Partitions in which transactions stay open, whatever their coordinator says."""
         self.changed = threading.Condition()
         self._made = count(1)
 
     def records(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """The values of a partition."""
+        """Return the values of a partition."""
         log = self.logs[TopicPartition(topic, partition)]
         return [record.value for record in log.entries if record is not MARKER]
 
@@ -424,16 +426,15 @@ class FakeCluster:
     def consumer_commits(
         self, group: str, at: TopicPartition, offset: int, metadata: str = ""
     ) -> None:
-        """What a consumer of that group does."""
+        """Commit an offset as a consumer of that group does."""
         self.committed_by.setdefault(group, {})[at] = Committed(offset, metadata)
 
     def delete_topic(self, name: str) -> int:
-        """The number of its partitions."""
+        """Delete a topic and return the number of its partitions."""
         del self.ids[name]
         return self._size(name)
 
     def recreate_topic(self, name: str) -> None:
-        """Delete a topic and make it again."""
         self.create_topic(name, self.delete_topic(name))
 
     def offsets(
@@ -496,12 +497,13 @@ class Produced:
 
 
 class FakeProducer:
-    """Reports come in ``poll`` and ``flush``; unless its cluster holds a topic's records back,
-    they are sent and acknowledged there at once.
+    """A producer that delivers its reports in ``poll`` and ``flush``.
 
-    A gapless one stops at the first record that is refused: what is not sent, and what is produced
-    from then on, is reported as purged, and one ``poll`` or ``flush`` raises the fatal error. Any
-    other sends what followed the refused record.
+    Unless its cluster holds a topic's records back, they are sent and acknowledged there at once.
+
+    A gapless producer stops at the first record that is refused. Records that are not sent, and
+    records that are produced from then on, are reported as purged, and one ``poll`` or ``flush``
+    raises the fatal error. Any other producer sends the records that followed the refused one.
     """
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
@@ -578,10 +580,10 @@ class FakeProducer:
                 reason = "_PURGE_QUEUE" if produced.queued else "_PURGE_INFLIGHT"
                 self._report(produced, KafkaError(getattr(KafkaError, reason)))
 
-    # What a test decides.
+    # Actions of a test.
 
     def append(self, produced: Produced) -> None:
-        """The target has it; the report comes later."""
+        """Append a record to the target; the report arrives later."""
         if produced.offset is None:
             produced.offset = self._cluster.write(produced.at, produced.record)
 
@@ -591,7 +593,7 @@ class FakeProducer:
         self._report(produced, None)
 
     def answer(self, batch: list[Produced]) -> None:
-        """As a broker does: the batch is acknowledged, or refused for the sake of some record."""
+        """Acknowledge a batch, or refuse it because of one record, as a broker does."""
         cluster = self._cluster
         batch = [one for one in batch if one in self.queue]  # a refusal may have purged them
         new = [one for one in batch if one.offset is None]
@@ -607,15 +609,15 @@ class FakeProducer:
             self.refuse_batch(dict.fromkeys(new, next(iter(refused.values()))))
 
     def refuse(self, produced: Produced, code: int) -> None:
-        """The next polls report an error."""
+        """Report an error for a record in the next polls."""
         self.refuse_batch({produced: code})
 
     def refuse_batch(self, codes: Mapping[Produced, int]) -> None:
-        """The next polls report an error of each of these."""
+        """Report an error for each of these records in the next polls."""
         for produced, code in codes.items():
             self._report(produced, KafkaError(code))
         followed = {produced.at for produced in codes}
-        if not self.gapless:  # librdkafka raises its epoch and goes on with what followed
+        if not self.gapless:  # librdkafka raises its epoch and continues with what followed
             for produced in [one for one in self.queue if one.at in followed]:
                 produced.in_flight = False
             return
@@ -625,7 +627,7 @@ class FakeProducer:
             self._report(produced, KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
     def stop(self, code: int) -> None:
-        """A fatal error: it takes nothing more."""
+        """Raise a fatal error: the producer accepts no more records."""
         self._stopped = True
         self._unraised = KafkaError(code, "stopped by the test", True)
         self.purge(in_flight=False)
@@ -638,13 +640,13 @@ class FakeProducer:
 
 
 class FakeTransactionalProducer(FakeProducer):
-    """As librdkafka's with a ``transactional.id``: a record that is not appended fails all."""
+    """A producer with a ``transactional.id``: a record that is not appended fails all of them."""
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
         super().__init__(cluster, settings)
         self.open = self.failed = self.fenced = False
         self.commits: deque[KafkaError] = deque()
-        """What the next commits raise."""
+        """Errors that the next commits raise."""
         self._first: dict[TopicPartition, int] = {}
         """Offsets of the first record of each partition of the transaction."""
 
@@ -722,7 +724,7 @@ class FakeConsumer:
         self._reported: dict[TopicPartition, int] = {}
         """Where each partition's end was reported."""
         self.errors: deque[tuple[TopicPartition, KafkaError]] = deque()
-        """What the next polls return before anything else."""
+        """Errors that the next polls return first."""
         self.closed = False
 
     def assign(self, positions: list[confluent_kafka.TopicPartition]) -> None:

@@ -17,7 +17,7 @@ CHART = ROOT / "charts" / "headrace"
 OLDEST = (3, 18)
 """The first that words what a schema refuses as the tests have it; Helm 4 is not tried."""
 KUBERNETES = "1.34.0"
-"""For which Helm renders: what it knows of the API server that it does not ask."""
+"""Kubernetes version for which Helm renders; it does not contact an API server."""
 HELM = Program(
     "helm",
     "Helm",
@@ -43,7 +43,7 @@ def helm_binary() -> Path:
 
 
 def helm_on_path() -> Path | None:
-    """The one of PATH, if it is new enough and no newer."""
+    """Return Helm on PATH if its version is one that the tests support."""
     if on_path := shutil.which("helm"):
         output = subprocess.run(
             [on_path, "version", "--short"], capture_output=True, text=True, check=False
@@ -73,6 +73,6 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
 def render(
     *arguments: str, release: str = "headrace", namespace: str = "kafka"
 ) -> list[dict[str, Any]]:
-    """The objects of a release, by ``helm template`` with these arguments, like ``--set a=b``."""
+    """Return the objects of a release by ``helm template``; arguments are like ``--set a=b``."""
     about = (release, str(CHART), f"--namespace={namespace}", f"--kube-version={KUBERNETES}")
     return [object for object in yaml.safe_load_all(helm("template", *about, *arguments)) if object]

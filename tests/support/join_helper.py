@@ -39,14 +39,17 @@ def compiled_native(options: str = "") -> Native:
 
 
 class BrokenHelper:
-    """Changes a byte of the last record's value, as a fault of a compiler or a processor may: the
-    checksum is made of what it has changed."""
+    """A helper that changes a byte of the last record's value.
+
+    A fault of a compiler or a processor may do that. The checksum is computed from the changed
+    data.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, *arguments: int) -> int:
-        """See ``headrace_join_2`` in ``native.c``."""
+        """Join a batch by ``headrace_join_2`` of ``native.c``, then change a byte."""
         size, out = compiled()(*arguments), arguments[5]
         if size:
             self.calls += 1

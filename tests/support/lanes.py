@@ -29,7 +29,7 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 
 @contextmanager
 def lane_of(mover: Mover) -> Iterator[tuple[Lane, CopiedCounts, list[str]]]:
-    """A lane, what it has copied, and what it has reported."""
+    """Yield a lane, its counts of copied records, and its reports."""
     copied, reported = CopiedCounts(), list[str]()
     lane = mover.lane(TASK, reported.append, copied)
     try:
@@ -46,7 +46,7 @@ def batch_mover(
     *,
     exactly_once: bool = False,
 ) -> BatchMover:
-    """It copies ``orders`` to ``east.orders``, and reads back all that it has copied."""
+    """Return a mover that copies ``orders`` to ``east.orders``, and verifies all its copies."""
     return BatchMover(
         spec(east),
         spec(west),
@@ -64,7 +64,7 @@ def record_mover(
     changes: RecordChanges | None = None,
     exactly_once: bool = False,
 ) -> RecordMover:
-    """It copies ``orders`` to ``record.orders``."""
+    """Return a mover that copies ``orders`` to ``record.orders``."""
     return RecordMover(
         spec(east),
         spec(west),

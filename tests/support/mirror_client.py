@@ -31,7 +31,7 @@ class MirrorClient:
         return set(self._client.upstreamClusters())
 
     def checkpoint_topics(self) -> set[str]:
-        """Of all sources."""
+        """Return the checkpoint topics of all sources."""
         return set(self._client.checkpointTopics())
 
     def remote_topics(self, *source: str) -> set[str]:
@@ -43,7 +43,7 @@ class MirrorClient:
         return _offsets(self._client.remoteConsumerOffsets(group, source, self._timeout))
 
     def translate_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """The same by ``RemoteClusterUtils``."""
+        """Return a group's translated offsets by ``RemoteClusterUtils``."""
         utils = self._kafka.RemoteClusterUtils
         return _offsets(utils.translateOffsets(self._settings, source, group, self._timeout))
 
@@ -65,8 +65,10 @@ def _offsets(found: Any) -> dict[tuple[str, int], tuple[int, str]]:
 
 @contextmanager
 def java_gateway() -> Iterator[Any]:
-    """MirrorMaker 2's classes, in a JVM of their own, which PySpark's gateway drives: no Java is
-    compiled."""
+    """Run MirrorMaker 2's classes in a JVM that PySpark's gateway drives.
+
+    No Java is compiled.
+    """
     (gateway_jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     java = find_java()
     port = launch_gateway(

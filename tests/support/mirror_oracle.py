@@ -1,5 +1,7 @@
-"""What is wrong with a mirror, by brute force: the classes of docs/verdicts.md, *What is
-counted*, record by record. It shares no line with the checks of ``headrace_spark``.
+"""Faults of a mirror, found by brute force.
+
+They are the classes of docs/verdicts.md, *What is counted*, record by record. This module shares no
+line with the checks of ``headrace_spark``.
 """
 
 import re
@@ -63,7 +65,7 @@ def findings(case: Case) -> list[Finding]:
 
 
 def verdict(case: Case, found: list[Finding]) -> Verdict:
-    """Of a test that allows nothing."""
+    """Return the verdict of a test that allows no finding."""
     kinds = {finding.kind for finding in found}
     not_the_mirrors = {
         FindingType.UNACKNOWLEDGED,
@@ -137,7 +139,7 @@ def _entries(case: Case, source: list[_Seen], target: list[_Seen]) -> list[Findi
 
 
 def _extra(originals: list[_Seen], copies: list[_Seen]) -> list[_Seen]:
-    """Copies that are not the one that belongs there."""
+    """Return the copies besides the expected one."""
     homes = {one.record.partition for one in originals}
     at_home = [c for c in copies if not c.is_elsewhere and c.record.partition in homes]
     strays = [c for c in copies if c not in at_home]
@@ -227,7 +229,10 @@ def _all_seen(laid: list[Raw]) -> list[_Seen]:
 
 
 def _seen(record: Raw) -> _Seen | None:
-    """The headers decide; where they do not say who and which number, the body does."""
+    """Return a record as the checks see it.
+
+    The headers decide. If they do not name the producer and the number, the body does.
+    """
     headers: dict[str, str] = {}
     for name, value in record.headers[:6]:
         headers.setdefault(name, value.decode(errors="replace"))

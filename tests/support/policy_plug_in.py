@@ -1,4 +1,4 @@
-"""Policies that somebody else wrote, installed as pip would."""
+"""Policies of a third party, installed as pip would."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Copies partitions with equal offsets until it has all, in a process that can be killed:
+"""A program that copies partitions with equal offsets to their end and can be killed.
 
-``python -m support.preserved_copy SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
+Usage: ``python -m support.preserved_copy SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
 """
 
 import sys
@@ -86,7 +86,7 @@ class Copier:
         self.failed[at] = error
 
     async def fetch(self, pair: Pair) -> int:
-        """The last stable offset; what came is handed to the writer."""
+        """Fetch batches, pass them to the writer, and return the last stable offset."""
         topic = self.source.view.topics[pair.source.topic]
         led = self.source.view.leadership(pair.source)
         assert led

@@ -1,5 +1,7 @@
-"""A source task with ``offsets.mode: Preserved`` on clusters in memory; mover and fence are
-those of the product."""
+"""A source task with ``offsets.mode: Preserved`` on clusters in memory.
+
+Mover and fence are the product's.
+"""
 
 import threading
 import time
@@ -59,7 +61,7 @@ class PreservedScenes:
         self.scene.task.activate()
 
     def kill(self) -> None:
-        """kill -9: what is on its way to a broker may still arrive."""
+        """Kill the process like ``kill -9``: requests in flight may still reach a broker."""
         self.scene.close()
         copying = self.scene.task._copying
         for lane in (copying.lane, copying.preparing.settling):
@@ -75,12 +77,12 @@ class PreservedScenes:
         self.begin_again(self.scene.driver.name)
 
     def turn(self, clock_s: float = 0.05) -> None:
-        """The loop's thread copies meanwhile."""
+        """Advance the clock and run the task once, while the loop's thread copies."""
         self.scene.clock.advance(clock_s)
         self.scene.run_once()
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Turns, with commits, until it is so."""
+        """Run turns and commits until the condition is true."""
         deadline_s = time.monotonic() + WITHIN_S
         while not (found := condition()):
             state = [(self.log(at).end, self.copy(at).end) for at in PARTITIONS]
@@ -93,16 +95,16 @@ class PreservedScenes:
         return found
 
     def is_copied(self, at: TopicPartition) -> bool:
-        """And stored."""
+        """Return whether a partition is copied to its end, and its progress stored."""
         known = self.scene.context.progress.was_read
         return known and self.scene.position(at) == self.log(at).end
 
     def log(self, at: TopicPartition) -> FakeLog:
-        """Of the source."""
+        """Return the source's log of a partition."""
         return self.scene.source.logs[at]
 
     def copy(self, at: TopicPartition) -> FakeLog:
-        """Of the target."""
+        """Return the target's log of a partition."""
         return self.scene.target.logs[TopicPartition(COPY, at.partition)]
 
     def fill(self, cells: str, at: TopicPartition = P0) -> None:
@@ -112,7 +114,7 @@ class PreservedScenes:
             self.scene.source.write(at, record)
 
     def cells(self, at: TopicPartition = P0) -> str:
-        """Of the target, likewise."""
+        """Return the target's log of a partition as text."""
         entries = self.copy(at).entries
         return "".join("-" if one is MARKER else (one.value or b"").decode() for one in entries)
 
@@ -135,7 +137,7 @@ def _content(one: FakeRecord | None) -> object:
 def preserved_scenes(
     *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
 ) -> Iterator[PreservedScenes]:
-    """Of these partitions of the task."""
+    """Yield scenes with these partitions of the task."""
     with serving() as serve:
         scenes = PreservedScenes(serve, *partitions, holes=holes)
         try:

@@ -37,7 +37,7 @@ _TRANSACTIONAL = 0x10
 _ATTRIBUTES, _PRODUCER = struct.Struct(">h"), struct.Struct(">qhi")
 _ATTRIBUTES_AT, _PRODUCER_AT = 21, 43
 _OPEN = 3
-"""So many transactions at a time."""
+"""Most transactions that are open at a time."""
 _LARGEST_BYTES = 700_000
 _COUNTS = (1, 1, 2, 10, 100, 1_000)
 _HEADERS: Sequence[Sequence[tuple[bytes, bytes | None]]] = [
@@ -66,8 +66,11 @@ class RandomLog:
         _run(cluster, log_ends(cluster, [self._at])).all()
 
     def fill(self, steps: int, *, keys: int | None = None, counts: Sequence[int] = _COUNTS) -> None:
-        """Batches, and transactions that begin and end. ``keys``: each record has one of so many;
-        else some have none; ``counts``: of the records of a batch. All transactions are ended."""
+        """Append batches, and transactions that begin and end.
+
+        ``keys`` is the number of keys; without it, some records have none. ``counts`` are the
+        possible numbers of records in a batch. All transactions are ended.
+        """
         for _ in range(steps):
             inside = self._open and self._random.random() < 0.4
             self._append(
@@ -149,7 +152,7 @@ class Expected:
     """How many batches with committed records a log holds."""
 
     dense: int = 0
-    """Those that a broker takes from a producer as they are."""
+    """Batches that a broker accepts unchanged from a producer."""
     others: int = 0
     """With holes, or with the times of the broker."""
 
@@ -162,8 +165,11 @@ class OpenTransactions(AssertionError):
 
 
 def expected(batches: Sequence[Batch]) -> Expected:
-    """Of one partition. What is aborted is found by the markers, not by the broker's index. Raises
-    ``OpenTransactions``."""
+    """Return the expected counts of one partition.
+
+    Aborted records are found by the markers, not by the broker's index. Raises
+    ``OpenTransactions``.
+    """
     found, uncommitted = Expected(), defaultdict[int, Expected](Expected)
     for batch in batches:
         if batch.control:
@@ -210,7 +216,7 @@ def stored(cluster: ClusterClient, topic: str) -> list[Batch]:
 
 @contextmanager
 def wire_client(access: ClusterAccess) -> Iterator[ClusterClient]:
-    """Of a loop of its own."""
+    """Yield a client with a loop of its own."""
     loop = EventLoop()
     cluster = ClusterClient(loop, access)
     try:

@@ -40,7 +40,7 @@ _NOW_MS = int(time.time() * 1000)
 
 
 def unique(word: str) -> str:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return f"{word}-{time.time_ns() % 10**9}-{next(_names)}"
 
 
@@ -53,7 +53,7 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
 
 
 def delete_records(cluster: ClusterAccess, topic: str, before: Mapping[int, int]) -> None:
-    """What lies before these offsets, by partition: the head is gone, as retention leaves it."""
+    """Delete the records before these offsets, by partition, as retention does."""
     client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     places = [confluent_kafka.TopicPartition(topic, number, at) for number, at in before.items()]
     for deleted in client.delete_records(places).values():
@@ -97,8 +97,10 @@ def produce(
 def produce_with(
     cluster: ClusterAccess, topic: str, records: Iterable[Record], **settings: Any
 ) -> Producer:
-    """Write these by a producer with settings of its own; with ``transactional.id`` the transaction
-    is open afterwards."""
+    """Write records by a producer with settings of its own.
+
+    With ``transactional.id``, the transaction is open afterwards.
+    """
     producer = make_producer(cluster, {"linger.ms": 50, **settings})
     if "transactional.id" in settings:
         producer.init_transactions(30)
@@ -113,7 +115,7 @@ def produce_with(
 
 
 def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> list[Record]:
-    """Records that differ, over all partitions; or over those named, again and again."""
+    """Return distinct records, spread over all partitions or over the named ones in turn."""
     to = range(partitions) if isinstance(partitions, int) else partitions
     return [
         Record(to[n % len(to)], b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
@@ -122,7 +124,7 @@ def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> lis
 
 
 def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
-    """All committed records of a topic, by partition, in order; empty when it is not there."""
+    """Return a topic's committed records by partition, in order; none if it does not exist."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     if not partitions:
@@ -164,14 +166,14 @@ def arrived(cluster: ClusterAccess, topic: str) -> int:
 
 
 def count(cluster: ClusterAccess, topic: str) -> int:
-    """How many offsets a topic holds: markers of fences, too."""
+    """Return the number of offsets of a topic, including markers of fences."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     return sum(admin.offsets(partitions, Position.LATEST).values()) if partitions else 0
 
 
 class Comparison(NamedTuple):
-    """What a mirror did: nothing may be missing or out of order; repeats are counted."""
+    """A mirror's result: no record may be missing or out of order; repeats are counted."""
 
     missing: int
     repeated: int
@@ -205,8 +207,11 @@ class Load:
         stamped_now: bool = False,
         first: int = 0,
     ) -> None:
-        """``stamped_now``: with the time of sending, and not with that of ``numbered``; ``first``:
-        the number of the first record."""
+        """Prepare the producer of a steady load.
+
+        ``stamped_now`` gives records the time of sending, not the time that ``numbered`` sets.
+        ``first`` is the number of the first record.
+        """
         self._stamped_now, self._first = stamped_now, first
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second

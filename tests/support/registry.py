@@ -28,7 +28,7 @@ REGISTRY = Program(
 
 @cache
 def registry_binary() -> Path:
-    """The program, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    """Return the program that ``Program.get`` finds. Raises Fatal if it is not available."""
     return REGISTRY.get()
 
 

@@ -79,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def open_api_server(config: pytest.Config) -> ApiServer:
-    """The run's API server, with headrace's kinds, for any process of the run."""
+    """Return the run's API server, with headrace's kinds, for any process of the run."""
     if OWNED in config.stash:
         folder, url = config.stash[OWNED].place()
     else:
@@ -92,7 +92,7 @@ def open_api_server(config: pytest.Config) -> ApiServer:
 
 
 def new_folder(config: pytest.Config, name: str) -> Path:
-    """A new folder of this run's, in any process of it."""
+    """Return a new folder of this run, in any process of it."""
     # A fixture cannot give it: the controller of pytest-xdist has none.
     folder: Path = config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
     return folder

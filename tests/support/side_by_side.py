@@ -1,4 +1,4 @@
-"""Which tests run in one worker of pytest-xdist, and in which order they start."""
+"""Grouping of tests into workers of pytest-xdist, and the order in which they start."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ GROUPS = pytest.StashKey[Path]()
 
 
 def group(item: pytest.Item) -> str:
-    """The tests that run in one worker, one after another; empty for a test of its own."""
+    """Return the group of tests that run one after another in a worker; empty for a lone test."""
     if OWN_API_SERVER in getattr(item, "fixturenames", ()):
         return OWN_API_SERVER
     if _folder(item) in ONE_WORKER:
@@ -73,7 +73,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
-    """Assigns a group at a time, in the order of the workers' collection.
+    """Return a scheduler that assigns a group at a time, in the order of collection.
 
     pytest-xdist's own ``--dist loadgroup`` does not work with pytest 9.2 (pytest-xdist 3.8 writes
     the group to an attribute that a test does not have any more).

@@ -136,10 +136,10 @@ class Scene:
         document["spec"] |= fields
         self.context.change(ReplicationFlow.model_validate(document))
 
-    # What the loop does.
+    # Actions of the loop.
 
     def guard(self, step: Callable[[], Any]) -> Any:
-        """As the TaskManager does: an error of ours fails the task."""
+        """Fail the task on an error of headrace's, as the TaskManager does."""
         try:
             return step()
         except HeadraceError as error:
@@ -181,11 +181,11 @@ class Scene:
             self.check_pool.run()
 
     def fail(self) -> None:
-        """What any error of ours does to a task."""
+        """Raise an error that fails a task."""
         raise Fatal("broken by the test")
 
     def observe_failed(self) -> None:
-        """As long as a failed task may take to report its lag."""
+        """Run for as long as a failed task may take to report its lag."""
         for _ in range(2):
             self.clock.advance(2.5)
             self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
@@ -199,26 +199,26 @@ class Scene:
         assert self.phase is TaskPhase.RUNNING, self.error
 
     def restart(self) -> None:
-        """What the Worker does with a task that was closed: another instance."""
+        """Create another instance of a closed task, as the Worker does."""
         self.ownership = self._own()
         self.task = self.make_task(Role.ACTIVE, self.task.partitions)
         self.guard(self.task.activate)
 
     def settle(self) -> None:
-        """Turns until all is acknowledged; then progress is stored."""
+        """Run turns until all records are acknowledged, then store progress."""
         for _ in range(5):
             self.run_once()
         self.commit()
 
     def recover(self) -> None:
-        """Turns with time between them, as back-off wants it."""
+        """Run turns with time between them, as back-off requires."""
         for _ in range(5):
             for _ in range(6):
                 self.clock.advance(0.9)
                 self.context.stall_detector.beat()
             self.run_once()
 
-    # What a test looks at.
+    # Observations of a test.
 
     @property
     def phase(self) -> TaskPhase:
@@ -230,7 +230,7 @@ class Scene:
         return error.message if error else ""
 
     def stops(self, at: TopicPartition) -> bool:
-        """Whether a partition waits for a person, by what is reported."""
+        """Return whether a partition is reported as stopped until a user acts."""
         ready = condition(self.task.status.conditions, ConditionType.READY)
         stopped = ready is not None and f"{at} is not copied" in ready.message
         return stopped or self.phase is TaskPhase.FAILED
@@ -243,19 +243,19 @@ class Scene:
 
     @property
     def producer(self) -> FakeProducer:
-        """Of the task's lane."""
+        """The producer of the task's lane."""
         return self.target.producer
 
     def hold_back(self, topic: str = COPY) -> None:
-        """The test sends and reports this topic's records from now on."""
+        """Hold this topic's records back: the test sends and reports them."""
         self.target.holds_back = lambda at: at.topic == topic
 
     def let_through(self) -> None:
-        """Records are acknowledged at once again."""
+        """Acknowledge records at once again."""
         self.target.holds_back = lambda at: False
 
     def stored(self, at: TopicPartition) -> Progress:
-        """What the progress topic says of a partition, by its log."""
+        """Return the progress of a partition in the progress topic."""
         progress = self._progress(at)
         assert progress is not None, f"no progress of {at} is stored"
         return progress
@@ -265,13 +265,15 @@ class Scene:
         return self.context.progress.get(self.context.progress_key(at))
 
     def position(self, at: TopicPartition = P0) -> int | None:
-        """The source offset that is stored."""
+        """Return the stored source offset."""
         progress = self._progress(at)
         return progress.source_offset if progress else None
 
     def take_away(self, *partitions: TopicPartition, epoch: int | None = None) -> None:
-        """Another driver's task claims partitions in the progress topic; by default with a higher
-        epoch."""
+        """Claim partitions in the progress topic, as another driver's task does.
+
+        The epoch is one higher by default.
+        """
         for at in partitions:
             mine = self.stored(at)
             theirs = dict(

@@ -1,6 +1,6 @@
 """How many bytes this machine's TCP connections have received, as the kernel counts them.
 
-By sock_diag(7), as ``ss -ti`` does: brokers and drivers are not asked, and nothing lies between.
+They are read by sock_diag(7), as ``ss -ti`` does, without brokers, drivers or a proxy.
 """
 
 import socket

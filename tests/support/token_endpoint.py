@@ -71,7 +71,7 @@ class TokenEndpoint:
         self._servers.clear()
 
     def broker_properties(self) -> dict[str, str]:
-        """Of a secure cluster that takes these tokens beside passwords."""
+        """Return the properties of a secure cluster that accepts these tokens besides passwords."""
         listener = "listener.name.sasl_ssl"
         return {
             "sasl.enabled.mechanisms": "OAUTHBEARER,SCRAM-SHA-512",
@@ -93,7 +93,7 @@ class TokenEndpoint:
         return json.dumps({"keys": [key]}).encode()
 
     def token(self, login: str, form: Mapping[str, list[str]]) -> tuple[int, bytes]:
-        """What ``POST`` is answered."""
+        """Return the status and body that answer a ``POST``."""
         self.asked.append(form)
         if self.answer is not None:
             return self.answer
@@ -136,7 +136,7 @@ def running_token_endpoint() -> Iterator[TokenEndpoint]:
 
 
 def secrets_of(endpoint: TokenEndpoint) -> dict[str, dict[str, bytes]]:
-    """What manifests name of it."""
+    """Return the Secrets that manifests name."""
     return {
         "issuer-ca": {"ca.crt": endpoint.certificate},
         "issuer-client": {"secret": f"{SECRET}\n".encode()},
@@ -144,7 +144,7 @@ def secrets_of(endpoint: TokenEndpoint) -> dict[str, dict[str, bytes]]:
 
 
 def by_token(cluster: SandboxCluster, endpoint: TokenEndpoint, **oauth: Any) -> dict[str, Any]:
-    """The cluster in a manifest: tokens over TLS."""
+    """Return the cluster's fields in a manifest, with tokens over TLS."""
     ca = {"secretName": f"{cluster.name}-ca", "key": "ca.crt"}
     return {
         "alias": cluster.name,

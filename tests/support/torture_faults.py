@@ -97,7 +97,7 @@ class Faults:
             broker.start()
 
     def _leader_moved(self, owner: str) -> None:
-        """Cleanly, away from where it is and back to where it was."""
+        """Move the leader cleanly to another broker and back."""
         broker = self._led(self._scene.topics[0])
         with self._broken(owner):
             broker.stop()
