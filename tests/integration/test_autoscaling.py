@@ -42,7 +42,7 @@ class Sample:
     desired: int
     ready: int
     claims: int
-    """Of all units, since they were made."""
+    """Claims of all units after their creation."""
 
     @property
     def figures(self) -> tuple[float, int, int, int]:
@@ -65,7 +65,7 @@ class Fleet:
         self.samples: list[Sample] = []
 
     def lag(self) -> float:
-        """As the metric says."""
+        """Return the lag by the metric."""
         return sum(
             values(self._scrape(), self.resources.namespace, LAG, {"flow": self.name}), start=0.0
         )
@@ -76,7 +76,7 @@ class Fleet:
         return {name: task.get("status", {}).get("epoch", 0) for name, task in tasks.items()}
 
     def table(self) -> str:
-        """The samples as CSV, from zero on."""
+        """Return the samples as CSV, starting at time zero."""
         first = self.samples[0]
         rows = (
             f"{one.at_s - first.at_s:.1f},{one.lag:.0f},{one.desired},{one.ready},"
@@ -114,7 +114,7 @@ def _runs(task: dict[str, Any]) -> bool:
 
 
 def autoscaler(flow: str) -> dict[str, Any]:
-    """The example, for a smaller fleet and without its patience."""
+    """Return the example for a smaller fleet, without its long stabilisation windows."""
     found: dict[str, Any] = yaml.safe_load((EXAMPLES / "hpa.yaml").read_text())
     found["metadata"]["name"] = found["spec"]["scaleTargetRef"]["name"] = flow
     found["spec"] |= {"minReplicas": LEAST, "maxReplicas": MOST}

@@ -126,7 +126,7 @@ def copy(
 
 
 def restamped(records: Records, since_ms: float) -> Records:
-    """What the record mover makes of them: those without a time get that of copying."""
+    """Return the records with timestamp 0 where the record mover stamps the time of copying."""
     return {
         partition: [
             one._replace(timestamp_ms=0)
@@ -316,8 +316,10 @@ def test_what_is_too_large_for_the_target_is_split(sandbox: Sandbox, wait_until:
 def test_each_offset_is_translated_to_the_very_next_record(
     sandbox: Sandbox, wait_until: WaitUntil, tmp_path: Path, ending: int, seed: int
 ) -> None:
-    """By what is stored of a flow whose driver ended twice while it copied. Of a killed one,
-    whoever takes over writes the pairs that it had not written yet."""
+    """Compare with the stored progress of a flow whose driver ended twice while it copied.
+
+    If a driver was killed, the next owner writes the pairs that were not yet written.
+    """
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
@@ -352,7 +354,7 @@ def test_each_offset_is_translated_to_the_very_next_record(
 
 
 class Store(NamedTuple):
-    """What checkpoints translate by."""
+    """Offsets by which checkpoints are translated."""
 
     syncs: SyncedOffsets
     copied_to: Mapping[TopicPartition, CopiedTo | None]
@@ -362,8 +364,11 @@ class Store(NamedTuple):
 
 
 def stored_offsets(flow: dict[str, Any], ends: Mapping[TopicPartition, int]) -> Store | None:
-    """As soon as all is copied, to these ends of the source, and the running driver has written its
-    last pairs; read as another driver reads it."""
+    """Return the stored offsets, read as another driver reads them.
+
+    They are complete if the flow is copied to these ends of the source, and the running driver has
+    written its last pairs.
+    """
     context = FlowContext(
         ReplicationFlow.model_validate(flow), DriverIdentity("reader", "reader-1")
     )

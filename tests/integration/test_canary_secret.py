@@ -43,8 +43,10 @@ def issuer() -> Iterator[TokenEndpoint]:
 
 @pytest.fixture(scope="module")
 def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """``east`` and ``west`` behind TLS; at ``east`` the canary is the user's password, and both
-    take tokens."""
+    """Yield ``east`` and ``west`` behind TLS.
+
+    Both accept tokens. The canary is the user's password at ``east``.
+    """
     properties = issuer.broker_properties()
     properties["sasl.enabled.mechanisms"] += ",PLAIN"
     plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]

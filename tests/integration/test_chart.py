@@ -41,7 +41,7 @@ def test_the_api_server_takes_all_that_is_rendered(
 
 @pytest.fixture
 def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
-    """One in which no release lies."""
+    """Yield a namespace without a release."""
     name = f"{namespace}-flows"
     api_server.kubectl("create", "namespace", name)
     yield name
@@ -99,7 +99,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
 
 def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: Wait) -> None:
-    """The lines of docs/security-kubernetes.md about the roles view, edit and admin."""
+    """Check the lines of docs/security-kubernetes.md about the roles view, edit and admin."""
     for role in ("view", "edit", "admin"):
         flows.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
 

@@ -34,7 +34,7 @@ WaitUntil = Callable[..., Any]
 Document = dict[str, Any]
 
 CLIENTS = Authority("clients")
-"""Whose certificates the clusters accept."""
+"""Authority whose certificates the clusters accept."""
 
 _KINDS = {
     "topic": ResourceType.TOPIC,
@@ -99,14 +99,14 @@ class Checked:
         return code, document["findings"]
 
     def wrong(self) -> list[Document]:
-        """What is not ok; the exit code says whether some of it is missing."""
+        """Return the findings that are not ok, and check the exit code for missing permissions."""
         code, findings = self.check()
         wrong = [one for one in findings if one["result"] != "ok"]
         assert code == any(one["result"] == "missing" for one in wrong), wrong
         return wrong
 
     def only(self, cluster: str, what: str) -> Document:
-        """The only finding that is not ok; brokers take a moment to know what was changed."""
+        """Return the only finding that is not ok; brokers apply a change after a moment."""
 
         def expected(wrong: list[Document]) -> bool:
             return [(one["cluster"], one["check"]) for one in wrong] == [(cluster, what)]
@@ -115,7 +115,7 @@ class Checked:
         return found  # type: ignore[no-any-return]
 
     def nothing_is_wrong(self) -> None:
-        """As ``only``."""
+        """Wait until every finding is ok."""
         self._wait_until(self.wrong, until=lambda wrong: not wrong)
 
     def add(self, cluster: str, binding: AclBinding) -> None:
@@ -134,7 +134,7 @@ class Checked:
         self._admins[cluster].delete_acls([exact])[exact].result(10)
 
     def grant(self, cluster: str, acl: Document) -> None:
-        """The very ACL that a finding names."""
+        """Grant exactly the ACL that a finding names."""
         for binding in _bindings(acl, AclPermissionType.ALLOW):
             self.add(cluster, binding)
             self.granted.append((cluster, binding))
@@ -154,7 +154,7 @@ class Checked:
 
 
 def line(found: Document) -> tuple[str, str, str]:
-    """What a finding is about, and what corrects it."""
+    """Return the subject of a finding, and the command that corrects it."""
     return found["cluster"], found["check"], found["command"]
 
 

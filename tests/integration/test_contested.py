@@ -43,7 +43,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
         runs = (one, other)
 
         def contested() -> list[str]:
-            """What the runs say, the one that gave way first."""
+            """Return the messages of the runs, first the one of the run that gave way."""
             found = [run.condition("PartitionContested").get("message", "") for run in runs]
             return sorted(found, key=lambda said: "not copied by this task" not in said)
 

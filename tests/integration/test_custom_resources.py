@@ -157,7 +157,7 @@ def test_a_unit_is_held_released_and_claimed_again(create: Change, change: Chang
 
 
 def test_a_status_may_say_more_than_the_definitions_know(create: Change) -> None:
-    """Of a newer operator, and of tools that keep conditions of their own."""
+    """Store statuses of a newer operator, and conditions of other tools."""
     condition = {"type": "example.com/Approved", "status": "True", "reason": "Sunny"}
     with pytest.raises(ApiError, match=r"conditions\[0\].lastTransitionTime: Required value"):
         create(flow(), {"conditions": [condition]})
@@ -205,7 +205,7 @@ def test_each_writer_applies_its_own_part(api_server: ApiServer, namespace: str)
 
 
 def table(api_server: ApiServer, *what: str) -> list[str]:
-    """What ``kubectl get`` prints, without the ages at the end."""
+    """Return the output of ``kubectl get`` without the ages at the end."""
     lines = api_server.kubectl("get", *what).splitlines()
     return [" ".join(line.split()[:-1]) for line in lines]
 

@@ -1,4 +1,4 @@
-"""What ``make demo-k8s`` prints in the end runs as printed, in a shell that has nothing else."""
+"""The commands that ``make demo-k8s`` prints at its end run as printed, in an empty shell."""
 
 import os
 import shutil
@@ -74,7 +74,7 @@ def test_a_kubectl_of_the_path_is_preferred(
 
 
 def run(script: str) -> "subprocess.CompletedProcess[str]":
-    """By a shell that a person has open in the clone."""
+    """Run a script in a shell that a user has open in the clone."""
     return subprocess.run(
         ["bash", "-c", script],
         cwd=ROOT,

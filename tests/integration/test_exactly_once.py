@@ -109,7 +109,7 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
     for number, progress in stored(spec(west), topic).items():
         assert progress.in_transaction
         assert progress.source_offset == len(source[number])
-        # What may follow is the marker of the transaction that has stored this.
+        # The marker of the transaction that stored this may follow.
         assert ends[ats[number]] - progress.target_offset in {0, 1}
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong with drivers, brokers and assignors while a flow copies; nothing is missing."""
+"""Faults of drivers, brokers and assignors while a flow copies; no record is missing."""
 
 import os
 from collections.abc import Callable
@@ -60,7 +60,7 @@ if "driver" in sys.orig_argv:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder from which processes that are started import."""
+    """Return a folder from which started processes import."""
     site = tmp_path / "site"
     site.mkdir()
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -83,7 +83,7 @@ def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def message_of(scene: Scene, type: str) -> str:
-    """The message of a condition; empty without one."""
+    """Return the message of a condition, or an empty one."""
     condition: dict[str, Any] = scene.run.condition(type)
     message: str = condition.get("message", "")
     return message
@@ -104,7 +104,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             "knows a stranger": "there is no driver stranger",
         }.items():
             write_whole(mood, how.encode())
-            scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
+            scene.ask("scale", drivers=3)  # running or starting: it requests again
             message = wait_until(
                 lambda: message_of(scene, "AssignmentFailed"),
                 until=lambda seen, sentence=sentence: sentence in seen,
@@ -114,7 +114,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             held = wait_until(scene.holders, until=lambda on: len(on) == PARTITIONS)
             assert held == before
 
-        # What loses its driver meanwhile waits, and the flow says so.
+        # A task that loses its driver in this state waits, and the flow reports it.
         victim = min(before.values())
         scene.process(victim).kill()
         wait_until(
@@ -186,7 +186,7 @@ def test_a_broker_that_stands_still_for_a_while(
         broker = (east if side == "source" else west).broker(1)
         broker.freeze()
         try:
-            # Who writes a record a second notices first, and says so.
+            # The heartbeat task writes a record a second: it notices and reports the fault first.
             wait_until(
                 lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
                 until=lambda seen: "did not acknowledge a heartbeat" in str(seen),

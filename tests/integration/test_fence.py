@@ -46,7 +46,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 def east_and_west(
     sandbox: Sandbox, records: int, **copies: str
 ) -> tuple[SandboxCluster, SandboxCluster, str]:
-    """``copies``: settings of the target topic."""
+    """Return both clusters and a topic with records; ``copies`` are the target topic's settings."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("fenced"), 2)
     make_topic(spec(west), f"east.{topic}", 2, **copies)
@@ -74,7 +74,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
         old.open({one: CopyFrom(0, -1, writer=writer) for one in both})
         run_until_caught_up(old, spec(east), both, wait_until)
 
-        # Nothing of this is in progress: the next owner is told that all is still to be copied.
+        # Nothing of this is in progress: the next owner has to copy all records.
         own = next_mover.fencing.identify(unique("headrace-new"))
         began = time.monotonic()
         before = {
@@ -105,7 +105,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
 def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """As with ``delivery.mode: ExactlyOnce``."""
+    """Count committed records only, as with ``delivery.mode: ExactlyOnce``."""
     east, west, topic = east_and_west(sandbox, 0)
     records = numbered(1_000, 2)
     produce(spec(east), topic, records)
@@ -349,14 +349,14 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
 def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """Of one that is frozen, say: its transaction ends by itself after a minute at the earliest."""
+    """Read past the transaction of a frozen task, which ends after a minute at least."""
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
     progress = Progress("s", 7, 0, "t", 5, 3, "orders-source-task-0 on me/1")
     frozen = transactional(west, unique("frozen"))
 
     def read_until(reader: ProgressLog, wanted: Progress) -> None:
-        """A marker is written after the coordinator's answer."""
+        """Read until the progress is found: a marker is written after the coordinator's answer."""
 
         def found() -> Progress | None:
             reader.read_to_end()

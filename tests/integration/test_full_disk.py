@@ -32,7 +32,7 @@ class Disk:
         self._mount("remount,size=" + LARGE)
 
     def close(self) -> None:
-        """Its content is gone."""
+        """Unmount the disk, which deletes its content."""
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def _mount(self, options: str) -> None:

@@ -27,13 +27,13 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
 def of_argo_cd() -> tuple[str, Object]:
-    """The path of a chart, and its values."""
+    """Return the path of Argo CD's chart, and its values."""
     source = MANIFESTS["Application"]["spec"]["source"]
     return source["path"], source["helm"]["valuesObject"]
 
 
 def of_flux() -> tuple[str, Object]:
-    """The same."""
+    """Return the path of Flux's chart, and its values."""
     spec = MANIFESTS["HelmRelease"]["spec"]
     return spec["chart"]["spec"]["chart"], spec["values"]
 
@@ -103,7 +103,7 @@ def as_stored(
 
 
 def changed(written: Any, live: Any, path: str = "") -> Iterator[str]:
-    """The fields of ``written`` that read otherwise in ``live``, as a three-way diff has it."""
+    """Yield the fields of ``written`` that differ in ``live``, as a three-way diff has them."""
     if isinstance(written, dict) and isinstance(live, dict):
         for key, value in written.items():
             yield from changed(value, live.get(key), f"{path}.{key}")

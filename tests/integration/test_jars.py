@@ -33,7 +33,7 @@ def _publish(repository: Path, jar: Jar, content: bytes) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of our own, named by HEADRACE_MAVEN_REPOSITORY, and an empty cache."""
+    """Return a test repository that HEADRACE_MAVEN_REPOSITORY names; the cache is empty."""
     folder = tmp_path / "repository & more"
     folder.mkdir()
     monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", folder.as_uri())
@@ -43,7 +43,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def real_jars(monkeypatch: pytest.MonkeyPatch) -> dict[Jar, bytes]:
-    """What the real repository has (in the user's own cache after the first time)."""
+    """Return the jars of the real repository (from the user's own cache after the first time)."""
     files = jars(JarSet.SPARK_KAFKA)
     return {jar: f.read_bytes() for jar, f in zip(pinned(JarSet.SPARK_KAFKA), files, strict=True)}
 

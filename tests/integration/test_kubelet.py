@@ -82,7 +82,7 @@ class Web:
         return found
 
     def container(self) -> dict[str, Any]:
-        """The status of the only pod's container; empty when there is none."""
+        """Return the status of the only pod's container, or an empty one."""
         statuses = [pod["status"].get("containerStatuses") for pod in self.pods()]
         return statuses[0][0] if statuses and statuses[0] else {}
 

@@ -81,7 +81,7 @@ def settle(made: Scene, wait_until: WaitUntil, *drivers: str) -> None:
 
 
 def reported_lost(driver: Driver) -> set[str]:
-    """The units of which it found out: by its reports, by its progress, or when it lets go."""
+    """Return the units that it found lost by a report, by progress, or on release."""
     words = '(?:lost|"stopped: not ours any more"|"could not release")'
     return set(re.findall(rf"event={words} .*?task=(\S+)", driver.log.read_text()))
 
@@ -132,7 +132,7 @@ def test_claims_moves_and_lets_go(
         wait_until(lambda: made.epochs().get(task, 0) > 99)
         wait_until(lambda: made.running().get(task) == other)
 
-        # TERM: all is let go of, the Lease goes; the other goes on with it.
+        # TERM: all units are released, the Lease is deleted; the other driver continues.
         assert made.drivers["a"].end() == 0
         units = wait_until(made.units)
         assert not [u for u in units if u.get("status", {}).get("driverName") == "a"]
@@ -383,7 +383,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
 
 @contextmanager
 def in_process(made: Scene) -> Iterator[Worker]:
-    """A driver's Worker in this very process, for all units of the flow."""
+    """Run a driver's Worker in this very process, for all units of the flow."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""What the probe's consumers measure on real clusters, whatever the clocks say."""
+"""Latencies that the probe's consumers measure on real clusters, whatever the clocks show."""
 
 import time
 from collections.abc import Callable

@@ -1,5 +1,7 @@
-"""A partition of the target without a leader, or with followers that lag: it waits by itself, the
-others are taken over, and nobody relies on a marker that is not there."""
+"""A partition of the target without a leader, or with followers that lag.
+
+It alone waits, and the others are taken over. No owner relies on a marker that does not exist.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +50,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]
 
 
 def create(cluster: SandboxCluster, topic: NewTopic) -> None:
-    """And wait until it can be used."""
+    """Create a topic, and wait until it can be used."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([topic])[topic.topic].result()
     all_of_it = partitions(topic.topic, topic.num_partitions)
@@ -56,7 +58,7 @@ def create(cluster: SandboxCluster, topic: NewTopic) -> None:
 
 
 def topic_on(east: SandboxCluster, target: SandboxCluster) -> str:
-    """A topic of two partitions; the copies are on brokers 1 and 3, each on that one alone."""
+    """Create a topic of two partitions, whose copies are on broker 1 and broker 3 alone."""
     topic = make_topic(spec(east), unique("orders"), 2)
     copy = f"{east.name}.{topic}"
     create(target, NewTopic(copy, 2, replica_assignment=[[1], [3]], config=ONE_IN_SYNC))
@@ -193,8 +195,11 @@ def test_a_marker_that_no_follower_has_closes_nothing(
     wait_until: WaitUntil,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
-    records lie above the high watermark; then the leader is killed, and the follower leads."""
+    """Freeze the follower, so that marker and records are above the high watermark.
+
+    Then the leader is killed, and the follower leads. This is the last test here, because it leaves
+    a broker dead.
+    """
     monkeypatch.setattr(fence, "READ_S", 1.5)
     topic = make_topic(spec(east), unique("orders"), 1)
     copy = f"{east.name}.{topic}"

@@ -1,4 +1,4 @@
-"""Records that are gone from real brokers, and what ``spec.onDataLoss`` makes of it."""
+"""Records that real brokers have deleted, and the effect of ``spec.onDataLoss``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -72,7 +72,7 @@ def test_retention_that_was_faster_than_the_flow(
             lambda: run.condition("DataLossDetected").get("message", ""),
             until=lambda said: "offsets 100 to 119 are lost" in said,
         )
-        # The others of its task go on, whatever becomes of this one.
+        # The other partitions of its task continue in any case.
         wait_until(partial(arrived, spec(west), f"east.{other}"), until=partial(eq, 50))
         if policy == "Fail":
             wait_until(partial(ready, run), until=partial(eq, ("False", "DataLost")))
@@ -125,7 +125,7 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
 def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """One is copied to its end, and is no loss; the other waits for a person meanwhile."""
+    """Copy one topic to its end, which is no loss, while the other waits for a user."""
     lost, whole = (make_topic(spec(east), unique(word), 1) for word in ("lost", "whole"))
     produce(spec(east), lost, OLD)
     produce(spec(east), whole, OLD)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of drivers and operator that work: real brokers, a real API server."""
+"""Metrics of working drivers and of the operator: real brokers, a real API server."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ class Scraped:
         ]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Of all series that have these labels."""
+        """Return the values of all series that have these labels."""
         return [
             sample.value
             for sample in self._samples
@@ -41,7 +41,7 @@ class Scraped:
         ]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of all series that have these labels."""
+        """Return the sum of all series that have these labels."""
         return sum(self.values(name, **labels))
 
 

@@ -1,5 +1,7 @@
-"""Mirror tests of real clusters, with real Spark jobs: what is broken is found, and nothing passes
-by accident."""
+"""Mirror tests of real clusters, with real Spark jobs.
+
+Faults are found, and nothing passes by accident.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ MESSAGES = 4_000
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, installed outside the clone (what it depends on stays where it is)."""
+    """Return the folder of the wheel, installed outside the clone without its dependencies."""
     wheels, site = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
     subprocess.run([*build, wheels], cwd=CLONE, check=True, capture_output=True)
@@ -108,11 +110,11 @@ class Tampering:
     done: dict[str, set[int]]
     """Sequence numbers by class."""
     originals: dict[int, list[Record]] = field(default_factory=dict)
-    """As they are on the source, offset by offset."""
+    """Records of the source, in the order of their offsets."""
 
     @property
     def records(self) -> list[Record]:
-        """Of all partitions."""
+        """Records of all partitions."""
         return [record for records in self.by_partition.values() for record in records]
 
     def pair(self, partition: int) -> tuple[int, int]:
@@ -180,7 +182,7 @@ class Tampering:
         self.done.setdefault("corrupted", set()).add(partition)
 
     def exchange(self, partition: int, other: "Tampering") -> None:
-        """One record for that of another topic."""
+        """Exchange one record with another topic's record."""
         place, _ = self.pair(partition)
         for one in (self, other):
             one.note("corrupted", one.by_partition[partition][place])
@@ -188,7 +190,7 @@ class Tampering:
         here[place], there[place] = there[place], here[place]
 
     def replay(self, topic: str, partition: int, count: int) -> None:
-        """Records that an earlier run sent to this topic."""
+        """Add records that an earlier run sent to this topic."""
         writer = messages.MessageFactory("earlier-0-0", 100)
         at = TopicPartition(topic, partition)
         sent_ms = self.by_partition[partition][0].timestamp_ms - 60_000
@@ -214,8 +216,10 @@ def carry(source: SandboxCluster, target: SandboxCluster, topic: str) -> Tamperi
 
 
 def at_other_offsets(tamperings: dict[str, Tampering]) -> Counter[tuple[str, int]]:
-    """How many copies of each topic and partition are not where their originals are, on a target
-    that was empty."""
+    """Return the number of copies at other offsets than their originals, by topic and partition.
+
+    The target must have been empty.
+    """
     by_headers, by_value = {}, {}
     for tampering in tamperings.values():
         for log in tampering.originals.values():
@@ -243,8 +247,10 @@ def deliver(target: SandboxCluster, topic: str, tampering: Tampering) -> None:
 def test_what_a_mirror_breaks_is_found_and_named(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
-    partitions than there are producers."""
+    """Use the scripts of an installed wheel, by spark-submit.
+
+    One topic exists already, with fewer partitions than there are producers.
+    """
     name = unique("tampered")
     document = mirror_test(name, east, west, settle_s=1, topics=5)
     document["spec"]["budgets"] = {"unequalOffsets": 5}
@@ -308,7 +314,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert change.expected in {"0", "1", "2"}
     assert key.source is not None
     assert (key.source.topic, key.source.partition) == (names[1], 1)
-    # The copy in partition 0, not a message that lies elsewhere.
+    # The copy in partition 0, not a message in another place.
     (copy,) = (e for e in result.examples[FindingType.DUPLICATED] if e.topic == f"east.{names[2]}")
     assert (copy.partition, copy.offset) == (0, 0)
     moved = at_other_offsets({f"east.{t}": at for t, at in zip(names, all_topics, strict=True)})
@@ -341,7 +347,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
 def killed_while_it_reads(
     test: Path, out: Path, wait_until: WaitUntil
 ) -> "subprocess.CompletedProcess[str]":
-    """A comparison whose JVM is killed while it reads the source."""
+    """Run a comparison whose JVM is killed while it reads the source."""
     script = CLONE / "spark-jobs" / "verify.py"
     with (out / "verify.log").open("w+") as log:
         job = subprocess.Popen(
@@ -401,9 +407,11 @@ def in_a_transaction(
 def test_compacted_topics_and_transactions_are_judged_as_all_others(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Two topics that a mirror copied well, and two in which it did not. On the source other
-    transactions lie around the load; on the target all records were copied in vain before: what
-    was aborted is neither there nor there twice."""
+    """Judge two topics that a mirror copied well, and two that it did not.
+
+    Other transactions surround the load on the source. On the target, all records were first copied
+    in a transaction that was aborted: these copies are neither a copy nor a duplicate.
+    """
     name, out = unique("kinds"), tmp_path / "out"
     topics = [f"{name}-{word}" for word in ("compacted", "lossy", "committed", "uncommitted")]
     compacted, lossy, committed, uncommitted = topics
@@ -505,7 +513,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     installed: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """The load is one that somebody ends early; its messages have no headers."""
+    """End the load early; its messages have no headers."""
     topic = f"{unique('late')}-0"
     load = {"topics": 1, "messages": 10**7, "messagesPerSecond": 500, "messageFormat": "Body"}
     document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, **load)
@@ -615,7 +623,7 @@ def test_a_killed_load_is_no_verdict(
     test = mirror_test(name, east, west, messages=10**7, messagesPerSecond=100)
     report = tmp_path / "report"
     with held_ports([None]) as (port,):
-        pass  # free, until somebody else takes it
+        pass  # free, until another process takes it
     command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
     verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     seen = wait_until(lambda: scraped(port), until=lambda seen: seen.get("messages_produced", 0))
@@ -683,12 +691,12 @@ def test_a_cluster_is_no_mirror_of_itself(east: SandboxCluster, tmp_path: Path) 
 
 
 def _most_in_a_second(times_ms: list[int]) -> int:
-    """The most that any second holds, wherever it begins."""
+    """Return the largest number of records in any second."""
     return max(last - bisect_left(times_ms, at - 999) + 1 for last, at in enumerate(times_ms))
 
 
 def _jvm_of(script: str, of: int) -> psutil.Process | None:
-    """The JVM of a job that ``of`` started, once it has Python workers: then its stage runs."""
+    """Return the JVM of a job that ``of`` started, once Python workers show that its stage runs."""
     for job in psutil.Process(of).children(recursive=True):
         try:
             if any(word.endswith(script) for word in job.cmdline()):

@@ -1,4 +1,7 @@
-"""The operator on a real API server: what it makes, mends, refuses and says. No driver runs."""
+"""The operator on a real API server: what it creates, repairs, refuses and reports.
+
+No driver runs.
+"""
 
 import time
 import uuid
@@ -393,8 +396,10 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
 def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    """By the topics of their units: the patterns alone do not show it. It starts when the other one
-    is stopped, or gone."""
+    """Compare the topics of their units: the patterns alone do not show the cycle.
+
+    The later flow starts when the other one is stopped or deleted.
+    """
     here, there = ({"alias": f"k{n}", "bootstrapServers": f"127.0.0.1:{n}"} for n in (1, 2))
     named = {"replicationPolicy": {"type": "Identity"}}
     away_and_back = {
@@ -500,7 +505,7 @@ def test_an_operator_for_all_namespaces(
 def test_an_operator_of_two_namespaces_and_of_some_flows(
     own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """A canary: what it does not select is as if it were not there."""
+    """Run a canary operator, which ignores the flows that it does not select."""
     give_rights(own_api_server, resources.namespace, everywhere=True)
     other = Resources(own_api_server, f"{resources.namespace}-b")
     third = Resources(own_api_server, f"{resources.namespace}-c")

@@ -42,12 +42,12 @@ class Scene:
         self.manifest: dict[str, Any] = {}
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """The source tasks, by name."""
+        """Return the source tasks, by name."""
         tasks = self.resources.tasks(self.flow)
         return {name: task for name, task in tasks.items() if task["spec"]["type"] == "SourceTask"}
 
     def holders(self) -> dict[str, str]:
-        """Which driver runs each source task that is where it shall be."""
+        """Return the driver of each source task that runs on its assigned driver."""
         return {
             name: task["status"]["driverName"]
             for name, task in self.tasks().items()
@@ -92,7 +92,7 @@ def under_load(
     tmp_path: Path,
     wait_until: Wait,
 ) -> Begin:
-    """``with under_load() as scene:``; afterwards nothing is missing or out of order."""
+    """Return a context manager of a scene; at its end nothing is missing or out of order."""
 
     @contextmanager
     def begin(**more: Any) -> Iterator[Scene]:
@@ -200,7 +200,7 @@ def test_a_container_that_is_killed_takes_its_tasks_again(
 def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets_some_again(
     under_load: Begin, wait_until: Wait
 ) -> None:
-    """As when the node is lost that runs a driver and an admission webhook."""
+    """Freeze a driver, as if the node were lost that runs it and an admission webhook."""
     with under_load() as scene:
         holders = scene.holders()
         victim = holders[min(holders)]

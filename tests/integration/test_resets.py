@@ -20,7 +20,7 @@ OLD, NEW, NEXT = numbered(100, 1), numbered(50, 1, first=100), numbered(10, 1, f
 
 
 def remedy(flow: str, topic: str) -> list[list[str]]:
-    """The commands of the runbook for a flow of this machine."""
+    """Return the commands of the runbook for a flow of this machine."""
     lines = re.findall(r"^headrace (flow reset .+)$", RUNBOOK.read_text(), re.MULTILINE)
     words = {"FLOW": flow, "TOPIC/PARTITION": f"{topic}/0"}
     return [[words.get(word, word) for word in line.split()] for line in lines]

@@ -87,7 +87,7 @@ class Machine:
 
     @property
     def log(self) -> str:
-        """What the service logged."""
+        """Log of the service."""
         file = self._root / "journal"
         return file.read_text() if file.exists() else ""
 

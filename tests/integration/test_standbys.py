@@ -13,7 +13,7 @@ from headrace.sandbox import SandboxCluster
 
 
 def observed(watch: Watch, since: float) -> set[int]:
-    """The partitions of which a record has arrived since then."""
+    """Return the partitions of which a record has arrived since then."""
     waited_s = time.monotonic() - since
     return {n for n, silence in watch.longest_silences(since).items() if silence < waited_s}
 

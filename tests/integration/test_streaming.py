@@ -1,4 +1,4 @@
-"""A Spark job that keeps its offsets itself goes on at a target with the offsets of the source."""
+"""A Spark job that stores its own offsets resumes at a target with the source's offsets."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ Record = tuple[int, bytes | None]
 
 @contextmanager
 def streaming(topic: str, folder: Path) -> Iterator[Callable[[SandboxCluster], list[Record]]]:
-    """A running job; called with a cluster, it gives what it read of it."""
+    """Yield a running job as a function that returns the records it read from a cluster."""
     known: set[Path] = set()
     with (folder / "spark.log").open("wb") as log:
         job = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What real brokers serve and nobody can copy: an open transaction, batches that are damaged."""
+"""Data of real brokers that cannot be copied: an open transaction, damaged batches."""
 
 import struct
 import time

@@ -42,7 +42,7 @@ def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[byt
 
 
 def headrace(*words: str) -> tuple[int, str]:
-    """A command, its exit code and what it printed."""
+    """Run a command, and return its exit code and its output."""
     command = [sys.executable, "-m", "headrace", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -57,13 +57,13 @@ def mm2(verb: str, *words: str) -> dict[str, Any]:
 
 
 def goes_on(found: dict[str, Any], topic: str) -> dict[int, int]:
-    """By partition of the topic: heartbeats are taken over, too."""
+    """Return the resume offset of each partition of the topic, ignoring heartbeats."""
     here = [one for one in found["partitions"] if one["topic"] == topic]
     return {one["partition"]: one["goesOnAt"] for one in here}
 
 
 def not_lower(now: Mapping[Any, tuple[int, str]], before: Mapping[Any, tuple[int, str]]) -> bool:
-    """Of what ``RemoteClusterUtils`` answers."""
+    """Return whether no offset of ``RemoteClusterUtils`` decreased."""
     return all(now[at][0] >= offset for at, (offset, _) in before.items())
 
 

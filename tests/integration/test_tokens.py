@@ -115,7 +115,7 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
         wait_until(run.ready)
         before = len(issuer.issued)
         wait_until(lambda: len(issuer.issued) > before + 2)  # two processes
-        wait_until(run.ready)  # tokens are replaced while all goes on
+        wait_until(run.ready)  # tokens are replaced while the flow copies
         assert "stalled: checking the claim" not in run.output
         issuer.stop()
         away = stalled_by(f"the token endpoint {issuer.url} refuses connections")

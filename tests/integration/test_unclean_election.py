@@ -37,7 +37,7 @@ def unclean(brokers: SandboxCluster) -> SandboxCluster:
 
 
 def make_unclean(cluster: SandboxCluster, topic: str) -> str:
-    """A topic of one partition, on brokers 1 and 2: either may lead, whatever it lacks."""
+    """Create a topic of one partition on two brokers that may lead even without all records."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     made = NewTopic(topic, 1, replica_assignment=[[1, 2]], config=settings)
@@ -80,7 +80,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
 
 
 def write_markers(client: WireCluster, at: TopicPartition, count: int) -> None:
-    """As many takes-over would: empty transactions."""
+    """Write empty transactions, as the fences of many owners would."""
     transactions = Transactions(client, unique("markers"))
 
     async def write() -> None:

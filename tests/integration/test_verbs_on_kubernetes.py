@@ -27,7 +27,7 @@ Say = Callable[..., str]
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resources:
-    """A flow with one task, which ``driver-1`` runs; commands are typed by an administrator."""
+    """Create a flow with one task, which ``driver-1`` runs; an administrator runs commands."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     resources = Resources(api_server, namespace)
     task = {

@@ -52,7 +52,7 @@ class Record:
 
 
 def source_of() -> list[Record]:
-    """A load as it lies on the source: dense sequences, interleaved in every partition."""
+    """Return a load on the source: dense sequences, interleaved in every partition."""
     ends: Counter[tuple[str, int]] = Counter()
     laid = []
     for seq in range(SENT):
@@ -82,12 +82,12 @@ def source_of() -> list[Record]:
 SOURCE = source_of()
 BY_WHO = {r.who: r for r in SOURCE}
 REFUSED = ((4, 5), (9, 9))
-"""Of the first producer in ``orders``, in the cases that say so."""
+"""Refused sequences of the first producer in ``orders``, in the cases that name them."""
 UNSURE: set[Who] = {("orders", "run-0-0", seq) for seq in (4, 5, 9)}
 
 
 def lost(rule: Callable[[Record], bool]) -> list[Record]:
-    """A mirror that leaves records out: the offsets close up."""
+    """Return the copies of a mirror that leaves records out: it has no gaps in its offsets."""
     ends: Counter[tuple[str, int]] = Counter()
     kept = []
     for r in SOURCE:
@@ -166,7 +166,7 @@ CASES = [
         [*SOURCE, replace(BY_WHO[FIFTH], offset=50), replace(BY_WHO[FIFTH], offset=51)],
         {FindingType.DUPLICATED: {FIFTH}},
     ),
-    # What a killed at-least-once mirror does: repeats, and no wrong order.
+    # A killed at-least-once mirror leaves repeats, but no wrong order.
     Case(
         "replayed-tail",
         [*SOURCE, *(replace(r, offset=r.offset + 100) for r in SOURCE if (r.seq or 0) > 7)],
@@ -221,7 +221,7 @@ CASES = [
     adding("producer", replace(SOURCE[0], producer="run-7-0", offset=70)),
     adding("number", replace(SOURCE[0], seq=SENT, offset=70)),
     adding("unreadable", replace(SOURCE[0], seq=None, offset=70)),
-    # What was not acknowledged may be there or not.
+    # Records that were not acknowledged may exist or not.
     Case(
         "refused-and-nowhere",
         lost(lambda r: r.who in UNSURE),
@@ -241,7 +241,7 @@ CASES = [
         source=lost(lambda r: r.who in UNSURE),
         refused=REFUSED,
     ),
-    # The manifest's gaps are not the mirror's, either.
+    # The manifest's gaps are not the mirror's.
     Case(
         "not-in-the-manifest",
         [*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
@@ -273,7 +273,7 @@ CASES = [
 
 
 def streams_of(case: Case) -> Iterable[Stream]:
-    """What was acknowledged: all that was ever on the source, but what was refused."""
+    """Return the acknowledged records: all that were ever on the source, except refused ones."""
     for topic in PARTITIONS:
         for producer in PRODUCERS:
             refused = case.refused if (topic, producer) == ("orders", "run-0-0") else ()
@@ -339,8 +339,11 @@ def judge(
     cases: list[Case],
     partitioning: Partitioning = Partitioning.PRESERVED,
 ) -> Judged:
-    """As ``verifier``: what was sent is unfolded where the source lacks some of it, and else is
-    known of each record."""
+    """Judge cases as ``verifier`` does.
+
+    The claims of the load are expanded where the source lacks some records. Otherwise each record
+    carries its own.
+    """
     manifest = manifest_of(cases)
     lacking = manifest_of(case for case in cases if case.contradicts)
     claims = comparison.claims_frame(spark, manifest)
@@ -411,7 +414,7 @@ def test_a_copy_in_another_partition_is_named_where_it_lies(
 
 
 def end(partition: int, offset: int, lies_in: int) -> Record:
-    """A sentinel of ``orders``."""
+    """Return a sentinel of ``orders``."""
     key, topic = b"%d" % partition, "orders"
     return Record(topic, "run", partition, True, topic, lies_in, offset, key, 0, 0, 9_000, 0)
 
@@ -421,7 +424,7 @@ ENDS = [end(partition, 99, partition) for partition in range(PARTITIONS["orders"
 
 
 def moved(rule: Callable[[Record], bool], to: int) -> list[Record]:
-    """Records in another partition, behind what is there."""
+    """Return records moved to the end of another partition."""
     return [replace(r, partition=to, offset=r.offset + 100) if rule(r) else r for r in SOURCE]
 
 
