@@ -17,7 +17,7 @@ from support.records import unique
 from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
-"""Of `make images-test`."""
+"""Archives of `make images-test`."""
 POLL_INTERVAL_S = 1.0
 """A look is a kubectl, on two cores that pods share."""
 
@@ -29,7 +29,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """The cluster, up and ready. Make it fail as you like; put it right afterwards."""
+    """Return the running cluster. A test may break it, and repairs it afterwards."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():  # what takes minutes is said
         try:
@@ -42,13 +42,13 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture(scope="session")
 def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
-    """The same, at a slower pace."""
+    """Return ``wait_until`` with a longer interval."""
     return partial(wait_until, every_s=POLL_INTERVAL_S)
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of this test's own, with restricted pod security; at the end it goes."""
+    """Yield a namespace with restricted pod security, and delete it at the end."""
     name = unique("test")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": name, "labels": labels}

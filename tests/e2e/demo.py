@@ -67,7 +67,7 @@ def _play(cluster: Cluster, archives: Path, console: Console) -> int:
 
 
 def _forget_last(cluster: Cluster) -> None:
-    """A demo may be played again on a cluster that is up."""
+    """Delete the objects of an earlier demo on the same cluster."""
     cluster.kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "mtest/load", "rflow/mirror")
 
 

@@ -1,4 +1,4 @@
-"""A flow whose drivers run in pods, as a person with kubectl sees it."""
+"""A flow whose drivers run in pods, as a user of kubectl sees it."""
 
 import re
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ class FlowInPods:
         }
 
     def container(self, pod: str) -> Any:
-        """What the status of a driver's pod says of its container."""
+        """Return the container status of a driver's pod."""
         (status,) = self.pods()[pod]["status"]["containerStatuses"]
         return status
 
@@ -111,7 +111,7 @@ class FlowInPods:
         }
 
     def figures(self, *metrics: str) -> list[dict[str, float]]:
-        """What the drivers say of their tasks, by name: of each metric, at one moment."""
+        """Return the value of each metric by task, all from one moment."""
         here = f"/api/v1/namespaces/{self.namespace}/pods"
         page = "".join(
             self.kubectl("get", "--raw", f"{here}/{pod}:{HTTP_PORT}/proxy/metrics")
@@ -143,13 +143,16 @@ class FlowInPods:
         self.patch({"spec": {"tasks": {"movementBudget": None}}})
 
     def evict(self, pod: str) -> None:
-        """As a drain of its node does. Raises KubectlError when no driver may be missed now."""
+        """Evict a pod as a drain of its node does.
+
+        Raises KubectlError if no driver may be missing now.
+        """
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
         self.kubectl("create", "--raw", path, "-f", "-", input=eviction)
 
     def patch(self, patch: Any) -> None:
-        """A merge patch, as ``kubectl patch`` sends it."""
+        """Apply a merge patch as ``kubectl patch`` does."""
         self.kubectl(
             "patch",
             f"rflow/{self.name}",

@@ -22,7 +22,7 @@ Judged = dict[str, dict[str, int]]
 
 
 def make_topics(bootstrap: str, topics: list[str]) -> None:
-    """Returns when they are there."""
+    """Create topics, and return when they exist."""
     admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come while it is there
     made = admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics])
     for creation in made.values():
@@ -47,7 +47,7 @@ def send(bootstrap: str, topics: list[str]) -> int:
 
 
 def judge(bootstrap: str, copies: list[str], sent: int) -> Judged:
-    """Of each copy how many records came, are missing and came again; waits for the missing."""
+    """Wait for missing records, and return each copy's arrived, missing and repeated ones."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "judge", "auto.offset.reset": "earliest"}
     )
@@ -72,7 +72,10 @@ def judge(bootstrap: str, copies: list[str], sent: int) -> Judged:
 
 
 def load_pod(name: str, image: str, source: str, target: str, topics: list[str]) -> dict[str, Any]:
-    """The pod. It ends after TERM to its first process; its last line is the judgement, as JSON."""
+    """Return the pod of a load.
+
+    It ends after TERM to its first process. Its last line is the judgement, as JSON.
+    """
     script = Path(__file__).read_text()
     container = {
         "name": "load",

@@ -19,7 +19,7 @@ MONITORING = (PROMETHEUS, PROMTOOL)
 
 
 def programs() -> tuple[Program, ...]:
-    """What is compiled here for the cluster and for what runs in it."""
+    """Return the programs that are compiled for the cluster and for its pods."""
     return (*real_cluster().programs, WEB, *(() if helm_on_path() else (HELM,)))
 
 

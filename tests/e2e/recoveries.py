@@ -21,7 +21,7 @@ class Recoveries:
         self._explain = explain
         self._took_s: dict[str, float] = {}
         self.verdict = "no verdict"
-        """Of the test that spans them, in words."""
+        """Verdict, in words, of the mirror test that spans all faults."""
 
     def measure(self, fault: str, recovered: Callable[[], bool]) -> None:
         """Look until all is well; what the API server does not answer is not yet."""
@@ -45,7 +45,7 @@ class Recoveries:
         self._took_s[fault] = took_s
 
     def show(self, console: Console) -> None:
-        """As a table."""
+        """Print the times as a table."""
         table = Table(
             "fault", "recovered after, s", title="Recovery from each fault", caption=self.verdict
         )

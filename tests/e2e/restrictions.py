@@ -8,7 +8,7 @@ from support.manifests import Document
 
 API_PORT = 6443
 SPARK_PORTS = (7078, 7079)
-"""Of the Spark driver and of block managers."""
+"""Ports of the Spark driver and of block managers."""
 
 
 def quota(**hard: str) -> Document:

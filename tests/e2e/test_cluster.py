@@ -33,7 +33,7 @@ class Web:
         self.cluster.apply(*objects, namespace=self.namespace)
 
     def serve(self, name: str) -> str:
-        """A pod that serves, once it is ready; its address."""
+        """Start a pod that serves, and return its address once it is ready."""
         self.apply(pod(name, "serve"))
         self.wait_ready(name)
         return str(self.pod(name)["status"]["podIP"])
@@ -45,7 +45,7 @@ class Web:
         return self.cluster.get("-n", self.namespace, "pod", name)
 
     def fetch(self, pod: str, url: str, within: str = "30s") -> str:
-        """What ``pod`` is answered. Raises KubectlError when that is nothing."""
+        """Return the answer that ``pod`` receives. Raises KubectlError if there is none."""
         return self.kubectl("exec", pod, "--", "/web", "-within", within, "get", url)
 
     def reaches(self, pod: str, url: str) -> bool:
@@ -333,7 +333,10 @@ def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
 
 
 def machine() -> dict[str, object]:
-    """What of the machine a node changes where it has no cell of its own, and what a cell is."""
+    """Return the settings of the machine that a node without a cell of its own changes.
+
+    The result also describes the cells.
+    """
     shown: dict[str, object] = {
         " ".join(command): run(*command)
         for command in (

@@ -49,7 +49,7 @@ def test_nothing_of_the_building_machine_stays_in_an_image(image: Image) -> None
 def test_an_image_is_run_by_its_user_and_can_write_nothing(
     image: Image, cluster: Cluster, images: None, namespace: str
 ) -> None:
-    """As restricted pod security has it, which the namespace demands."""
+    """Run the image under restricted pod security, which the namespace demands."""
     script = "id -u; id -un; touch /opt/mine /usr/local/bin/mine 2>&1; touch /tmp/mine && ls /tmp"
     container = {
         "name": "script",
@@ -81,7 +81,7 @@ def configuration(image: Image) -> dict[str, Any]:
 
 
 def telling_files(image: Image) -> Iterator[tuple[str, bytes]]:
-    """Files that could tell of it, of all layers: what a later layer hides is still there."""
+    """Yield files of all layers that could reveal secrets, even if a later layer hides them."""
     with tarfile.open(image.archive) as archive:
         for name in _json(archive, "manifest.json")[0]["Layers"]:
             with tarfile.open(fileobj=archive.extractfile(name)) as layer:

@@ -82,7 +82,7 @@ def something_was_sent(cluster: Cluster, topic: str) -> bool:
     try:
         return records(cluster, "east", topic, PARTITIONS) > 0
     except KubectlError:
-        return False  # the topic is not there
+        return False  # the topic does not exist yet
 
 
 def test_pods_that_cannot_start_say_so(

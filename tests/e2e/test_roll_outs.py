@@ -53,7 +53,7 @@ def flows(namespace: str) -> list[dict[str, Any]]:
 
 
 def topic(namespace: str, name: str) -> str:
-    """Which topic a flow copies."""
+    """Return the topic that a flow copies."""
     return f"{namespace}-{name}"
 
 
@@ -103,14 +103,16 @@ def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
 
 
 def bring_next_image(cluster: Cluster) -> None:
-    """The same image by another name: to Kubernetes and the operator it is another one."""
+    """Tag the same image with another name: to Kubernetes and the operator it is another image."""
     now, next = (f"docker.io/library/{name}" for name in (NOW, NEXT))
     cluster.in_node("ctr", "-n", "k8s.io", "images", "tag", "--force", now, next)
 
 
 def without_heartbeats(cluster: Cluster) -> None:
-    """None of earlier tests on the source: which flow has them depends on who comes first, and a
-    flow that takes them claims its task again."""
+    """Delete the heartbeats of earlier tests from the source.
+
+    The first flow takes them, and a flow that takes them claims its task again.
+    """
     there = f"{HEARTBEATS!r} in admin.topics()"
     in_operator(cluster, "east", f"{there} and admin.delete_topic({HEARTBEATS!r})")
 
@@ -158,7 +160,7 @@ def each_unit_moves_once_when_drivers_are_restarted_by_kubectl(
 def units_move_though_a_webhook_fails(
     cluster: Cluster, mirror: FlowInPods, wait_until: Wait
 ) -> None:
-    """As when the node is lost that runs a driver and an admission webhook."""
+    """Move units as if the node were lost that runs a driver and an admission webhook."""
     annotated = {"metadata": {"annotations": {"look": "new"}}}
     with failing_webhook(cluster, mirror.namespace, wait_until):
         mirror.patch({"spec": {"drivers": {"podTemplate": annotated}}})
@@ -172,7 +174,7 @@ def units_move_though_a_webhook_fails(
 
 
 def ready(mirror: FlowInPods) -> Any:
-    """The condition."""
+    """Return the condition Ready."""
     conditions = mirror.get("rflow", mirror.name)["status"]["conditions"]
     return next(one for one in conditions if one["type"] == "Ready")
 
@@ -191,7 +193,7 @@ def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:
 
 
 def end_load(cluster: Cluster) -> Any:
-    """What the load's pod found on the target."""
+    """End the load, and return its pod's judgement of the target."""
     pod = ("-n", BROKERS, f"pod/{LOAD}")
     cluster.kubectl("exec", *pod, "--", "python", "-c", "import os; os.kill(1, 15)")
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", *pod)

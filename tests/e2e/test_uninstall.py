@@ -1,4 +1,4 @@
-"""What a release leaves behind: its definitions, with all flows, and the operators' Lease."""
+"""Objects that a release leaves behind: definitions, with all flows, and the operators' Lease."""
 
 from collections.abc import Callable
 

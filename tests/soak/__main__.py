@@ -41,7 +41,7 @@ from headrace.errors import HeadraceError
 from headrace.host import state_home
 
 CAUGHT_UP_S = 120.0
-"""So long may nothing be copied: brokers have just been started, and tasks wait for a back-off."""
+"""Longest time without a copy: brokers have just been started, and tasks wait for a back-off."""
 MENDED_S = 200.0
 """Three starts of a broker, each as slow as it may be."""
 _CALM_LOOKS = 3
@@ -62,7 +62,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     console.print(f"seed {options.seed}, {options.minutes:g} minutes; folder {folder}")
     try:
-        # A socket's path has 107 bytes at most: not in a folder that may lie deep.
+        # A socket's path has 107 bytes at most: do not use a folder that may be deep.
         with tempfile.TemporaryDirectory(prefix="soak-") as sockets:
             os.environ["XDG_RUNTIME_DIR"] = sockets
             os.environ["PYTHONFAULTHANDLER"] = "1"  # a driver that crashes says where

@@ -21,14 +21,14 @@ _STARTS = 3
 
 
 class BrokerFaults:
-    """Of one cluster."""
+    """Faults of one cluster."""
 
     def __init__(self, cluster: SandboxCluster, journal: FaultJournal, progress: str = "") -> None:
         """``progress``: the progress topic that the cluster holds."""
         self._cluster, self._journal, self._progress = cluster, journal, progress
 
     def deck(self) -> list[tuple[FaultKind, Inflict]]:
-        """What can be done to the cluster."""
+        """Return the faults that the cluster allows."""
         deck: list[tuple[FaultKind, Inflict]] = [
             (FaultKind.BROKER_KILLED, self._kill),
             (FaultKind.BROKER_FROZEN, self._freeze),
@@ -73,7 +73,7 @@ class BrokerFaults:
                     _start([broker])
 
     def _stop_for_long(self, chance: random.Random, stop: threading.Event) -> None:
-        """What only this broker holds has no leader for longer than any time-out of a task's."""
+        """Stop a broker, and leave its partitions leaderless for longer than tasks' time-outs."""
         broker = chance.choice(self._cluster.brokers)
         with self._away(FaultKind.LEADERLESS, [broker], BrokerProcess.stop):
             stop.wait(chance.uniform(*LEADERLESS_S))

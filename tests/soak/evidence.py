@@ -41,7 +41,7 @@ def _of_progress(progress: Sequence[Stored]) -> Iterator[tuple[float, str]]:
 
 
 def _of_arrivals(target: Sequence[Arrival]) -> Iterator[tuple[float, str]]:
-    """Runs of source offsets without a gap, as the target appended them at one time."""
+    """Yield runs of source offsets without a gap that the target appended at one time."""
     run: list[Arrival] = []
     for arrival in target:
         last = run[-1] if run else None

@@ -48,7 +48,7 @@ class NumberedLoad:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more, and wait until all is acknowledged."""
+        """Stop writing, and wait until all records are acknowledged."""
         self._stop.set()
         self._thread.join()
 

@@ -24,32 +24,32 @@ BEHIND = "the flow did not catch up"
 
 
 class Verdict(StrEnum):
-    """Of a soak."""
+    """Verdict of a soak."""
 
     PASSED = "Passed"
     FAILED = "Failed"
     INCONCLUSIVE = "Inconclusive"
-    """What was to be tested, or what tests it, was not as it has to be."""
+    """The tested system or the test itself was not in the required state."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out."""
+    """Outcome of a soak."""
 
     seed: int
     minutes: float
     faults: Sequence[Fault]
     accounts: Sequence[Account]
     source_problems: Sequence[str]
-    """What the source lost, what its load did not do, which broker did not start again."""
+    """Losses of the source, faults of its load, and brokers that did not start again."""
     mirror_problems: Sequence[str]
-    """What the mirror did besides: it did not catch up, it ended."""
+    """Other problems of the mirror: it did not catch up, or it ended."""
     memory: Sequence[float]
     """Bytes, in the middle and in the last third, of the veteran driver; empty when they do not
     compare."""
     before: AtRest
     after: AtRest | None
-    """None: the flow never was at rest again."""
+    """None if the flow never settled again."""
 
     @property
     def records(self) -> int:

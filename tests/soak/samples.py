@@ -19,7 +19,7 @@ _LOOKS = 10
 
 @dataclass(frozen=True)
 class Sample:
-    """Of one moment."""
+    """Measurements of one moment."""
 
     at_s: float
     """Monotonic seconds."""
@@ -27,15 +27,18 @@ class Sample:
     """Bytes resident."""
     threads: int
     clients: int
-    """Of librdkafka: each has a thread of its own, and one for each broker."""
+    """Clients of librdkafka: each has a thread of its own, and one for each broker."""
     units: str
     """Types of the units that it has: each takes clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)
 class AtRest:
-    """Of all drivers together, while nothing moves and nothing is in error. Each task takes
-    clients, and a task that starts takes more of them for a moment: only here do they compare."""
+    """Resources of all drivers together while the flow is idle and free of errors.
+
+    Each task needs clients, and a starting task needs more of them for a moment. Only idle flows
+    can be compared.
+    """
 
     clients: int
     """The fewest of some looks."""
@@ -90,10 +93,10 @@ class Sampler:
 
 
 def memory_of_thirds(samples: Sequence[Sample]) -> list[float]:
-    """The median of the middle and of the last third of the time, while the driver has the same
-    types of units: in the first third it grows to its size. In bytes.
+    """Return the median memory, in bytes, of the middle and of the last third of the time.
 
-    Empty when the driver had no units that it had in both.
+    Only samples with the same types of units are compared. In the first third the driver grows to
+    its size. The result is empty if the driver had no units that it had in both thirds.
     """
     if not samples:
         return []

@@ -30,7 +30,7 @@ _ASK_S = 20.0
 
 @dataclass(frozen=True)
 class Stage:
-    """What a soak acts on."""
+    """Clusters and processes that a soak acts on."""
 
     source: SandboxCluster
     target: SandboxCluster
@@ -92,7 +92,7 @@ def _manifest(source: SandboxCluster, target: SandboxCluster) -> dict[str, Any]:
 
 
 def _make_topics(source: SandboxCluster, target: SandboxCluster) -> None:
-    """The copies, too: their brokers stamp them, so that one can tell when a record arrived."""
+    """Create the topics and their copies, whose brokers stamp records with the time of arrival."""
     arrived = {"message.timestamp.type": "LogAppendTime"}
     for cluster, prefix, config in ((source, "", {}), (target, f"{source.name}.", arrived)):
         for name, partitions in SAFE.items():
