@@ -15,7 +15,7 @@ PAGES = Path(__file__).with_suffix(".yaml")
 FOLDER = Path(__file__).parents[1] / "charts" / "headrace" / "files" / "dashboards"
 OF_RUNS = Path(__file__).parents[1] / "operator/headrace/standalone/dashboard/panels.json"
 COLUMNS = 24
-"""Of a dashboard, as Grafana has it."""
+"""Columns of a dashboard in Grafana."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _STAT_OPTIONS = {
     "colorMode": "value",
@@ -31,13 +31,13 @@ _Json = dict[str, Any]
 
 
 def documents() -> dict[str, str]:
-    """The dashboards as Grafana imports them, by file name."""
+    """Return the dashboards as Grafana imports them, by file name."""
     pages = yaml.safe_load(PAGES.read_text())
     return {f"{page['name']}.json": json.dumps(_page(page), indent=2) + "\n" for page in pages}
 
 
 def panels_of_runs() -> str:
-    """Of a flow, less what only Kubernetes has."""
+    """Return the panels of a flow except for those that only Kubernetes has."""
     (page,) = (page for page in yaml.safe_load(PAGES.read_text()) if page["name"] == "flow")
     panels = [panel for panel in page["panels"] if not panel.get("ofKubernetes")]
     return json.dumps(panels, indent=2) + "\n"

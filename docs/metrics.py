@@ -28,7 +28,7 @@ def tables() -> str:
 
 
 def page_with(text: str) -> str:
-    """The page, with ``text`` between its marks."""
+    """Return the page, with ``text`` between its marks."""
     return between(PAGE, BEGIN, END, text)
 
 

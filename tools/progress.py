@@ -13,10 +13,10 @@ EVERY_S = 15.0
 
 @contextmanager
 def progress(console: Console, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show ``doing`` and for how long; call what it yields with how far it is.
+    """Show ``doing`` and for how long; call the yielded function with the progress.
 
-    A file gets its lines also while nothing is reported: Go links for a minute without a word, for
-    example. The end is a line too, unless the block raised.
+    A file gets its lines also while nothing is reported: Go links for a minute without a message,
+    for example. The end is also a line, unless the block raised.
     """
     began = time.monotonic()
 

@@ -103,7 +103,7 @@ def state(case: Case) -> ApplicationState:
 def following(
     state: ApplicationState, answer: TaskAssignment, drivers: Iterable[str], now_ms: int = 0
 ) -> ApplicationState:
-    """The state in which ``drivers`` are there and hold what they were told to."""
+    """Return the state in which ``drivers`` exist and hold their assigned tasks."""
     held = {name: driver.active for name, driver in answer.drivers.items()}
     return replace(
         state,
@@ -142,7 +142,7 @@ def moves(before: TaskAssignment, after: TaskAssignment) -> set[TaskId]:
 
 
 def sticky(case: Case) -> Iterator[Step]:
-    """A first assignment, and one driver that leaves."""
+    """Measure a first assignment, and the loss of one driver."""
     assignors = [SHIPPED[case.assignor]() for _ in range(RUNS)]
     start = process_time()
     empty = state(case)

@@ -128,7 +128,7 @@ def append(
 
 
 def response(records: int, value_bytes: int) -> list[bytearray]:
-    """Of one partition: 256 KiB, at least one batch."""
+    """Return the response for one partition: 256 KiB, at least one batch."""
     content = record_batch([b"x" * value_bytes] * records)
     count = max(1, min(64, (256 << 10) // len(content)))
     parts = []
@@ -144,7 +144,7 @@ def failed(at: TopicPartition, error: HeadraceError) -> None:
 
 
 def throw_away(pipe: Connection) -> None:
-    """A broker that leads all partitions."""
+    """Run a broker that leads all partitions."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         pipe.send(port)
@@ -183,7 +183,7 @@ def receive(sock: socket.socket, into: memoryview) -> bool:
 
 
 def produced(content: memoryview, correlation_id: int) -> bytes:
-    """The response to a request of one topic."""
+    """Return the response to a request of one topic."""
     (client,) = struct.unpack_from(">h", content, 8)
     place = (
         10 + client + 1 + 1 + 6 + 1

@@ -22,7 +22,7 @@ def tasks(seed: int, partitions: int, readable: int) -> Iterator[TaskInfo]:
 
 
 def far(seed: int, partitions: int, readable: int, *, aware: bool) -> float:
-    """The share of the bytes that is read from another zone."""
+    """Return the share of the bytes that is read from another zone."""
     infos = {info.id: info for info in tasks(seed, partitions, readable)}
     seen = infos.values() if aware else [info._replace(racks=()) for info in infos.values()]
     drivers = [DriverState(f"{ZONES[n % 3]}{n}", rack=ZONES[n % 3]) for n in range(DRIVERS)]

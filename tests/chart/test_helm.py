@@ -1,4 +1,4 @@
-"""Which Helm the tests run."""
+"""The choice of the Helm that the tests run."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -23,7 +23,7 @@ def main() -> None:
 
 @main.command()
 def build() -> None:
-    """The two images of the product."""
+    """Build the two images of the product."""
     _build(_product())
 
 

@@ -1,4 +1,4 @@
-"""Which images there are."""
+"""The images of this repository."""
 
 import tomllib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 BASE = "python:3.11-slim-bookworm"
-"""What the Dockerfiles start from: their ``ARG BASE``."""
+"""Base image of the Dockerfiles: their ``ARG BASE``."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ PRODUCT = (
     Image("headrace-spark", "spark-jobs/Dockerfile"),
 )
 TOOLCHAIN = Image("headrace-toolchain", "spark-jobs/Dockerfile", target="toolchain")
-"""What fetches the jars of the next; a stage that was built with the one before."""
+"""Image that fetches the jars of the next; its stage was built with the one before."""
 KAFKA = Image("headrace-kafka", "tests/cluster/kafka/Dockerfile")
 
 _PLATFORMS = ("linux/amd64", "linux/arm64")
@@ -52,7 +52,7 @@ _PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
 def of_platform(images: Iterable[Image], platform: str) -> tuple[Image, ...]:
-    """These images, built for ``platform``; empty: the builder's own. Raises Fatal for others."""
+    """Return these images for ``platform``; empty is the builder's own. Raises Fatal for others."""
     if platform and platform not in _PLATFORMS:
         raise Fatal(f"PLATFORM={platform}: must be {' or '.join(_PLATFORMS)}")
     return tuple(replace(image, platform=platform) for image in images)

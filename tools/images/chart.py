@@ -17,7 +17,7 @@ FOLDER = "charts"
 
 
 def find_helm() -> str:
-    """The path of Helm (``HELM``, else by PATH). Raises Fatal when there is none."""
+    """Return the path of Helm (``HELM``, else by PATH). Raises Fatal if it is missing."""
     helm = which(os.environ.get("HELM") or "helm")
     if helm is None:
         raise Fatal(

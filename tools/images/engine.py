@@ -1,4 +1,4 @@
-"""What builds images here: a Docker engine where one answers, else buildah."""
+"""The program that builds images here: a Docker engine if one answers, else buildah."""
 
 import json
 import os
@@ -34,15 +34,15 @@ class Engine(ABC):
 
     @abstractmethod
     def identity(self, image: Image) -> str:
-        """The SHA-256 of its configuration."""
+        """Return the SHA-256 of its configuration."""
 
     @abstractmethod
     def label(self, image: Image, name: str) -> str:
-        """What a label of it says; empty without that label."""
+        """Return the value of one of its labels, or an empty string."""
 
     @abstractmethod
     def size(self, image: Image) -> str:
-        """Of its files, as a person reads it."""
+        """Return the size of its files in a readable form."""
 
     @abstractmethod
     def push(self, image: Image, name: str) -> str:
@@ -184,7 +184,7 @@ def find_engine() -> Engine:
 
 
 def _archived(path: Path) -> str:
-    """The identity of the image in a docker-archive."""
+    """Return the identity of the image in a docker-archive."""
     with tarfile.open(path) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest

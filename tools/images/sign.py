@@ -12,7 +12,7 @@ from machine import which
 from headrace.errors import Fatal
 
 KEY, FLAGS = "HEADRACE_KEY", "HEADRACE_COSIGN_FLAGS"
-"""Of the environment, as the Makefile exports them."""
+"""Environment variables that the Makefile exports."""
 
 _STORES = ("awskms://", "azurekms://", "gcpkms://", "hashivault://", "k8s://", "env://", "pkcs11:")
 """Where cosign finds keys that are no files."""

@@ -1,4 +1,4 @@
-"""What a run measures, and the ratios and tables made of it."""
+"""The figures of a run, and the ratios and tables made from them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,13 +53,13 @@ def catch_up(samples: Sequence[Sample], records: int, value_bytes: int) -> Catch
 
 
 def middle(runs: Iterable[CatchUp]) -> CatchUp:
-    """The median of each figure by itself."""
+    """Return the median of each figure by itself."""
     columns = zip(*(tuple(vars(run).values()) for run in runs), strict=True)
     return CatchUp(*(median(column) for column in columns))
 
 
 def table(figures: Mapping[str, CatchUp], baselines: Sequence[str]) -> str:
-    """A Markdown table, with core-seconds per GB of each baseline over those of the row."""
+    """Return a Markdown table, with core-seconds per GB of each baseline divided by the row's."""
     heads = ["", "MB/s", "records/s", "core-s/GB", "with start", "peak RSS MB"]
     heads += [f"{name} : this" for name in baselines]
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]

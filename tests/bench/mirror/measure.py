@@ -20,7 +20,7 @@ _STALLED_S = 60.0
 
 
 def access(sandbox: Sandbox, name: str) -> ClusterAccess:
-    """The cluster of that name."""
+    """Return the access to the cluster of that name."""
     servers = sandbox.cluster(name).bootstrap_servers
     return ClusterAccess(ClusterSpec(alias=name, bootstrap_servers=servers))
 
@@ -50,8 +50,10 @@ def measured(subject: Subject, sandbox: Sandbox, alias: str, workload: Workload)
 
 
 def records_in(admin: Admin, topic: str) -> int:
-    """0 while it is not there. Markers of the fence count, one a partition: a hundred-thousandth
-    of a workload."""
+    """Return the number of records in a topic, or 0 if it does not exist.
+
+    Markers of the fence count, one a partition: a hundred-thousandth of a workload.
+    """
     if topic not in admin.topics():
         return 0
     ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]

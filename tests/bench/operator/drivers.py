@@ -35,7 +35,7 @@ from headrace.k8s import Client, LeaseKeeper, Object, connect_by_file, parse
 from headrace.k8s.kinds import FLOW
 
 TURN_S = 0.5
-"""As a Worker's."""
+"""Interval of a Worker's turns."""
 AGAIN_S = 0.5
 CLUSTER_ID = "bench-target"
 TASKS = "bench/tasks"
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 async def until_done(work: Callable[[], Awaitable[T]]) -> T:
-    """The same again while it fails by a reason that passes."""
+    """Repeat the work while it fails by a reason that passes."""
     while True:
         try:
             return await work()
@@ -73,13 +73,13 @@ class SimulatedDriver:
         self._running = tasks.create_task(self._run())
 
     async def leave(self) -> None:
-        """As on TERM: let go of all units, then of the Lease."""
+        """Release all units and then the Lease, as on TERM."""
         self._leaving.set()
         self._wake.set()
         await asyncio.wait([self._running])
 
     def vanish(self) -> None:
-        """As on kill -9: nothing is let go of, the Lease stays."""
+        """Stop without a release of units or Lease, as on kill -9."""
         self._running.cancel()
 
     async def _run(self) -> None:
@@ -198,7 +198,7 @@ class SimulatedDriver:
 
 
 def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: ReplicationFlow) -> None:
-    """The tasks of a connector: one partition each; no groups."""
+    """Write the tasks of a connector: one partition each; no groups."""
     if connector.spec.type is TaskType.CHECKPOINT_CONNECTOR:
         return
     if connector.spec.type is TaskType.HEARTBEAT_CONNECTOR:
@@ -214,7 +214,7 @@ def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: Replic
 
 
 def running(task: ReplicationTask) -> ReplicationTaskStatus:
-    """What a unit that runs and has nothing to do says."""
+    """Return the status of a unit that runs and has nothing to do."""
     condition = Condition(
         type=ConditionType.READY,
         status=ConditionStatus.TRUE,

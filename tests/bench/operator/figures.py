@@ -1,4 +1,4 @@
-"""What is measured."""
+"""Figures that are measured."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ READS = ("get", "list")
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of the operator through a window."""
+    """Figures of the operator during a window."""
 
     seconds: float
     calls: Counter[Call]
@@ -47,12 +47,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class ManyFlows:
-    """What came out."""
+    """Figures of many flows."""
 
     flows: int
     tasks: int
     ready_s: Sequence[float]
-    """Of each flow, from its apply."""
+    """Seconds from the apply of each flow until it was Ready."""
     windows: dict[str, Seen]
 
 
@@ -89,7 +89,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class OneFlow:
-    """What came out."""
+    """Figures of one large flow."""
 
     tasks: int
     drivers: int

@@ -1,4 +1,4 @@
-"""What the API server tells of units and flows, and when: nobody's word but its own."""
+"""The API server's record of units and flows, with times, from its watches alone."""
 
 import time
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Ledger:
     def __init__(self, client: Client, namespace: str) -> None:
         self.entries: list[Entry] = []
         self.holders: dict[str, str] = {}
-        """Who holds each unit."""
+        """Holder of each unit."""
         self.unsettled: set[str] = set()
         """Units that do not run where they shall."""
         self.ready: dict[str, float] = {}
@@ -48,7 +48,7 @@ class Ledger:
         return [entry for entry in self.entries[mark:] if entry.is_claim is claims]
 
     def held_by(self, driver: str) -> set[str]:
-        """The units of a driver."""
+        """Return the units of a driver."""
         return {task for task, holder in self.holders.items() if holder == driver}
 
     def are_elsewhere(self, tasks: Iterable[str], driver: str) -> bool:
@@ -80,7 +80,7 @@ class Ledger:
 
 
 def place_of(unit: Object) -> Place:
-    """Of a unit's object."""
+    """Return the place in a unit's object."""
     status = unit.get("status") or {}
     return Place(
         unit["spec"].get("driverName", ""),

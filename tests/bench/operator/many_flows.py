@@ -1,4 +1,4 @@
-"""Many flows: how long until all are Ready, and what the operator costs at rest and in churn."""
+"""Many flows: how long until all are Ready, and what the operator costs when idle and in churn."""
 
 import asyncio
 import time
@@ -14,9 +14,12 @@ from headrace.k8s.kinds import FLOW, POD
 
 AT_ONCE = 16
 DRIVERS = 2
-"""Of each flow."""
+"""Drivers of each flow."""
 LEASE_S = 60
-"""Of each driver: 400 that renew every 2 s would leave no API server to measure on two cores."""
+"""Lease duration of each driver.
+
+If 400 drivers renewed every 2 s, two cores would leave no API server to measure.
+"""
 CALM_S = 10.0
 """Between two windows: what the first one began is over then."""
 

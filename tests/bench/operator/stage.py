@@ -38,7 +38,7 @@ AUDIT = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
 }
-"""Of what the operator asks, and nobody else."""
+"""Audit policy for the operator's requests alone."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(folder: Path, say: Say) -> AsyncIterator[Stage]:
-    """Ends all of it with the block."""
+    """Yield a stage, and end all of it with the block."""
     folder.mkdir()
     policy = folder / "audit.json"
     policy.write_text(json.dumps(AUDIT))

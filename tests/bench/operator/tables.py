@@ -48,7 +48,7 @@ def show_one(console: Console, result: OneFlow) -> None:
 
 
 def show_windows(console: Console, title: str, windows: dict[str, Seen]) -> None:
-    """What the operator did and cost meanwhile."""
+    """Print the operator's work and costs in each window."""
     columns = ("reconciles", "ms median", "max", "reads", "watches", "writes")
     cost = ("CPU s", "of a core", "RSS MB", "loop p99 ms", "max")
     table = _table(title, "window", "s", *columns, *cost)

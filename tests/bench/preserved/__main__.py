@@ -113,7 +113,7 @@ def _sandbox(target_brokers: int = 1, source: dict[str, str] | None = None) -> S
 
 
 def _write(part: str, figures: dict[str, Any]) -> None:
-    """Those of other parts stay."""
+    """Write the figures of one part, and keep the figures of other parts."""
     known = json.loads(_OUT.read_text()) if _OUT.exists() else {}
     _OUT.write_text(json.dumps(known | {part: figures}, indent=2) + "\n")
 

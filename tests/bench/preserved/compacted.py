@@ -110,7 +110,7 @@ def copied(
 
 
 def rows(found: dict[str, Compacted]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | offsets | records | copied | seconds | for all of it, s | CPU, s |"]
     lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     lines += [

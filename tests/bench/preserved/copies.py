@@ -18,7 +18,7 @@ _POLL_S = 0.1
 
 
 def reached(servers: str, alias: str) -> ClusterAccess:
-    """The cluster behind these bootstrap servers."""
+    """Return the access to the cluster behind these bootstrap servers."""
     return ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers=servers))
 
 
@@ -26,8 +26,10 @@ def reached(servers: str, alias: str) -> ClusterAccess:
 def copying(
     folder: Path, alias: str, source: str, target: str, topic: str, **more: Any
 ) -> Iterator[psutil.Process]:
-    """The copy's name is ``ALIAS.TOPIC``; ``source`` and ``target`` are bootstrap servers, ``more``
-    further fields of the spec."""
+    """Run a flow whose copy is named ``ALIAS.TOPIC``.
+
+    ``source`` and ``target`` are bootstrap servers, ``more`` further fields of the spec.
+    """
     spec = {
         "source": {"alias": alias, "bootstrapServers": source},
         "target": {"alias": "west", "bootstrapServers": target},
@@ -48,7 +50,7 @@ class Ends:
         self._ats = [TopicPartition(topic, number) for number in range(partitions)]
 
     def __call__(self) -> int:
-        """Of what is committed; 0 while the topic is not there."""
+        """Return the sum of the last stable offsets, or 0 if the topic does not exist."""
         try:
             return sum(self._admin.offsets(self._ats, Position.LAST_STABLE).values())
         except HeadraceError:

@@ -52,7 +52,7 @@ def pairs(
 
 
 def rows(found: dict[str, Pairs]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | Translated, core-s/GB | Preserved | ratio of the pairs, median | least, most |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     for name, one in found.items():

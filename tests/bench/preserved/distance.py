@@ -11,7 +11,7 @@ from headrace.sandbox.processes import HOST, held_ports
 
 @contextmanager
 def from_far(sandbox: Sandbox, round_trip_s: float) -> Iterator[dict[str, str]]:
-    """The bootstrap servers of each cluster behind the delay. Brokers reach each other without."""
+    """Yield each cluster's delayed bootstrap servers. Brokers reach each other without delay."""
     with ExitStack() as stack:
         found = {}
         for cluster in sandbox.clusters:

@@ -28,11 +28,11 @@ class Padded:
     seconds: float
     """From the first filler to the first record behind them."""
     log_bytes: int
-    """Of the copy's log at most."""
+    """Most bytes of the copy's log."""
 
 
 def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded:
-    """The source is made to begin there by the same means; then a flow copies it."""
+    """Raise the source's first offset by the same means, then let a flow copy it."""
     topic, east = f"padded-{offsets}", access(sandbox, "east")
     at = TopicPartition(topic, 0)
     Admin(east).create_topic(topic, 1)
@@ -67,7 +67,7 @@ def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded
 
 
 def rows(one: Padded) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| offsets | seconds | offsets/s | bytes of the log, at most | an offset |"]
     lines.append("| ---: | ---: | ---: | ---: | ---: |")
     lines.append(

@@ -15,11 +15,11 @@ from headrace.kafka import Admin
 PARTITIONS = 8
 _STEP_S = 10.0
 _GROWTH = 0.1
-"""Of what the source has written meanwhile: lag that grows by less is bounded."""
+"""Share of the records that the source wrote in a step: lag that grows by less is bounded."""
 _MADE = 0.9
 """The source has to commit so much of a rate, or it is the limit itself."""
 _OFFSETS = 2
-"""Of a transaction: its record, and its marker."""
+"""Offsets of a transaction: its record, and its marker."""
 _DRAIN_S = 60.0
 
 
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Rate:
-    """What was found at one place."""
+    """Figures of one place."""
 
     highest: float
     """Transactions a second that were committed on the source, copied with bounded lag."""
@@ -47,7 +47,7 @@ class Rate:
     too_many: float
     """At which lag grew; 0: the source did not commit more."""
     copied_per_s: float
-    """Meanwhile; transactions."""
+    """Transactions a second that were copied while lag grew."""
 
 
 def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], None]) -> Rate:
@@ -107,7 +107,7 @@ def _drain(source: Ends, target: Ends) -> None:
 
 
 def rows(found: dict[str, Rate]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | transactions/s, lag bounded | lag, s | too many | copied/s then |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     for name, one in found.items():
