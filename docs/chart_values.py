@@ -26,7 +26,7 @@ class Value(NamedTuple):
 
 
 def values() -> list[Value]:
-    """All of them, in their order."""
+    """Return all values, in their order."""
     text = (CHART / "values.yaml").read_text()
     found = []
     path: list[str] = []

@@ -65,7 +65,7 @@ def _page(page: _Json) -> _Json:
 
 
 def _places(panels: Sequence[_Json]) -> list[_Json]:
-    """From left to right, row by row; stats are half as high."""
+    """Return the positions from left to right, row by row; stats are half as high."""
     places: list[_Json] = []
     x = y = row = 0
     for panel in panels:

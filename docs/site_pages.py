@@ -20,7 +20,7 @@ PAGES = [
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """In place of the files of ``docs``. See MkDocs' ``on_files``."""
+    """Replace the files of ``docs`` (MkDocs' ``on_files``)."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     scripts = (ROOT / str(script) for script in config.extra_javascript)
     paths = dict.fromkeys([*PAGES, *_linked(), *scripts])

@@ -1,4 +1,4 @@
-"""How far something is: on a terminal one line that changes, in a file a line now and then."""
+"""Progress of a long step: on a terminal one line that changes, in a file a line now and then."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 EVERY_S = 15.0
-"""Between two lines in a file."""
+"""Seconds between two lines in a file."""
 
 
 @contextmanager

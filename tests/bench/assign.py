@@ -1,9 +1,9 @@
-"""How long the assignors take, in what memory, and whether only what must move moves.
+"""How long the assignors take, in what memory, and whether only necessary moves happen.
 
 `make bench`. Each case has a process of its own, so that peak memory is its own. Times are those of
-`assign()` alone; building its input and validating its answer stand beside. It waits for nothing,
-so on an idle machine its CPU time is its wall time; on a busy one only CPU time says something, and
-of several runs the least most. Limits are held against that one.
+`assign()` alone. The times to build its input and to validate its answer are printed next to them.
+It waits for nothing, so on an idle machine its CPU time is its wall time. On a busy machine only
+CPU time is meaningful, and the lowest of several runs. Limits are compared with that one.
 """
 
 import random
@@ -136,7 +136,7 @@ def decide(
 
 
 def moves(before: TaskAssignment, after: TaskAssignment) -> set[TaskId]:
-    """Tasks that had an owner and have another, or none, now."""
+    """Return tasks that had an owner and now have another, or none."""
     owners = after.owners
     return {task for task, owner in before.owners.items() if owners.get(task) != owner}
 
@@ -199,7 +199,7 @@ def cooperative(case: Case) -> Iterator[Step]:
 
 
 def measure(case: Case) -> tuple[list[Step], float]:
-    """All steps of a case, and the peak memory of the process in GB."""
+    """Run all steps of a case, and return them with the peak memory of the process in GB."""
     steps = list({"sticky": sticky, "cooperative": cooperative}[case.assignor](case))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
     return steps, peak / (1 << 30 if sys.platform == "darwin" else 1 << 20)

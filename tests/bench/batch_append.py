@@ -1,8 +1,8 @@
 """CPU of the batch mover's target side: gate, patch and append, per GB; nothing is fetched.
 
-``python tests/bench/batch_append.py [GB]``. The target is a process that throws away what it gets.
+``python tests/bench/batch_append.py [GB]``. The target is a process that discards its requests.
 Batches are judged, stamped and sent from a ring of memory, as from responses to Fetch. CPU time is
-this process's alone; on a busy machine the least of several runs says most.
+this process's alone; on a busy machine the lowest of several runs is the best estimate.
 """
 
 import resource
@@ -139,7 +139,7 @@ def response(records: int, value_bytes: int) -> list[bytearray]:
 
 
 def failed(at: TopicPartition, error: HeadraceError) -> None:
-    """Nothing may."""
+    """Raise the error: no partition may fail."""
     raise error
 
 

@@ -14,7 +14,7 @@ TASKS, DRIVERS, SOURCES = 120, 6, 10
 
 
 def tasks(seed: int, partitions: int, readable: int) -> Iterator[TaskInfo]:
-    """Tasks of so many partitions, of which each can be read in ``readable`` zones."""
+    """Yield tasks of that many partitions, each of which can be read in ``readable`` zones."""
     draw = random.Random(seed)
     for index in range(TASKS):
         racks = tuple(frozenset(draw.sample(ZONES, readable)) for _ in range(partitions))

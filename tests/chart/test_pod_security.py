@@ -1,6 +1,6 @@
-"""All pods of a release, as a namespace with Pod Security ``restricted`` and a quota takes them.
+"""All pods of a release in a namespace with Pod Security ``restricted`` and a quota.
 
-The chart's, and those that its operator makes: of drivers, of each stage of a mirror test, and its
+They are the chart's pods, and the operator's: drivers, each stage of a mirror test, and its
 executors. The rules are those of
 https://kubernetes.io/docs/concepts/security/pod-security-standards, and OpenShift's
 ``restricted-v2`` adds that no pod names a user.
@@ -37,7 +37,7 @@ Pod = dict[str, Any]
 
 @cache
 def pods(*arguments: str) -> dict[str, Pod]:
-    """Specs of all pods of a release with these values, by what they are."""
+    """Return the specs of all pods of a release with these values, by their kind."""
     objects = render(*arguments)
     (deployment,) = (one for one in objects if one["kind"] == "Deployment")
     (test,) = (one for one in objects if one["kind"] == "Pod")

@@ -492,7 +492,7 @@ def test_artifact_hub_lists_the_definitions() -> None:
 
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
-    """But those of roles, which are nobody's host, and may have 253."""
+    """Limit all names except roles' names, which are no host names and may have 253 characters."""
     names = names_of("x" * 53, "a", "--set=scope=Namespace")
     assert max(len(name) for kind, _, name in names if kind not in ROLES) <= 63
 

@@ -62,13 +62,13 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def images(cluster: Cluster) -> None:
-    """Ours, on the node."""
+    """Load our images to the node."""
     load_images(cluster, ARCHIVES)
 
 
 @pytest.fixture(scope="session")
 def brokers(cluster: Cluster, images: None) -> None:
-    """Clusters ``east`` and ``west``."""
+    """Install the clusters ``east`` and ``west``."""
     install_brokers(cluster, "east", "west")
 
 

@@ -26,7 +26,7 @@ class Unit:
     """The one that has."""
     phase: str
     epoch: int
-    """How often it was claimed."""
+    """Number of claims."""
 
 
 class FlowInPods:
@@ -36,23 +36,23 @@ class FlowInPods:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
     def kubectl(self, *arguments: str, input: Any = None) -> str:
-        """In the flow's namespace."""
+        """Run kubectl in the flow's namespace."""
         return self.cluster.kubectl("-n", self.namespace, *arguments, input=input)
 
     def get(self, *what: str) -> Any:
-        """In the flow's namespace."""
+        """Return objects of the flow's namespace."""
         return self.cluster.get("-n", self.namespace, *what)
 
     def units(self) -> dict[str, Unit]:
-        """All of them, by name."""
+        """Return all units, by name."""
         return {one["metadata"]["name"]: _unit(one) for one in self._tasks()}
 
     def epochs(self) -> dict[str, int]:
-        """How often each unit was claimed."""
+        """Return how often each unit was claimed."""
         return {name: unit.epoch for name, unit in self.units().items()}
 
     def describe(self) -> str:
-        """How it stands, and what was said of it last."""
+        """Return the state of the flow, and its latest events and logs."""
         mine, operators = ("-n", self.namespace), ("-n", OPERATORS)
         annotations = "custom-columns=NAME:.metadata.name,ANNOTATIONS:.metadata.annotations"
         log = ("-l", "app.kubernetes.io/component=operator", "--prefix", "--since=5m", "--tail=80")
@@ -92,17 +92,17 @@ class FlowInPods:
         return min(unit.holder for unit in self.units().values() if unit.holder)
 
     def settled(self, drivers: int) -> bool:
-        """Whether all units run where they shall, on as many drivers as there are pods."""
+        """Return whether all units run where they shall, on as many drivers as there are pods."""
         units, pods = self.units().values(), self.pods()
         holders = {unit.holder for unit in units if _runs(unit)}
         return all(map(_runs, units)) and len(holders) == drivers and holders == pods.keys()
 
     def runs_without(self, driver: str) -> bool:
-        """Whether all units run, and none on this driver."""
+        """Return whether all units run, and none on this driver."""
         return all(_runs(unit) and unit.holder != driver for unit in self.units().values())
 
     def partitions(self, topic: str) -> dict[str, int]:
-        """How many of a topic's partitions each source task copies that copies some, by name."""
+        """Return the number of a topic's partitions that each source task copies, by name."""
         return {
             one["metadata"]["name"]: len(parse_ranges(part["partitions"]))
             for one in self._tasks()
@@ -128,16 +128,16 @@ class FlowInPods:
         ]
 
     def scale(self, drivers: int) -> None:
-        """``kubectl scale``."""
+        """Scale the drivers by ``kubectl scale``."""
         self.kubectl("scale", f"rflow/{self.name}", f"--replicas={drivers}")
 
     def wish(self, unit: str, driver: str) -> None:
-        """Have a unit moved."""
+        """Request that a unit moves to a driver."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
 
     @contextmanager
     def without_balance(self) -> Iterator[None]:
-        """Nothing moves for balance meanwhile, which else a change of rates does at any time."""
+        """Suspend moves for balance, which a change of rates may cause at any time."""
         self.patch({"spec": {"tasks": {"movementBudget": 0}}})
         yield
         self.patch({"spec": {"tasks": {"movementBudget": None}}})

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 4
 ROUND_S = 0.02
-"""In each of which a topic gets one record."""
+"""Seconds of a round, in which each topic gets one record."""
 PATIENCE_S = 60.0
 Judged = dict[str, dict[str, int]]
 
@@ -30,7 +30,7 @@ def make_topics(bootstrap: str, topics: list[str]) -> None:
 
 
 def send(bootstrap: str, topics: list[str]) -> int:
-    """Until TERM: numbers, the same to each topic; how many the brokers acknowledged of each."""
+    """Send the same numbers to each topic until TERM, and count the acknowledged ones."""
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
@@ -93,7 +93,7 @@ def load_pod(name: str, image: str, source: str, target: str, topics: list[str])
 
 
 def main(source: str, target: str, *topics: str) -> None:
-    """Until TERM, and what then was found."""
+    """Send until TERM, and print the judgement."""
     make_topics(source, list(topics))
     Path("/tmp/sending").touch()
     sent = send(source, list(topics))

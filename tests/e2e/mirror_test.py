@@ -20,7 +20,7 @@ class MirrorTestInPods:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
     def status(self) -> Any:
-        """With its conditions by type."""
+        """Return the status with its conditions by type."""
         found = self.cluster.get("-n", self.namespace, "mtest", self.name).get("status", {})
         return {**found, **{one["type"]: one for one in found.get("conditions", ())}}
 
@@ -29,7 +29,7 @@ class MirrorTestInPods:
         return self.status().get("Ready", {"message": ""})
 
     def verdict(self) -> str | None:
-        """None until it has ended."""
+        """Return the verdict, or None until the test has ended."""
         found: str | None = self.status().get("verdict")
         return found
 

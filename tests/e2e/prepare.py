@@ -24,7 +24,7 @@ def programs() -> tuple[Program, ...]:
 
 
 def main(purpose: str) -> None:
-    """Images are fetched more than they are computed, so that both take little longer than one."""
+    """Fetch images and compile programs side by side, which takes little longer than one."""
     console = Console(stderr=True, force_terminal=False)  # the images' lines come between its own
     with subprocess.Popen(IMAGES, cwd=TOOLS) as images:
         try:

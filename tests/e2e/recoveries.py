@@ -1,4 +1,4 @@
-"""How long it took until all was well again, fault by fault."""
+"""Recovery time of each fault."""
 
 import time
 from collections.abc import Callable
@@ -9,15 +9,18 @@ from rich.table import Table
 
 POLL_INTERVAL_S = 0.3
 PATIENCE_S = 300.0
-"""Only ends the wait: a container that crashed for the fourth time waits for 80 s, and informers
-of Kubernetes' own parts back off for up to 30 s."""
+"""Longest wait for a recovery.
+
+A container that crashed for the fourth time waits for 80 s, and informers of Kubernetes' own parts
+back off for up to 30 s.
+"""
 
 
 class Recoveries:
     """Measures, one after the other."""
 
     def __init__(self, explain: Callable[[], str]) -> None:
-        """``explain``: how things stand, for who reads that something did not recover."""
+        """Measure recoveries; ``explain`` returns the state for a failure's message."""
         self._explain = explain
         self._took_s: dict[str, float] = {}
         self.verdict = "no verdict"

@@ -12,12 +12,12 @@ SPARK_PORTS = (7078, 7079)
 
 
 def quota(**hard: str) -> Document:
-    """With ``limits.cpu`` in it, every pod needs such a limit."""
+    """Return a quota. With ``limits.cpu`` in it, every pod needs such a limit."""
     return _object("v1", "ResourceQuota", "team", hard=hard)
 
 
 def policies(cluster: Cluster) -> list[Document]:
-    """Nothing in; out what docs/security-kubernetes.md says that pods have to reach."""
+    """Return policies that allow no ingress, and egress as docs/security-kubernetes.md requires."""
     brokers = {"matchLabels": {"kubernetes.io/metadata.name": BROKERS}}
     out = [
         {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},

@@ -63,7 +63,7 @@ def make_topic(cluster: Cluster, alias: str, name: str, partitions: int) -> None
 
 
 def records(cluster: Cluster, alias: str, topic: str, partitions: int) -> int:
-    """How many were ever sent to a topic of that cluster. Raises KubectlError without it."""
+    """Return the number of records ever sent to a topic. Raises KubectlError without the topic."""
     places = f"[TopicPartition({topic!r}, number) for number in range({partitions})]"
     ends = f"admin.offsets({places}, Position.LATEST)"
     return int(in_operator(cluster, alias, f"print(sum({ends}.values()))"))

@@ -49,7 +49,7 @@ class Web:
         return self.kubectl("exec", pod, "--", "/web", "-within", within, "get", url)
 
     def reaches(self, pod: str, url: str) -> bool:
-        """Whether an answer comes soon: to be sure that none does, or to ask again and again.
+        """Return whether an answer arrives soon, for repeated attempts or to expect none.
 
         Raises KubectlError when ``pod`` itself was not reached.
         """
@@ -202,7 +202,7 @@ def test_a_partition_is_between_two_and_heals(web: Web) -> None:
 
 
 def test_policies_are_enforced(web: Web, wait_until: WaitUntil) -> None:
-    """With a default of nothing: who may go out there, and who may come in."""
+    """Allow nothing by default, then egress of one pod, and ingress of another."""
     server, client = web.serve("server"), web.serve("client")
     web.serve("other")
     url = f"http://{server}:8080"
@@ -317,7 +317,7 @@ def test_a_command_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None
 
 
 def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
-    """It ends with a new cluster: nothing of the tests before it is there any more."""
+    """Compare the machine before and after; a new cluster is started at the end."""
     cluster.down()
     before = machine()
     cluster.up()

@@ -1,4 +1,4 @@
-"""Everything fails once while a load runs; one verdict and one report cover all of it."""
+"""Each part fails once while a load runs; one verdict and one report cover all faults."""
 
 import re
 import signal
@@ -49,7 +49,7 @@ LITTLE_LAG = 5 * PER_SECOND
 SURE_S = 2.0
 """Seconds of load that must be copied after a fault, of each part of the load."""
 LEASE_S = 10
-"""Nothing may move because a driver on two busy cores was late by the default of 6 s."""
+"""Lease duration: with the default of 6 s, a slow driver on two busy cores would lose its units."""
 
 STEPS: list[dict[str, Any]] = [
     {"action": "KillDriver"},
@@ -74,7 +74,7 @@ for _ in range(80):
         break
 time.sleep(60)
 """
-"""More than the limit in all, and none as large as the driver: that is whom the kernel takes."""
+"""Program that exceeds the limit in small processes: the kernel kills the largest, the driver."""
 TEST = mirror_test(
     "faults",
     flowName="mirror",
@@ -179,7 +179,7 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
 
 
 def steps_done(flow: FlowInPods) -> int:
-    """How many the flow has recovered from."""
+    """Return the number of faults that the flow has recovered from."""
     log = flow.kubectl("logs", "job/faults-chaos")
     # A source that is unreachable for a moment is informed later: a warning, and no fault.
     assert "level=warning" not in re.sub(r".*not told, tried again.*", "", log), log

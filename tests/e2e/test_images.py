@@ -74,7 +74,7 @@ def test_an_image_is_run_by_its_user_and_can_write_nothing(
 
 
 def configuration(image: Image) -> dict[str, Any]:
-    """Its configuration, history included."""
+    """Return the image's configuration, including its history."""
     with tarfile.open(image.archive) as archive:
         found: dict[str, Any] = _json(archive, _json(archive, "manifest.json")[0]["Config"])
         return found
@@ -93,7 +93,7 @@ def telling_files(image: Image) -> Iterator[tuple[str, bytes]]:
 
 
 def machine_secrets() -> set[bytes]:
-    """Certificates that this machine trusts and Debian does not; addresses of pip's indices."""
+    """Return certificates that only this machine trusts, and addresses of pip's indices."""
     with secrets() as files:
         bundle = files["ca.pem"].read_bytes() if "ca.pem" in files else b""
         pip = files["pip.conf"].read_bytes()

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 @pytest.fixture
 def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
-    """``begin(name, **spark)``: a test of a mirror that nobody runs; none gets to comparing."""
+    """Return ``begin(name, **spark)``, which starts a test of a mirror that does not run.
+
+    No such test reaches the comparison.
+    """
 
     def apply(name: str, wishes: Document | None = None, **spark: Any) -> MirrorTestInPods:
         test = mirror_test_of_another(
@@ -78,7 +81,7 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 
 
 def something_was_sent(cluster: Cluster, topic: str) -> bool:
-    """By executors, which have reached the Spark driver."""
+    """Return whether executors have sent records, and therefore reached the Spark driver."""
     try:
         return records(cluster, "east", topic, PARTITIONS) > 0
     except KubectlError:

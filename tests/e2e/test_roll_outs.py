@@ -59,7 +59,7 @@ def topic(namespace: str, name: str) -> str:
 
 @pytest.fixture
 def load(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Under way, on the topics of all flows."""
+    """Run a load on the topics of all flows."""
     source, target = (kafka_cluster(alias)["bootstrapServers"] for alias in ("east", "west"))
     topics = [topic(namespace, name) for name in TURNS]
     cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
@@ -127,7 +127,7 @@ def only_what_is_allowed_is_reached(cluster: Cluster, mirror: FlowInPods) -> Non
 
 
 def connects(cluster: Cluster, namespace: str, pod: str, address: str, port: int) -> bool:
-    """Whether a pod can, by Python."""
+    """Return whether a pod can, by Python."""
     script = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
     try:
         cluster.kubectl("-n", namespace, "exec", pod, "--", "python", "-c", script)
@@ -139,7 +139,7 @@ def connects(cluster: Cluster, namespace: str, pod: str, address: str, port: int
 
 
 def is_rolled_out(mirror: FlowInPods) -> bool:
-    """Whether it runs on drivers of the next image, and on none of the one before."""
+    """Return whether it runs on drivers of the next image, and on none of the one before."""
     images = {pod["spec"]["containers"][0]["image"] for pod in mirror.pods().values()}
     return images == {NEXT} and mirror.settled(1)
 
@@ -180,7 +180,7 @@ def ready(mirror: FlowInPods) -> Any:
 
 
 def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:
-    """From the template of its newest pods until they were ready."""
+    """Return when the template of its newest pods was created, and when they were ready."""
     sets = mirror.get("rs", "-l", f"{FLOW_LABEL}={mirror.name}")["items"]
     newest = max(one["metadata"]["creationTimestamp"] for one in sets)
     ready = [

@@ -39,7 +39,7 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """For this test's control sockets and Secrets; short, as a socket's path has 107 bytes."""
+    """Yield a folder for control sockets and Secrets; short, as a socket's path has 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -47,9 +47,9 @@ def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` of one broker each, for all tests of a process.
+    """Yield clusters ``east`` and ``west`` of one broker each, for all tests of a process.
 
-    Not for those of other processes: flows of one source into one target share its heartbeats.
+    Each process has its own: flows of one source into one target share its heartbeats.
     """
     plans = [ClusterPlan(name, properties=KEEP_GROUPS) for name in ("east", "west")]
     with Sandbox.start("tests", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
@@ -85,7 +85,10 @@ def west(clusters: Sandbox) -> SandboxCluster:
 def start_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., SandboxCluster]]:
-    """``start_cluster("three", brokers=3)``: a cluster of this test's own, as a ClusterPlan."""
+    """Yield ``start_cluster("three", brokers=3)``, which starts a cluster of this test's own.
+
+    Its arguments are the fields of a ClusterPlan.
+    """
     with ExitStack() as running:
 
         def start(name: str, **plan: Any) -> SandboxCluster:
@@ -111,7 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test and nothing that one starts finds the user's clusters."""
+    """Hide the user's clusters from all tests and their processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(tmp_path_factory.getbasetemp() / "no-kubeconfig"))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -137,7 +140,7 @@ def own_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnApiS
 
 @pytest.fixture
 def api_server(request: pytest.FixtureRequest) -> ApiServer:
-    """``own_api_server`` for a test that asks for it, else the shared one."""
+    """Return ``own_api_server`` for a test that requests it, else the shared one."""
     own = "own_api_server" in request.fixturenames
     server: ApiServer = request.getfixturevalue("own_api_server" if own else "shared_api_server")
     return server

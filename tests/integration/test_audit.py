@@ -71,7 +71,7 @@ def swap(copy: Log) -> None:
 
 
 def cases() -> dict[str, Case]:
-    """All that a mirror may do wrong, and what is right."""
+    """Return all faults of a mirror, and correct copies."""
     headers = (("a", b"1"), ("b", None))
     with_headers = [one._replace(headers=headers) for one in log()]
     other_order = list(with_headers)

@@ -28,14 +28,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "autoscaling"
 LAG = "headrace_flow_lag_records"
 PARTITIONS, LEAST, MOST = 6, 1, 3
 BACKLOG, A_DRIVER = 30_000, 8_000
-"""Records; and how many of them ask for one driver: the backlog asks for more than there may be."""
+"""Records of the backlog, and records per requested driver: it requests more than the maximum."""
 CALM_S = 5
-"""How long the lag has to be small before drivers go: then all of them in one step."""
+"""Seconds of small lag before drivers are removed: then all of them in one step."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How things stand at a moment."""
+    """State at a moment."""
 
     at_s: float
     lag: float
@@ -46,7 +46,7 @@ class Sample:
 
     @property
     def figures(self) -> tuple[float, int, int, int]:
-        """All but the time."""
+        """All figures except the time."""
         return self.lag, self.desired, self.ready, self.claims
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Fleet:
         )
 
     def epochs(self) -> dict[str, int]:
-        """How often each unit was claimed."""
+        """Return how often each unit was claimed."""
         tasks = self.resources.tasks(self.name)
         return {name: task.get("status", {}).get("epoch", 0) for name, task in tasks.items()}
 
@@ -86,7 +86,7 @@ class Fleet:
         return f"at_s,lag,desired,ready,claims\n{''.join(rows)}"
 
     def settled(self, drivers: int) -> bool:
-        """Whether so many drivers run all units; each look is a sample."""
+        """Return whether so many drivers run all units; each look is a sample."""
         flow, tasks = self.resources.flow(self.name), self.resources.tasks(self.name).values()
         status = flow.get("status", {})
         sample = Sample(

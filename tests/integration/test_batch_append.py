@@ -95,7 +95,7 @@ class Copy:
         return self.loop.wait(start(coroutine), WITHIN_S)
 
     def fetched(self, topic: str) -> dict[int, list[Batch]]:
-        """All batches of each partition."""
+        """Return all batches of each partition."""
         ats = [TopicPartition(topic, partition) for partition in range(len(CODECS))]
         ends = self.wait(log_ends(self.cluster, ats)).all()
         topic_id = self.cluster.view.topics[topic].id
@@ -316,7 +316,7 @@ class ReadBack:
 
 
 def append_all(copy: Copy, target: str, batches: dict[int, list[Batch]]) -> int:
-    """How many there are."""
+    """Append all batches, and return their number."""
     for partition, found in batches.items():
         for batch in found:
             outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)

@@ -92,7 +92,7 @@ def odd(count: int, partition: int, first: int) -> list[Record]:
 
 
 def fill_mixed(cluster: ClusterAccess, topic: str) -> None:
-    """All codecs in turn, and transactions that commit, abort and interleave with other records."""
+    """Write all codecs in turn, and transactions that commit, abort and interleave."""
     first = 0
     for codec in CODECS:
         for partition in (0, 1):

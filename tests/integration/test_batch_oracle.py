@@ -76,7 +76,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
-    """Batches whose records the batch mover has read."""
+    """Return batches whose records the batch mover has read."""
     batches: list[Batch] = []
 
     def reading(batch: Batch) -> Iterator[Any]:
@@ -88,7 +88,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
 
 def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) -> list[str]:
-    """Topics of one partition."""
+    """Write topics of one partition."""
     mixed = make_topic(east, unique("mixed"), 1, **KEPT)
     log = RandomLog(client, mixed, f"mixed {seed}")
     log.fill(60)
@@ -116,7 +116,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
 def copy(
     mover: Mover, source: SandboxCluster, topics: list[str], wait_until: WaitUntil
 ) -> CopiedCounts:
-    """All topics, by one lane."""
+    """Copy all topics by one lane."""
     at = [TopicPartition(topic, 0) for topic in topics]
     with lane_of(mover) as (lane, copied, _):
         lane.open({one: CopyFrom(0, -1) for one in at})

@@ -87,7 +87,7 @@ def scene(
 
 
 def flow(name: str, source: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
-    """Its clients say all that they can."""
+    """Return a flow whose clients log as much as they can."""
     clusters = {"source": source, "target": target}
     debugging = {at: {**fields, "config": {"debug": "all"}} for at, fields in clusters.items()}
     return {
@@ -201,7 +201,7 @@ def text(content: Mapping[str, bytes]) -> dict[str, str]:
 def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
     locked: Sandbox, source: SandboxCluster, tmp_path: Path
 ) -> None:
-    """A right one: ``test_security.py``."""
+    """Use a wrong password; ``test_security.py`` has the test of a right one."""
     password = f"wrong {CANARY}"
     user = tmp_path / "secrets" / "east-user"
     user.mkdir(parents=True)

@@ -46,7 +46,7 @@ _KINDS = {
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west``; their user has no right."""
+    """Yield clusters ``east`` and ``west``, whose user has no permission."""
     home = tmp_path_factory.mktemp("sandboxes")
     trusted = home / "clients.pem"
     trusted.write_bytes(CLIENTS.certificate)
@@ -140,7 +140,7 @@ class Checked:
             self.granted.append((cluster, binding))
 
     def grant_all(self, *clusters: str) -> list[Document]:
-        """Until nothing is wrong there, by default on both; what was granted."""
+        """Grant until nothing is missing there, by default on both, and return the granted ACLs."""
         granted, there = [], clusters or tuple(self.clusters)
         while wrong := [one for one in self.wrong() if one["acl"] and one["cluster"] in there]:
             for one in wrong:

@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
 
 
 def decode(record: Record) -> Decoded:
-    """Not by headrace's own code."""
+    """Decode a checkpoint without headrace's own code."""
     key, value = record.key or b"", record.value or b""
     group, rest = string(key)
     topic, rest = string(rest)

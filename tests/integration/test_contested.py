@@ -16,7 +16,7 @@ PER_SECOND = 500
 
 
 def owners(target: SandboxCluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
-    """By partition, which of these flows had it, one after the other; as progress names them."""
+    """Return which of these flows owned each partition, one after the other, by progress."""
     stored: dict[tuple[str, int], list[str]] = {}
     for records in read(spec(target), "mm2-headrace-progress.east.internal").values():
         for record in records:

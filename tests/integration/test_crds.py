@@ -819,7 +819,7 @@ def test_what_cel_cannot_tell_is_the_operators_to_refuse(
 def test_python_decides_which_regular_expressions_there_are(
     try_to_create: Create, say: Callable[[Document], list[str]], regex: str
 ) -> None:
-    """RE2, which the API server has, reads some differently."""
+    """Accept an expression that RE2, which the API server has, reads differently."""
     document = flow(topics={"include": [regex]})
     assert say(document) == []
     try_to_create(document)

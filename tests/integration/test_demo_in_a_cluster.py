@@ -17,7 +17,7 @@ LEADER = f"{OPERATOR}-0"
 
 @pytest.fixture
 def demo(api_server: ApiServer, namespace: str) -> str:
-    """Its namespace, with the flow, the test and the replica that leads; nothing runs."""
+    """Create the flow, the test and the leader's Lease; return the namespace. Nothing runs."""
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -36,7 +36,7 @@ def demo(api_server: ApiServer, namespace: str) -> str:
 
 @pytest.fixture
 def no_kubectl(demo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PATH has nothing but bash and make, once the API server is there: Go may have to build it."""
+    """Reduce PATH to bash and make, once the API server runs: Go may have to build it."""
     for program in ("bash", "make"):
         (tmp_path / program).symlink_to(str(shutil.which(program)))
     monkeypatch.setenv("PATH", str(tmp_path))

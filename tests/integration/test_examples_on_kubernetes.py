@@ -51,12 +51,12 @@ TOPICS = {
 """A topic that the flow of the example copies, and its copy."""
 
 ALIKE = TOPICS.keys() - {"flow.yaml", "secure-flow.yaml"}
-"""Without their brokers they say what ``flow.yaml`` says."""
+"""Examples that report the same as ``flow.yaml`` without their brokers."""
 
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Resources]:
-    """With an operator, which lets tests break things, and what runs its pods."""
+    """Yield a namespace with an operator that allows chaos, and a kubelet."""
     give_rights(api_server, namespace, chaos=True)
     with (
         running_operator(api_server, namespace, tmp_path, chaos=True) as operator,

@@ -33,7 +33,7 @@ WaitUntil = Callable[..., Any]
 
 
 def commit_everywhere(cluster: SandboxCluster, name: str, topic: str, log: Log) -> dict[str, int]:
-    """20 groups: at the head, in mid-batch, inside each hole, at the end."""
+    """Commit for 20 groups: at the head, in mid-batch, inside each hole, at the end."""
     offsets = [offset for offset, _ in log]
     holes = [a + 1 for a, b in pairwise(offsets) if b - a > 1]
     places = [0, offsets[-1] + 1, *holes]
@@ -153,14 +153,14 @@ def source_end(run: FlowRun) -> int:
 
 
 def checkpoints(run: FlowRun) -> int:
-    """How many groups have an exact one for what they have committed."""
+    """Return the number of groups with an exact checkpoint for their committed offsets."""
     code, printed = headrace("flow", "groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 def stopped(run: FlowRun) -> bool:
-    """Whether its source tasks have noticed that something is wrong."""
+    """Return whether its source tasks have noticed that something is wrong."""
     return all(unit.get("lastError") for unit in run.units()) if run.units() else False
 
 

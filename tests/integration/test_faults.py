@@ -70,7 +70,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """How the plug-in ``moody`` feels: a file; the plug-in is installed as pip would."""
+    """Install the plug-in ``moody`` as pip would, and return the file that sets its behaviour."""
     (site / "moody.py").write_text(PLUG_IN)
     info = site / "moody-1.dist-info"
     info.mkdir()
@@ -207,7 +207,7 @@ def test_a_target_at_the_end_of_a_slow_line(
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """100 ms each way: a tenth of a second more of lag, and nothing else."""
+    """Add 100 ms each way, which costs a tenth of a second more of lag, and nothing else."""
     with held_ports([None]) as (port,):
         pass
     with Proxy(HOST, port, delay_s=0.1) as line:

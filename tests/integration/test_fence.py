@@ -145,7 +145,7 @@ def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
 
 
 def before(topic: str, *writers: OwnerProducer, numbers: Iterable[int] = (0, 1)) -> Befores:
-    """Nothing of what they have appended is in progress."""
+    """Return the state of partitions whose appended records are not in progress."""
     return {
         TopicPartition(topic, number): Before(
             TopicPartition(f"east.{topic}", number), 0, 0, frozenset(writers)
@@ -203,14 +203,14 @@ def test_a_first_batch_that_comes_when_its_owner_has_come_back_is_refused(
 
 
 def is_produce(sent: bytes) -> bool:
-    """Whether a request begins there that has batches: behind its size is its key, 0."""
+    """Return whether a request with batches begins here: its key 0 follows its size."""
     return sent[4:6] == b"\0\0"
 
 
 def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_refused(
     east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
-    """The partition goes from one owner to another and back."""
+    """Move the partition from one owner to another and back."""
     with held_ports([None]) as (port,):
         pass
     with Proxy(HOST, port) as line:
@@ -294,7 +294,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
 def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
     east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
-    """A lane renews its id daily; brokers forget one that nobody asks for in a week."""
+    """Let an id expire: a lane renews its id daily, and brokers forget an idle one after a week."""
     expiring = start_cluster(
         "expiring",
         properties={

@@ -20,7 +20,7 @@ RECORDS, SIZE = 4_000, 10_000
 
 
 class Disk:
-    """A file system of its own; to mount one takes root."""
+    """A file system of its own. Mounting it requires root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

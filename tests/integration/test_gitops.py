@@ -91,7 +91,7 @@ def test_what_is_in_git_is_stored_as_it_is(
 def as_stored(
     api_server: ApiServer, namespace: str, manager: str, objects: list[Object]
 ) -> list[Object]:
-    """By a dry run of a server-side apply: all defaults are filled in, nothing is kept."""
+    """Return objects by a dry run of a server-side apply, which adds all defaults."""
     answer = api_server.kubectl(
         "-n", namespace, "apply", "--server-side", "--force-conflicts", "--dry-run=server",
         f"--field-manager={manager}", "-o", "json", "-f", "-",

@@ -27,7 +27,7 @@ PROBE = {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1, "failureT
 
 
 def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
-    """Replicas of a small server named ``web``; ``more`` is of the container."""
+    """Return a Deployment of a small server named ``web``; ``more`` are fields of the container."""
     container = {
         "name": "web",
         "image": "any",

@@ -141,7 +141,10 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
 def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence(
     target: SandboxCluster, east: SandboxCluster, wait_until: WaitUntil, closing: str
 ) -> None:
-    """Brokers lose the marker of a partition without a leader; the next one would drop them."""
+    """Fence after brokers lost the marker of a partition without a leader.
+
+    The next marker would abort the committed records.
+    """
     topic, progress = topic_on(east, target), make_topic(spec(target), unique("progress"), 1)
     copy = f"{east.name}.{topic}"
     records = numbered(200, 2)

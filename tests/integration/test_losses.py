@@ -20,19 +20,19 @@ OLD, NEW = numbered(100, 1), numbered(50, 1, first=100)
 
 
 def losses(run: FlowRun) -> list[dict[str, Any]]:
-    """All but their times."""
+    """Return the losses without their times."""
     lost = run.status().get("losses", [])
     return [{name: value for name, value in one.items() if name != "time"} for one in lost]
 
 
 def ready(run: FlowRun) -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = run.condition("Ready")
     return condition.get("status", ""), condition.get("reason", "")
 
 
 def recreate(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
-    """At once: a topic that discovery does not find is no loss, but a topic less."""
+    """Recreate a topic at once: a topic that discovery does not find is removed, and no loss."""
     admin = Admin(spec(cluster))
     admin.delete_topic(topic)
     wait_until(lambda: admin.create_topic(topic, 1))

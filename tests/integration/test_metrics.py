@@ -61,7 +61,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
     tmp_path: Path,
     wait_until: Wait,
 ) -> None:
-    """One driver, so that nothing moves; a source of its own, where no heartbeats are to copy."""
+    """Use one driver, so that nothing moves, and a source without heartbeats to copy."""
     source, name = start_cluster("source"), unique("metrics")
     topic = make_topic(spec(source), name, PARTITIONS)
     records = numbered(RECORDS, PARTITIONS)

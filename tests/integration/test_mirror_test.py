@@ -118,7 +118,7 @@ class Tampering:
         return [record for records in self.by_partition.values() for record in records]
 
     def pair(self, partition: int) -> tuple[int, int]:
-        """Places of two data records of one producer, the earlier one first."""
+        """Return the places of two data records of one producer, the earlier one first."""
         records = self.by_partition[partition]
         first = len(records) // 2
         who = dict(records[first].headers)["id"]
@@ -616,7 +616,7 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
 def test_a_killed_load_is_no_verdict(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Its metrics are served until then."""
+    """Scrape the metrics, which are served until the load is killed."""
     name = unique("crashed")
     for number in range(2):
         make_topic(spec(west), f"east.{name}-{number}", 3)

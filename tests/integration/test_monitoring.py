@@ -208,7 +208,7 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
 def test_each_alert_fires_once(
     watched: Scene, east: SandboxCluster, west: SandboxCluster, wait_until: Wait
 ) -> None:
-    """A fault after the other; each is one alert, which says what it is about."""
+    """Inject one fault after the other; each causes one alert, which names its subject."""
     began_s = time.time()
     prometheus = watched.prometheus
     flow = {"namespace": watched.resources.namespace, "flow": watched.flow}

@@ -51,7 +51,7 @@ def children(resources: Resources) -> set[str]:
 
 
 def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 
@@ -156,7 +156,7 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
 def test_an_upgrade_rolls_out_one_flow_after_the_other(
     resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """Nobody runs their pods: a roll-out does not end before its flow is deleted."""
+    """Roll out without a kubelet: a roll-out does not end before its flow is deleted."""
     api_server = resources.api_server
     give_rights(api_server, resources.namespace)
     urgent = FLOW | {"metadata": {"name": "urgent"}}
@@ -561,7 +561,7 @@ def test_a_leader_that_cannot_renew_its_lease_ends(
 
 
 class _Unchanged:
-    """Whether what was seen stayed the same for a while."""
+    """A condition that is true if an observation stayed the same for a while."""
 
     def __init__(self, for_s: float) -> None:
         self._for_s, self._seen, self._since = for_s, None, 0.0

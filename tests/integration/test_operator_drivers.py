@@ -56,7 +56,7 @@ class Scene:
         }
 
     def epochs(self) -> dict[str, int]:
-        """How often each source task was claimed."""
+        """Return how often each source task was claimed."""
         return {name: task["status"]["epoch"] for name, task in self.tasks().items()}
 
     def settle(self, drivers: int | None, *, without: str = "") -> dict[str, str]:
@@ -71,7 +71,7 @@ class Scene:
         return found
 
     def left(self) -> list[str]:
-        """All that there is of the flow."""
+        """Return all objects of the flow."""
         names = self.resources.kubectl("get", OF_A_FLOW, "-o", "name").split()
         return [name for name in names if self.flow in name]
 
@@ -120,7 +120,7 @@ def under_load(
 def test_kubectl_apply_carries_records_and_says_so(
     under_load: Begin, api_server: ApiServer, namespace: str, wait_until: Wait
 ) -> None:
-    """In a namespace as platform teams give it: restricted, with a quota that asks for limits."""
+    """Use a namespace as platform teams give it: restricted, with a quota that demands limits."""
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     api_server.kubectl("label", "namespace", namespace, restricted)
     quota = {"spec": {"hard": {"limits.cpu": "2", "limits.memory": "2Gi", "pods": "2"}}}

@@ -29,7 +29,10 @@ def operator(operator: Operator) -> Iterator[Operator]:
 
 @pytest.fixture
 def change_crds(own_api_server: OwnApiServer) -> Iterator[Callable[..., None]]:
-    """``change_crds(change)``: ``change`` is given the schema of each kind by name, for a while."""
+    """Yield ``change_crds(change)``, which passes each kind's name and schema to ``change``.
+
+    The definitions are restored at the end.
+    """
 
     def change(how: Callable[[str, Document], None]) -> None:
         for file in CRDS.glob("*.yaml"):
@@ -44,7 +47,7 @@ def change_crds(own_api_server: OwnApiServer) -> Iterator[Callable[..., None]]:
 
 
 def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 

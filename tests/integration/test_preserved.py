@@ -113,7 +113,10 @@ def copied_though_killed(
 def assert_equal(
     east: ClusterAccess, west: ClusterAccess, topic: str, *, copies: bool = False
 ) -> None:
-    """Every offset. ``copies``: those that compaction left have the next record of the source."""
+    """Assert that every offset is equal.
+
+    ``copies``: offsets that compaction left empty may have the source's next record.
+    """
     copy, source = visible(west, topic), visible(east, topic)
     more = copy.keys() - source.keys()
     assert {offset: one for offset, one in copy.items() if offset not in more} == source
@@ -143,7 +146,7 @@ def test_every_offset_is_equal_though_copiers_are_killed(
 def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
     start_cluster: Callable[..., SandboxCluster], west: SandboxCluster
 ) -> None:
-    """Though copiers are killed in the middle of its holes."""
+    """Kill copiers in the middle of the topic's holes."""
     here = spec(start_cluster("thinned", properties=CLEANER))
     topics = [make_topic(here, unique(method.lower()), 1, **COMPACTED) for method in GapPolicy]
     with wire_client(here) as client:
@@ -321,7 +324,7 @@ def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
     wait_until: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    """While a lane is open, and for the next owner."""
+    """Forget the writers while a lane is open, and before the next owner."""
     west = start_cluster("forgetful", properties=FORGETFUL)
     topic, name = make_topic(spec(east), unique("mixed"), 1, **KEPT), unique("preserved")
     copy = TopicPartition(f"east.{topic}", 0)

@@ -74,7 +74,7 @@ TOO_LARGE, TOO_OLD = 700, 1_300
 
 
 def with_refused_records() -> list[Record]:
-    """2,000 records, of which a target refuses two: one for its size, one for its timestamp."""
+    """Return 2,000 records, of which a target refuses two: for a size, and for a timestamp."""
     records = numbered(2_000, 1)
     records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
     records[TOO_OLD] = records[TOO_OLD]._replace(timestamp_ms=1_700_000_000_000)

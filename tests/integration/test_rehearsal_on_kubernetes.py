@@ -55,14 +55,14 @@ class Rehearsing:
         resources.apply(*build_run(self.run), build_job(self.run, Stage.REHEARSAL))
 
     def job(self) -> Any:
-        """Its status."""
+        """Return the status of the Job."""
         return self.resources.get("job", self.run.part(Stage.REHEARSAL))["status"]
 
     def is_ready(self) -> bool:
         return bool(self.job().get("ready"))
 
     def ended(self) -> set[str]:
-        """How the Job ended."""
+        """Return the outcome of the Job."""
         return {one["type"] for one in self.job().get("conditions", ())}
 
     def pods(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A partition that data loss stopped is brought back as the runbook says, on real brokers."""
+"""A partition that data loss stopped is reset as the runbook describes, on real brokers."""
 
 import re
 from collections.abc import Callable

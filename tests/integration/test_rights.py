@@ -71,7 +71,7 @@ class Installed:
         self.api_server.kubectl("apply", "-f", "-", input=everything)  # each in its namespace
 
     def operate(self, identity: str, *arguments: str) -> None:
-        """From now on, one operator of the chart with these values, by its Deployment's command."""
+        """Start one operator of the chart with these values, by its Deployment's command."""
         if self._operator:
             self._operator.end()  # it releases its Lease
         (deployment,) = (o for o in self.render(*arguments) if o["kind"] == "Deployment")
@@ -123,12 +123,12 @@ class Installed:
         assert [right for right in rights if self.may(user, right, **where)] == []
 
     def as_user(self, user: str, *arguments: str, input: Document | None = None) -> str:
-        """kubectl, typed by that user about ``flows``."""
+        """Run kubectl as that user in ``flows``."""
         who = ("-n", self.flows.namespace, f"--as={user}")
         return self.api_server.kubectl(*who, *arguments, input=input)
 
     def create(self, user: str, manifest: Document, namespace: str = "") -> str:
-        """``kubectl create``, typed by that user."""
+        """Run ``kubectl create`` as that user."""
         where = ("-n", namespace or self.flows.namespace, f"--as={user}")
         return self.api_server.kubectl(*where, "create", "-f", "-", input=manifest)
 

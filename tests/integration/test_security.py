@@ -1,4 +1,4 @@
-"""Clusters behind TLS and passwords: copied from and to; and what is said when they stay shut."""
+"""Clusters behind TLS and passwords: copies from and to them, and messages if access is denied."""
 
 import base64
 import json

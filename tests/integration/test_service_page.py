@@ -65,7 +65,7 @@ class Machine:
         (root / UNIT.name).write_text(self.here(UNIT.read_text()))
 
     def here(self, text: str) -> str:
-        """With the folders of this machine."""
+        """Return the text with the folders of this machine."""
         return re.sub(r"(?<![\w.])/(opt|etc|var/lib|run)/", rf"{self._root}/\1/", text)
 
     def bash(self, script: str, **more: str) -> str:

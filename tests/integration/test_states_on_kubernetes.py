@@ -28,7 +28,7 @@ def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator
 
 
 def ready(resources: Resources, name: str) -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 

@@ -31,7 +31,7 @@ _SETTINGS = {
 
 @contextmanager
 def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Killed at the end, unless it was stopped."""
+    """Yield MirrorMaker 2's process, and kill it at the end unless it was stopped."""
     east, west = sandbox.clusters
     process, _ = start_mirror_maker(sandbox, east, west, topic, _SETTINGS)
     try:
@@ -49,7 +49,7 @@ def headrace(*words: str) -> tuple[int, str]:
 
 
 def mm2(verb: str, *words: str) -> dict[str, Any]:
-    """``headrace flow import mm2`` or ``export mm2``, which does it."""
+    """Run ``headrace flow import mm2`` or ``export mm2``, and return its report."""
     code, printed = headrace(verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
@@ -69,7 +69,7 @@ def not_lower(now: Mapping[Any, tuple[int, str]], before: Mapping[Any, tuple[int
 
 @pytest.mark.long
 def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
-    """Nothing is missing; only what MirrorMaker 2 had not stored when it was killed is doubled."""
+    """Copy in turns: only records that a killed MirrorMaker 2 had not stored are doubled."""
     plans = [ClusterPlan("east"), ClusterPlan("west")]
     with Sandbox.start("turns", plans, home=tmp_path / "sandboxes") as sandbox:
         east, west = sandbox.clusters

@@ -41,7 +41,7 @@ def issuer() -> Iterator[TokenEndpoint]:
 
 @pytest.fixture(scope="module")
 def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` whose brokers take tokens of ``issuer``."""
+    """Yield clusters ``east`` and ``west`` whose brokers accept tokens of ``issuer``."""
     properties = issuer.broker_properties()
     plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]
     with pytest.MonkeyPatch.context() as patch:

@@ -31,7 +31,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster
 
 @pytest.fixture
 def unclean(brokers: SandboxCluster) -> SandboxCluster:
-    """All of it runs; a test leaves some dead."""
+    """Return the cluster with all brokers running; a test leaves some dead."""
     brokers.start()
     return brokers
 

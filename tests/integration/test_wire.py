@@ -43,7 +43,10 @@ from headrace.sandbox import SandboxCluster as Brokers
 
 pytestmark = pytest.mark.in_one_worker
 LOGIN_LASTS_S = 4.0
-"""It is renewed at 95 % of that at the latest: by then something has to run the loop."""
+"""Lifetime of a login.
+
+It is renewed at 95 % of that at the latest: by then something has to run the loop.
+"""
 PROPERTIES = {"connections.max.reauth.ms": str(int(LOGIN_LASTS_S * 1000))}
 
 

@@ -1,8 +1,8 @@
-"""A flow between two clusters of three brokers, under load, while things go wrong at random.
+"""A flow between two clusters of three brokers, under load, with random faults.
 
 ``make soak``, or ``cd tests && python -m soak --minutes 10 --seed N``. Brokers, drivers and secrets
 suffer at the same time, each from a thread of its own. At the end every record of the source is
-looked up on the target: nothing may be missing, out of order, or there twice. The producer ids and
+looked up on the target: none may be missing, out of order, or doubled. The producer ids and
 sequences in the target's log prove that no partition had two owners at a time.
 
 Exit codes: 0 Passed, 1 Failed, 2 Inconclusive.

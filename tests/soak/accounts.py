@@ -32,7 +32,7 @@ UNANSWERED = "released without an answer of the target: these records may come t
 """Explanation: an unreachable broker may have appended the requests of the owner before."""
 UNSTORED = "released before its progress was stored: records may come twice"
 TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED, UNANSWERED, UNSTORED)
-"""Events of the log that name an owner from whom something was taken."""
+"""Events of the log that name an owner which lost a unit or a partition."""
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")
 """Events of the log that renew a lane.
@@ -52,7 +52,7 @@ class Arrival:
     target_offset: int
     source_offset: int
     at_s: float
-    """When the broker appended it, Unix seconds."""
+    """Time at which the broker appended it, in Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Stored:
     writer: tuple[int, int] | None = None
     """Producer id and epoch of the owner."""
     fencing: bool = False
-    """Whether it is the claim of a take-over that is not done yet."""
+    """Whether this is the claim of an unfinished take-over."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class TakeOver:
     before: Stored
     """The last of the owner before."""
     since_s: float
-    """When that one had taken over."""
+    """Time at which the owner before had taken over."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ class Account:
 
     name: str
     records: int
-    """On the source."""
+    """Records on the source."""
     missing: Sequence[tuple[int, int]] = ()
     """Ranges of source offsets, both ends included."""
     missing_at: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """By the first offset of a range: when its neighbours arrived, Unix seconds."""
+    """Arrival times of a range's neighbours in Unix seconds, by the first offset of the range."""
     reordered: Sequence[Arrival] = ()
     """First arrivals behind a later record."""
     repeats: Sequence[Repeat] = ()
@@ -135,7 +135,7 @@ class Account:
 
     @property
     def missing_count(self) -> int:
-        """How many records."""
+        """Number of missing records."""
         return sum(last - first + 1 for first, last in self.missing)
 
     @property
@@ -186,7 +186,7 @@ def account(
 
 
 def take_overs(progress: Sequence[Stored], target: Sequence[Arrival]) -> list[TakeOver]:
-    """All changes of the owner or of its epoch; what an earlier one still wrote is passed over."""
+    """Return all changes of the owner or of its epoch, without late writes of earlier owners."""
     valid: list[Stored] = []
     for stored in progress:
         if not valid or stored.epoch >= valid[-1].epoch:
@@ -321,7 +321,7 @@ class _Explanation:
         return ""
 
     def _soon(self, line: Logged, at_s: float) -> bool:
-        """Whether that is soon after the task copied again, as that line made it."""
+        """Return whether that is soon after the task copied again, as that line made it."""
         resumed_s = next(
             (
                 one.at_s

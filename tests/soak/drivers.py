@@ -21,7 +21,7 @@ _GRACE_S = 2.0
 
 
 def identity(process: psutil.Process) -> str:
-    """``<name>/<incarnation>`` of a driver; empty for another process, or one that has ended."""
+    """Return a driver's ``<name>/<incarnation>``; empty for another or an ended process."""
     try:
         words = words_of(process)
         return f"{words[words.index('--name') + 1]}/{words[words.index('--incarnation') + 1]}"
@@ -33,7 +33,7 @@ class DriverFaults:
     """Faults of a run's drivers: all but the veteran may be killed, any may be frozen."""
 
     def __init__(self, stage: Stage, journal: FaultJournal, veteran: int) -> None:
-        """``veteran``: the process whose memory is watched."""
+        """Prepare the faults; ``veteran`` is the process whose memory is watched."""
         self._stage, self._journal, self._veteran = stage, journal, veteran
         self._passwords = 0
 
@@ -50,7 +50,7 @@ class DriverFaults:
         ]
 
     def recovered(self) -> bool:
-        """Whether all source tasks run, on as many drivers as there are to be."""
+        """Return whether all source tasks run, on as many drivers as there are to be."""
         return len(self._stage.run.settled(DRIVERS)) > 0
 
     def _drivers(self, *, veteran: bool) -> dict[str, psutil.Process]:

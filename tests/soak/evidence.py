@@ -23,7 +23,7 @@ def write_evidence(
 
 
 def clock(at_s: float) -> str:
-    """UTC, as the logs have it."""
+    """Return the time in UTC, as the logs have it."""
     return time.strftime("%H:%M:%S", time.gmtime(at_s)) + f".{int(at_s * 1000) % 1000:03}"
 
 

@@ -35,7 +35,7 @@ class Fault:
     """Target of the fault, for people."""
     began_s: float
     ended_s: float = float("inf")
-    """When it was put right: a broker answers again, a driver is thawed."""
+    """Time of the repair: a broker answers again, or a driver is thawed."""
     driver: str = ""
     """``<name>/<incarnation>`` of the driver that was killed or frozen."""
 
@@ -57,7 +57,7 @@ class FaultJournal:
 
     @property
     def faults(self) -> list[Fault]:
-        """In the order of their beginnings."""
+        """Return the faults in the order of their beginnings."""
         with self._lock:
             return list(self._faults.values())
 

@@ -29,7 +29,7 @@ class NumberedLoad:
     def __init__(
         self, cluster: SandboxCluster, topics: Mapping[str, int], per_second: int, log: Path
     ) -> None:
-        """``log`` takes what the client says of its connections and of its sequence numbers."""
+        """Prepare a load; the client logs connections and sequence numbers to ``log``."""
         self._log = logging.getLogger("soak.load")
         self._log.propagate = False
         self._log.setLevel(logging.DEBUG)

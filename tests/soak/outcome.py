@@ -16,7 +16,7 @@ CLIENTS_MORE_MOST = 6
 """Drivers have some clients of their own for the types of units that they have, and which driver
 has which is not the same before and after: one that is never freed comes again with each fault."""
 JUDGED_FROM_MINUTES = 6
-"""Before that a driver still grows to its size."""
+"""Minutes before which a driver still grows to its size."""
 _EXAMPLES = 5
 
 
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed before Inconclusive: a loss is one, whatever else went wrong."""
+        """Verdict. Failed precedes Inconclusive, because a loss is proved in any case."""
         if any(self._losses()):
             return Verdict.FAILED
         if any(self.doubts()):
@@ -147,7 +147,7 @@ class Outcome:
         return f"; near in time: {', '.join(map(str, near))}" if near else "; no fault was near"
 
     def explained(self) -> Counter[str]:
-        """Repeats by what explains them."""
+        """Return the number of repeats by their explanation."""
         return Counter(
             f"{one.name}: {repeat.why or 'nothing explains them'}"
             for one in self.accounts

@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Books:
-    """All partitions."""
+    """Accounts of all partitions."""
 
     accounts: Sequence[Account]
     source_problems: Sequence[str]
@@ -132,7 +132,7 @@ def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) ->
 
 
 def read_entries(cluster: SandboxCluster, topic: str) -> Iterator[Entry]:
-    """All that a topic holds; each partition in its order."""
+    """Yield all entries of a topic; each partition in its order."""
     admin = Admin(spec(cluster))
     partitions = [TopicPartition(topic, n) for n in range(admin.topics()[topic])]
     ends = admin.offsets(partitions, Position.LATEST)
@@ -192,7 +192,7 @@ _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 
 
 def _progress(target: SandboxCluster) -> dict[tuple[str, int], list[Stored]]:
-    """Its history, as far as nothing was compacted: the active segment never is."""
+    """Return the history of progress in the active segment, which is never compacted."""
     history: dict[tuple[str, int], list[Stored]] = defaultdict(list)
     for entry in read_entries(target, PROGRESS):
         if entry.value:

@@ -46,7 +46,7 @@ class AtRest:
 
 
 def at_rest(drivers: Sequence[psutil.Process]) -> AtRest:
-    """After some seconds: a client that is not used any more needs some to end."""
+    """Measure for some seconds, because an unused client needs some time to end."""
     looks = []
     for _ in range(_LOOKS):
         time.sleep(EVERY_S)
@@ -60,7 +60,7 @@ class Sampler:
     """Takes samples of a process until ``stop``."""
 
     def __init__(self, process: psutil.Process, units: Callable[[], str]) -> None:
-        """``units`` are the types of those that it has at the moment."""
+        """Sample a process; ``units`` returns the types of its present units."""
         self._process, self._units = process, units
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)

@@ -49,7 +49,7 @@ def certify(mounted: Mounted, target: SandboxCluster, authority: Authority) -> N
 
 @contextmanager
 def staged(folder: Path, say: Callable[[str], None]) -> Iterator[Stage]:
-    """Clusters, topics, the flow; all of it ends with the block, and with this process."""
+    """Yield clusters, topics and the flow, which end with the block and with this process."""
     authority, trusted = Authority("soak"), folder / "trusted.pem"
     trusted.write_bytes(authority.certificate)
     plans = [

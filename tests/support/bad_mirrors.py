@@ -1,6 +1,6 @@
-"""Random loads, and what mirrors at fault make of them: for the mirror test's checks.
+"""Random loads, and the copies that faulty mirrors make of them, for the mirror test's checks.
 
-A case has two topics of its own. ``mirror_oracle`` says by brute force what is wrong with it.
+A case has two topics of its own. ``mirror_oracle`` finds its faults by brute force.
 """
 
 import random
@@ -29,7 +29,7 @@ class Case:
     partitioning: Partitioning
     keys: int
     same_offsets: bool
-    """Whether the mirror promised them."""
+    """Whether the mirror promised equal offsets."""
     topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]
     source: list[Raw] = field(default_factory=list)
@@ -91,12 +91,12 @@ class _Shape(NamedTuple):
     partitions: int
 
     def place(self, seq: int) -> TopicPartition:
-        """Where a number goes on the source."""
+        """Return the source partition of a number."""
         return TopicPartition(self.topic, messages.partition_of(seq, self.keys, self.partitions))
 
 
 def _sent(dice: random.Random, shape: _Shape, sent: dict[str, int], format: MessageFormat) -> Logs:
-    """Every number of every producer, each in its order, then the sentinels."""
+    """Return every number of every producer, each in its order, then the sentinels."""
     logs: Logs = {TopicPartition(shape.topic, p): [] for p in range(shape.partitions)}
     writers = {who: messages.MessageFactory(who, _MESSAGE_BYTES, format) for who in sent}
     turns = [who for who, number in sent.items() for _ in range(number)]
@@ -148,7 +148,7 @@ def _stream(shape: _Shape, who: str, sent: int, failed: tuple[tuple[int, int], .
 
 
 def _break_the_load(dice: random.Random, case: Case, logs: Logs) -> None:
-    """Now and then the source loses what it acknowledged, or the manifest is cut."""
+    """Delete acknowledged records of the source now and then, or cut the manifest."""
     at = dice.choice(sorted(logs))
     if dice.random() < 0.1:
         logs[at].pop(dice.randrange(len(logs[at])))
@@ -161,7 +161,7 @@ def _break_the_load(dice: random.Random, case: Case, logs: Logs) -> None:
 
 
 def _laid_out(dice: random.Random, logs: Logs) -> list[Raw]:
-    """With offsets; between them there may be others, say of transactions' marks."""
+    """Return the records with offsets; gaps between them stand for markers, for example."""
     found = []
     for at, log in sorted(logs.items()):
         offset = 0
@@ -250,7 +250,7 @@ def _swap(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
 
 
 def _move(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """To another partition, or into the other topic."""
+    """Move a record to another partition, or into the other topic."""
     if logs[at]:
         record = logs[at].pop(dice.randrange(len(logs[at])))
         to = logs[dice.choice(sorted(logs))]

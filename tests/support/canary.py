@@ -1,4 +1,4 @@
-"""All that a flow in a cluster writes, to be searched for its secrets."""
+"""All places to which a flow in a cluster writes, to be searched for its secrets."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ class Scene:
         return {one["type"]: one for one in status.get("conditions", [])}
 
     def places(self) -> dict[str, str]:
-        """All that can be looked at, but Secrets, by what it is."""
+        """Return all visible texts except Secrets, by their place."""
         kinds = self.resources.kubectl(
             "api-resources", "--namespaced", "--verbs=list", "--output=name"
         ).split()

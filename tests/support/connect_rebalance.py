@@ -19,7 +19,7 @@ class Round:
     delay_ms: int
     """Time until the workers join again by themselves, or 0 for never."""
     assigned: Mapping[str, SortedUnits]
-    """All that each worker runs once the round is done."""
+    """Units that each worker runs once the round is done."""
     revoked: Mapping[str, SortedUnits]
     """Units that each worker has to stop."""
 

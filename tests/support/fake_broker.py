@@ -54,7 +54,7 @@ class Request:
 
 
 class Silence:
-    """No answer."""
+    """A request that gets no answer."""
 
 
 END_TXN, FIND_COORDINATOR = 26, 10
@@ -94,7 +94,7 @@ def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsR
 
 
 def acls_are_listed(code: ErrorCode) -> Script:
-    """With that code, and none listed."""
+    """Return a script that answers with that code, and lists no ACL."""
     answer = DescribeAclsResponse(
         throttle_time=NOT_THROTTLED, error_code=code, error_message=None, resources=()
     )
@@ -104,7 +104,7 @@ def acls_are_listed(code: ErrorCode) -> Script:
 def coordinated_by(
     nodes: Mapping[str, int], code: ErrorCode = ErrorCode.none
 ) -> coordinators.FindCoordinatorResponse:
-    """By group, the broker that coordinates it."""
+    """Return the response that names each group's coordinator."""
     return coordinators.FindCoordinatorResponse(
         throttle_time=NOT_THROTTLED,
         coordinators=tuple(
@@ -278,7 +278,7 @@ Serve = Callable[..., FakeBroker]
 
 @contextmanager
 def serving() -> Iterator[Serve]:
-    """``serve({key: answer})``: brokers that live as long as the ``with`` block."""
+    """Yield ``serve({key: answer})``, which starts brokers that live as long as the block."""
     brokers: list[FakeBroker] = []
 
     def start_one(script: Script, **more: Any) -> FakeBroker:

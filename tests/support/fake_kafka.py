@@ -81,7 +81,7 @@ class FakeLog:
     open_from: int | None = None
     """The first offset of the oldest transaction that is open."""
     unreadable_at: int | None = None
-    """Where clients stop reading without an error."""
+    """Offset at which clients stop reading without an error."""
 
     @property
     def end(self) -> int:
@@ -204,7 +204,7 @@ class FakeCluster:
         self.refuses: Callable[[TopicPartition, FakeRecord], int] = lambda at, record: 0
         """Code with which brokers refuse a record and its batch permanently, or 0."""
         self.names_refused = False
-        """Whether they name the records of a refused batch that are the reason (KIP-467)."""
+        """Whether brokers name the records of a refused batch that are the reason (KIP-467)."""
         self.largest_bytes = 1 << 20
         """A larger value is refused by the client."""
         self.overtaken: set[TopicPartition] = set()
@@ -467,7 +467,7 @@ class FakeCluster:
         return self.found_offsets(partitions, position)[0]
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition:
-        """Where any producer writes a record of this key."""
+        """Return the partition to which any producer writes a record of this key."""
         return TopicPartition(topic, zlib.crc32(key) % self._size(topic))
 
     def _size(self, name: str) -> int:
@@ -488,11 +488,11 @@ class Produced:
     in_flight: bool = False
     """Sent, and not answered."""
     offset: int | None = None
-    """On the target, once it was appended."""
+    """Offset on the target, once it was appended."""
 
     @property
     def queued(self) -> bool:
-        """Whether it was not sent, or is to be sent again."""
+        """Whether the record was not sent, or is to be sent again."""
         return self.offset is None and not self.in_flight
 
 
@@ -510,11 +510,11 @@ class FakeProducer:
         self._cluster = cluster
         self.settings = dict(settings or {})
         self.queue: list[Produced] = []
-        """Not reported yet, oldest first: those with an offset are on their way."""
+        """Records that are not reported yet, oldest first. Records with an offset are in flight."""
         self._reports: deque[Callable[[], None]] = deque()
         self._stopped = False
         self.raises_when_stopped = False
-        """Whether it was stopped between a poll and the next record: that one is not taken."""
+        """Whether ``produce`` raises after a stop, as if that happened since the last poll."""
         self._unraised: KafkaError | None = None
 
     @property
@@ -722,7 +722,7 @@ class FakeConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._reported: dict[TopicPartition, int] = {}
-        """Where each partition's end was reported."""
+        """Offset at which each partition's end was reported."""
         self.errors: deque[tuple[TopicPartition, KafkaError]] = deque()
         """Errors that the next polls return first."""
         self.closed = False
@@ -805,7 +805,7 @@ class FakeKafka:
         self.clusters = {alias: FakeCluster(alias, self.clock) for alias in aliases}
 
     def clients(self) -> Clients:
-        """To give to a ``FlowContext``."""
+        """Return the clients for a ``FlowContext``."""
         return Clients(
             consumer=cast("Callable[..., Consumer]", self._consumer),
             producer=cast("Callable[..., Producer]", self._producer),

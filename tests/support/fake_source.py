@@ -84,7 +84,10 @@ class FakeSource:
     """Brokers 1 and 2; each partition of ``led`` has its log on both."""
 
     def __init__(self, serve: Serve, partitions: int = 1, *, kafka_2_4: bool = False) -> None:
-        """``kafka_2_4``: brokers have neither topic ids nor a Fetch that compares epochs."""
+        """Start the brokers.
+
+        ``kafka_2_4``: they have neither topic ids nor a Fetch that compares epochs.
+        """
         versions = served({FETCH: (4, 11), METADATA: (0, 9)} if kafka_2_4 else {})
         self.compared: list[tuple[int, int]] = []
         """Current leader epoch, and the epoch that was asked for."""
@@ -117,7 +120,7 @@ class FakeSource:
 
     @property
     def access(self) -> ClusterAccess:
-        """How to reach it."""
+        """Return the access to it."""
         servers = ",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values())
         return ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=servers))
 

@@ -64,7 +64,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """It is appended, and the answer breaks the protocol."""
+    """The batch is appended, and the answer breaks the protocol."""
 
 
 Fault = Refusal | Lost | Unreadable | None
@@ -125,7 +125,7 @@ class FakeTarget:
         """Answer to a client that reads a stored batch."""
         self.reads = 0
         self.truncated_at: dict[int, int] = {}
-        """Where logs end, though what was above was acknowledged."""
+        """End offsets of logs that lost acknowledged records above."""
         self._lock = threading.Lock()
         self.brokers: dict[int, FakeBroker] = {}
         self.live: dict[int, int] = {}
@@ -293,7 +293,7 @@ class Appending:
             self.loop.run_once(0.2)
 
     def until_done(self) -> None:
-        """All that was added is acknowledged, or its partition failed."""
+        """Wait until each added batch is acknowledged, or its partition failed."""
         self.until(lambda: not self.appender.pending)
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class FlowRun:
         return next((c for c in conditions if c["type"] == type), {})
 
     def ready(self) -> bool:
-        """Whether the flow is Ready."""
+        """Return whether the flow is Ready."""
         return self.condition("Ready").get("status") == "True"
 
     def settled(self, drivers: int = 2) -> list[dict[str, Any]]:
@@ -139,11 +139,11 @@ class FlowRun:
         return [unit for unit in units if settled and unit["type"] == "SourceTask"]
 
     def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
-        """Its units of a type."""
+        """Return the units of a type."""
         return [unit for unit in self.status().get("units", []) if unit["type"] == type]
 
     def describe(self, unit: str) -> dict[str, Any]:
-        """All that is known of a unit."""
+        """Return the description of a unit."""
         return control.request(self.name, "describe", task=unit)
 
 

@@ -12,7 +12,7 @@ from headrace.errors import Retriable
 from headrace.sandbox import SandboxCluster
 
 INTERVAL_S = 2
-"""Between two checkpoints of a group."""
+"""Seconds between two checkpoints of a group."""
 
 
 def applied(

@@ -60,7 +60,7 @@ class BrokenHelper:
 
 
 def build_script() -> Any:
-    """``hatch_build.py``, which is no module of a package."""
+    """Return ``hatch_build.py``, which is no module of a package."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None

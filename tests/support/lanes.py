@@ -23,7 +23,7 @@ TASK = TaskId("orders", "SourceTask", 0)
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
-    """All of a topic."""
+    """Return all partitions of a topic."""
     return [TopicPartition(topic, number) for number in range(count)]
 
 
@@ -82,7 +82,7 @@ def run_until_caught_up(
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
 ) -> None:
-    """Until all that the source holds now is acknowledged."""
+    """Run a lane until all records that the source holds now are acknowledged."""
     ends = Admin(source).offsets(at, Position.LAST_STABLE)
 
     def behind() -> dict[TopicPartition, Any]:
@@ -100,7 +100,7 @@ def copy_in_transactions(
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
 ) -> CopiedCounts:
-    """All that the source holds now, by one lane; without progress."""
+    """Copy all records that the source holds now by one lane, without progress."""
     assert mover.fencing is not None
     writer = mover.fencing.identify(unique("headrace-once"))
     ends = Admin(source).offsets(at, Position.LAST_STABLE)

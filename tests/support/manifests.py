@@ -74,7 +74,7 @@ def document(kind: str, name: str, spec: Document) -> Document:
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
-    """Where the API server has the objects of a kind, or one of them."""
+    """Return the API server's path of the objects of a kind, or of one of them."""
     here = f"/apis/headrace.dev/v1beta1/namespaces/{namespace}/{kind.lower()}s"
     return f"{here}/{name}" if name else here
 

@@ -126,7 +126,7 @@ def _handler(scrape: Scrape) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
+            """Discard the message."""
 
     return Handler
 

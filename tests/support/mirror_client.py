@@ -27,7 +27,7 @@ class MirrorClient:
         self._client = self._kafka.MirrorClient(self._settings)
 
     def upstream_clusters(self) -> set[str]:
-        """Aliases."""
+        """Return the aliases of upstream clusters."""
         return set(self._client.upstreamClusters())
 
     def checkpoint_topics(self) -> set[str]:
@@ -86,7 +86,7 @@ def java_gateway() -> Iterator[Any]:
 
 @contextmanager
 def mirror_client(target: SandboxCluster) -> Iterator[MirrorClient]:
-    """In a JVM of its own."""
+    """Yield a client in a JVM of its own."""
     with java_gateway() as jvm:
         client = MirrorClient(jvm, target)
         try:

@@ -52,7 +52,7 @@ class _Seen(NamedTuple):
 
 
 def findings(case: Case) -> list[Finding]:
-    """All of a case."""
+    """Return all findings of a case."""
     source, target = _all_seen(case.source), _all_seen(case.target)
     own_source, own_target = ([s for s in seen if s.is_own] for seen in (source, target))
     return [
@@ -80,7 +80,7 @@ def verdict(case: Case, found: list[Finding]) -> Verdict:
 
 
 def open_ends(case: Case) -> tuple[str, ...]:
-    """Partitions whose sentinel is not on the target."""
+    """Return the partitions whose sentinel is not on the target."""
     there = {s.identity for s in _all_seen(case.target) if s.is_own}
     return tuple(f"{topic}-{p}" for topic, run, p in _ends(case) if (topic, run, p) not in there)
 

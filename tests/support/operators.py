@@ -36,12 +36,12 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Log of the operator."""
         return self._log.read_text()
 
     @property
     def address(self) -> str:
-        """Where it answers, once it does."""
+        """Address of the operator's port, once it is logged."""
         port = re.search(r"\bport=(\d+)", self.log)
         assert port, f"it does not say yet on which port it is: {self.log}"
         return f"127.0.0.1:{port[1]}"
@@ -63,7 +63,7 @@ class Operator:
         )
 
     def end(self) -> int:
-        """TERM, as a kubelet ends it; its exit code."""
+        """End the operator with TERM, as a kubelet does, and return its exit code."""
         self.process.terminate()
         return self.process.wait(END_WITHIN_S)
 
@@ -178,7 +178,7 @@ class Resources:
         return self.api_server.kubectl("-n", self.namespace, *arguments)
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """``kubectl apply``."""
+        """Apply manifests as ``kubectl apply`` does."""
         self.api_server.apply(*manifests, namespace=self.namespace)
 
     def get(self, *what: str) -> Any:

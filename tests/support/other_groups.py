@@ -34,7 +34,7 @@ _JOIN, _LEAVE = 0, -1
 
 @contextmanager
 def share_consumer(cluster: SandboxCluster, group: str, topic: str) -> Iterator[Any]:
-    """``KafkaShareConsumer``, subscribed, as a member: in a JVM of its own."""
+    """Yield a subscribed ``KafkaShareConsumer`` that is a member, in a JVM of its own."""
     with _share_consumer(cluster, group, topic) as (jvm, consumer):
         consumer.poll(jvm.java.time.Duration.ofSeconds(5))
         yield consumer

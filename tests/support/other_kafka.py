@@ -119,7 +119,7 @@ StartKafka = Callable[[str, str], OtherKafka]
 
 @contextmanager
 def other_kafkas(folder: Path, wait_until: Callable[..., object]) -> Iterator[StartKafka]:
-    """``start("east", "2.8.2")``: brokers that live as long as the ``with`` block."""
+    """Yield ``start("east", "2.8.2")``, which starts brokers that live as long as the block."""
     with ExitStack() as running:
 
         def start(name: str, version: str) -> OtherKafka:

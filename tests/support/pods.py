@@ -67,7 +67,7 @@ class Driver:
         return self.process.wait(within_s)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Status and text of ``/healthz`` or ``/readyz``; 0 while nobody answers."""
+        """Return status and text of ``/healthz`` or ``/readyz``; 0 while nothing answers."""
         try:
             url = f"http://{self.ip}:{PORT}{path}"
             answer = urllib3.request("GET", url, timeout=2, retries=False)

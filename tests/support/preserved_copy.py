@@ -122,7 +122,7 @@ class Copier:
 
 
 def copy(copier: Copier, pairs: list[Pair], *, pause: Callable[[], None] = lambda: None) -> None:
-    """Until all that the source holds is written, or a partition fails."""
+    """Copy until all records that the source holds are written, or a partition fails."""
     copier.begin(pairs)
     copier.wait(list_offsets(copier.source, [one.source for one in pairs], LATEST))
     deadline = time.monotonic() + WITHIN_S

@@ -72,7 +72,7 @@ class PreservedScenes:
                 assert closed.wait(WITHIN_S)
 
     def restart(self) -> None:
-        """Killed, and begun by the same driver."""
+        """Kill the task, and start it again with the same driver."""
         self.kill()
         self.begin_again(self.scene.driver.name)
 
@@ -108,7 +108,7 @@ class PreservedScenes:
         return self.scene.target.logs[TopicPartition(COPY, at.partition)]
 
     def fill(self, cells: str, at: TopicPartition = P0) -> None:
-        """Each character is a record of the source, ``-`` is none."""
+        """Write a record to the source for each character; ``-`` is a marker."""
         for cell in cells:
             record = MARKER if cell == "-" else FakeRecord(b"key", cell.encode(), 1_000)
             self.scene.source.write(at, record)
@@ -119,7 +119,7 @@ class PreservedScenes:
         return "".join("-" if one is MARKER else (one.value or b"").decode() for one in entries)
 
     def assert_equal(self) -> None:
-        """Every offset that both hold."""
+        """Assert that source and target have the same record at every offset that both hold."""
         for at in PARTITIONS:
             wanted, found = self.log(at), self.copy(at)
             assert found.end == wanted.end, at

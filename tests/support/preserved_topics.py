@@ -58,7 +58,7 @@ def bounds(cluster: ClusterAccess | Admin, topic: str, partition: int = 0) -> li
 
 
 def holes(cluster: ClusterAccess, topic: str) -> int:
-    """Offsets between records."""
+    """Return the number of offsets between records."""
     found = sorted(visible(cluster, topic))
     return sum(later - one - 1 for one, later in pairwise(found))
 

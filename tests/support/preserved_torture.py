@@ -90,7 +90,7 @@ class Torture:
         self._equal_to[topic] = 0
 
     def _wait_equal_or_stopped(self, topic: str) -> bool:
-        """Whether it was stopped."""
+        """Wait until the copy is equal or stopped, and return whether it was stopped."""
 
         def seen() -> Any:
             self._scene.reports.read()
@@ -121,7 +121,7 @@ def _is_new(copied: Any, found: Any) -> bool:
 
 
 def rounds(count: int, seed: int) -> list[tuple[str, str]]:
-    """Each fault of the brokers once, then what chance combines."""
+    """Return each fault of the brokers once, then random combinations."""
     chance = random.Random(seed)
     more = [(chance.choice(OWNER), chance.choice(BROKERS)) for _ in range(count - len(EACH_ONCE))]
     return [*EACH_ONCE, *more][:count]

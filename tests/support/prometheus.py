@@ -24,22 +24,22 @@ _MODULES = Module(
     "200 MB of downloads and 2 GB of Go's own caches",
 )
 PROMTOOL = Program("promtool", "promtool", _MODULES, f"{_MODULE}/promtool", 2, PROXIES)
-"""For the tests of the chart's alerts."""
+"""Program for the tests of the chart's alerts."""
 PROMETHEUS = Program("prometheus", "Prometheus", _MODULES, f"{_MODULE}/prometheus", 1, PROXIES)
-"""For the tests of the chart's dashboards."""
+"""Program for the tests of the chart's dashboards."""
 SCRAPE_S = 1
 END_WITHIN_S = 30
 
 
 @cache
 def promtool_binary() -> Path:
-    """``promtool``, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    """Return ``promtool`` as ``Program.get`` finds it. Raises Fatal if it is not available."""
     return PROMTOOL.get()
 
 
 @cache
 def prometheus_binary() -> Path:
-    """``prometheus``, likewise."""
+    """Return ``prometheus`` as ``Program.get`` finds it. Raises Fatal if it is not available."""
     return PROMETHEUS.get()
 
 
@@ -55,7 +55,7 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def scraped(port: int) -> dict[str, float]:
-    """All series at a port of this machine, as their lines begin."""
+    """Return all series at a port of this machine, by the beginning of their lines."""
     url = f"http://127.0.0.1:{port}/metrics"
     answer = urllib3.request("GET", url, timeout=5, retries=False)
     lines = answer.data.decode().splitlines()
@@ -64,7 +64,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def filled(expression: str, picked: Mapping[str, str]) -> str:
-    """With the variables of the dashboard as they are picked."""
+    """Return the expression with the picked values of the dashboard's variables."""
     return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
 
 
@@ -75,7 +75,7 @@ class Prometheus:
         self._url = url
 
     def ready(self) -> bool:
-        """Whether it answers yet."""
+        """Return whether it answers yet."""
         try:
             ready = urllib3.request("GET", f"{self._url}/-/ready", timeout=10, retries=False)
         except urllib3.exceptions.HTTPError:

@@ -149,12 +149,12 @@ class RandomLog:
 
 @dataclass
 class Expected:
-    """How many batches with committed records a log holds."""
+    """Numbers of batches with committed records in a log."""
 
     dense: int = 0
     """Batches that a broker accepts unchanged from a producer."""
     others: int = 0
-    """With holes, or with the times of the broker."""
+    """Batches with holes, or with the broker's timestamps."""
 
     def __add__(self, other: "Expected") -> "Expected":
         return Expected(self.dense + other.dense, self.others + other.others)
@@ -188,7 +188,7 @@ def expected(batches: Sequence[Batch]) -> Expected:
 
 
 def stored(cluster: ClusterClient, topic: str) -> list[Batch]:
-    """All batches of its partition, aborted ones and markers too, in memory of their own."""
+    """Return all batches of its partition in memory of their own, with aborted ones and markers."""
     at = TopicPartition(topic, 0)
     batches: list[Batch] = []
 

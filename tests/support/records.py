@@ -1,4 +1,4 @@
-"""Records on real topics: made, read back, compared."""
+"""Records of real topics: written, read, compared."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 
 
 class Record(NamedTuple):
-    """All that a mirror has to preserve."""
+    """Content that a mirror has to preserve."""
 
     partition: int
     key: bytes | None
@@ -31,9 +31,12 @@ class Record(NamedTuple):
 _names = itertools.count(1)
 
 LINGER = {"linger.ms": "100"}
-"""For steady loads. With more than 5 requests to send, one a partition, librdkafka's idempotent
-producer polls without a rest until the first is answered: on a busy machine, where that takes some
-10 ms, a core that the broker then lacks."""
+"""Producer settings for steady loads.
+
+If more than 5 requests are to be sent, one a partition, librdkafka's idempotent producer polls
+without a pause until the first is answered. On a busy machine that takes some 10 ms, and uses a
+core that the broker then lacks.
+"""
 
 # Not in the past: a broker deletes by the records' timestamps, and looks 30 s after its start.
 _NOW_MS = int(time.time() * 1000)
@@ -161,7 +164,7 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
 
 
 def arrived(cluster: ClusterAccess, topic: str) -> int:
-    """How many records of a topic a consumer gets: of a small one, as it reads them."""
+    """Return the number of records that a consumer of a small topic gets."""
     return sum(map(len, read(cluster, topic).values()))
 
 
@@ -181,7 +184,7 @@ class Comparison(NamedTuple):
 
 
 def compare(source: dict[int, list[Record]], target: dict[int, list[Record]]) -> Comparison:
-    """By partition: first occurrences on the target must be the source, in its order."""
+    """Compare by partition: first occurrences on the target must be the source, in its order."""
     missing = repeated = 0
     in_order = True
     for partition, expected in source.items():

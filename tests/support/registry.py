@@ -34,7 +34,7 @@ def registry_binary() -> Path:
 
 @contextmanager
 def running_registry() -> Iterator[str]:
-    """Its host and port, while the block lasts."""
+    """Yield the registry's host and port, while the block lasts."""
     process = spawn(
         [registry_binary(), "-port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

@@ -37,7 +37,7 @@ PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
 
 
 def trusting(cluster: SandboxCluster) -> Fields:
-    """``tls`` that trusts the cluster's authority."""
+    """Return a ``tls`` field that trusts the cluster's authority."""
     return {"trustedCertificates": [{"secretName": f"{cluster.name}-ca", "key": "ca.crt"}]}
 
 

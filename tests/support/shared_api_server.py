@@ -27,17 +27,17 @@ Place = tuple[str, str]
 
 
 class SharedApiServer:
-    """In the process that owns it."""
+    """The API server in the process that owns it."""
 
     def __init__(self, make_folder: Callable[[str], Path]) -> None:
-        """``make_folder`` makes a new folder of the run's under a name."""
+        """Prepare the server; ``make_folder`` makes a new folder of the run under a name."""
         self._make_folder = make_folder
         self._running = ExitStack()
         self._starting = threading.Lock()
         self._place: Place | None = None
 
     def place(self) -> Place:
-        """Where it is; started first when it does not run."""
+        """Return the server's folder and URL, and start the server if it does not run."""
         with self._starting:
             if self._place is None:
                 folder = self._make_folder("api-server")
@@ -48,7 +48,7 @@ class SharedApiServer:
 
     @cached_property
     def address(self) -> str:
-        """Where workers of pytest-xdist ask for ``place``; they are answered once this was read."""
+        """Address at which workers of pytest-xdist request ``place``; the first use starts it."""
         answering = SimpleXMLRPCServer((HOST, 0), logRequests=False)
         answering.register_function(self.place, "place")
         threading.Thread(target=answering.serve_forever, daemon=True).start()

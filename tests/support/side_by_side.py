@@ -35,7 +35,7 @@ FIRST = (
 last. The others follow."""
 
 GROUPS = pytest.StashKey[Path]()
-"""In the controller: the file in which workers say the group of each test."""
+"""File, in the controller, to which workers write the group of each test."""
 
 
 def group(item: pytest.Item) -> str:
@@ -58,14 +58,14 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker: order the tests, and tell the controller their groups."""
+    """Order the tests in a worker."""
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Before pytest-xdist reports the collection. Each worker writes the same."""
+    """Write the groups before pytest-xdist reports the collection. Each worker writes the same."""
     if hasattr(session.config, "workerinput"):
         groups = {item.nodeid: name for item in session.items if (name := group(item))}
         write_whole(Path(session.config.workerinput["groups"]), json.dumps(groups).encode())
@@ -93,12 +93,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
 
 
 def _folder(item: pytest.Item) -> str:
-    """``integration`` of ``tests/integration/test_flow.py``."""
+    """Return ``integration`` for ``tests/integration/test_flow.py``."""
     return item.path.parent.name
 
 
 def _file(item: pytest.Item) -> str:
-    """``integration/flow`` of ``tests/integration/test_flow.py``."""
+    """Return ``integration/flow`` for ``tests/integration/test_flow.py``."""
     return f"{_folder(item)}/{item.path.stem.removeprefix('test_')}"
 
 

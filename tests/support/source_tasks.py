@@ -53,7 +53,7 @@ class ManualPool(Executor):
         return future
 
     def run(self) -> None:
-        """All that waits, and what follows from it."""
+        """Run all waiting steps, and the steps that follow from them."""
         while self.waiting:
             future, step = self.waiting.pop(0)
             if not future.set_running_or_notify_cancel():
@@ -65,7 +65,7 @@ class ManualPool(Executor):
 
 
 class StoreHerder:
-    """By the rules of ``headrace run``'s store, for one source task."""
+    """A herder for one source task, with the rules of ``headrace run``'s store."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.store = TaskStore()
@@ -94,7 +94,7 @@ class Scene:
         driver: str = "me",
         flow: ReplicationFlow | None = None,
     ) -> None:
-        """``kafka``: what an earlier scene has left, or has still."""
+        """Create a task; ``kafka`` are the clusters of an earlier scene."""
         self.kafka = kafka or FakeKafka("east", "west")
         self.clock = self.kafka.clock
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]

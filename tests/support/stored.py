@@ -67,7 +67,7 @@ def log_batch(
 
 
 def sealed(data: bytearray) -> bytearray:
-    """With the length and the checksum that it should have."""
+    """Set the length and the checksum of a batch."""
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
     return data
@@ -106,7 +106,7 @@ def message_set(
     magic: int,
     appended_ms: int | None = None,
 ) -> bytearray:
-    """Compressed; records are offset, timestamp, key, value."""
+    """Return a compressed message set; records are offset, timestamp, key, value."""
     first, last = records[0][0], records[-1][0]
     inner = b"".join(
         bytes(message(offset - first * magic, key, value, magic=magic, timestamp_ms=timestamp_ms))

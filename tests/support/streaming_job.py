@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def read_on(spark: SparkSession, servers: str, topic: str, folder: str) -> None:
-    """All that is there behind the checkpoint."""
+    """Read all records after the checkpoint."""
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)

@@ -22,7 +22,7 @@ _DONE = 3
 
 
 def received(pids: Iterable[int]) -> Counter[tuple[int, int]]:
-    """By process and port of the other side, over the connections that are open."""
+    """Return the received bytes of open connections, by process and remote port."""
     owners = {inode: pid for pid in pids for inode in _sockets(pid)}
     found: Counter[tuple[int, int]] = Counter()
     for port, inode, count in _connections():

@@ -8,7 +8,7 @@ CLIENT = "rdk:main"
 
 
 def threads_named(name: str, pid: int | str = "self") -> set[str]:
-    """Ids of the threads that have this name now."""
+    """Return the ids of the threads that have this name now."""
     found = set()
     for comm in Path(f"/proc/{pid}/task").glob("*/comm"):
         with suppress(OSError):  # it ended meanwhile

@@ -31,7 +31,7 @@ class TokenEndpoint:
     def __init__(self) -> None:
         self.lifetime_s = 3600.0
         self.answer: tuple[int, bytes] | None = None
-        """In place of what it would answer."""
+        """Answer that replaces the regular one."""
         self.secret = SECRET
         self.issued: list[str] = []
         self.asked: list[Mapping[str, list[str]]] = []
@@ -83,7 +83,7 @@ class TokenEndpoint:
         }
 
     def java_options(self) -> str:
-        """For brokers' JVMs (CVE-2025-27817): which addresses they may ask."""
+        """Return the addresses that brokers' JVMs may request (CVE-2025-27817)."""
         return f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys_url}"
 
     def keys(self) -> bytes:

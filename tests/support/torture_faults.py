@@ -20,7 +20,7 @@ BROKERS = ("leader killed", "leader moved", "follower stopped", "coordinator kil
 
 
 class Faults:
-    """Each returns when the flow copies on, or has said why it does not."""
+    """Faults. Each method returns when the flow copies again, or has reported why it does not."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -61,7 +61,10 @@ class Faults:
 
     @contextmanager
     def _broken(self, owner: str) -> Iterator[None]:
-        """Killed; or frozen until the block has ended and another owns the task: then both live."""
+        """Kill the owner, or freeze it until the block has ended and another owns the task.
+
+        After a freeze, both are alive.
+        """
         driver = self._names()[self._scene.unit()["driverName"]]
         if owner == "killed":
             driver.kill()
@@ -160,7 +163,7 @@ class Faults:
         assert kept <= loss["lastOffset"] < held, (loss, kept, held)
 
     def _stored(self, broker: BrokerProcess, topic: str) -> int:
-        """Where the log of a broker that does not run ends."""
+        """Return the end of a log on a broker that does not run."""
         folder = broker.data / f"{self._scene.copy(topic)}-0"
         ends = [
             batch.last_offset + 1

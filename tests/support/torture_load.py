@@ -51,7 +51,7 @@ class Load:
 
 @dataclass
 class Reports:
-    """All that the flow has said: sentences of stopped partitions, and losses."""
+    """Reports of the flow: messages of stopped partitions, and losses."""
 
     run: FlowRun
     stops: set[str] = field(default_factory=set)

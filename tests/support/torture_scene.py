@@ -54,7 +54,7 @@ class Scene:
         self._known, self._lost = set(self.reports.stops), set(self.reports.losses)
 
     def copy(self, topic: str) -> str:
-        """Its name on the target."""
+        """Return a topic's name on the target."""
         return f"{self.source.name}.{topic}"
 
     def unit(self) -> dict[str, Any]:
@@ -87,5 +87,5 @@ class Scene:
         self._known |= self.reports.stops
 
     def wait(self, poll: Callable[[], Any], until: Callable[[Any], bool] = bool) -> Any:
-        """For what ``poll`` returns once ``until`` holds of it."""
+        """Wait for a result of ``poll`` for which ``until`` is true."""
         return self._wait_until(poll, until=until, every_s=0.2)

@@ -17,7 +17,7 @@ class Verified:
     """One that has ended."""
 
     printed: str
-    """On standard output."""
+    """Standard output."""
     report: Path
     result: Result
 

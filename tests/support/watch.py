@@ -1,4 +1,4 @@
-"""When records arrive."""
+"""Times at which records arrive."""
 
 import threading
 import time

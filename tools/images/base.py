@@ -1,4 +1,4 @@
-"""The base image: from its registry, else a stand-in of the same name made from Debian packages."""
+"""The base image from its registry, or a stand-in of the same name made from Debian packages."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ CMD ["python3"]
 
 
 def have_base(engine: Engine) -> None:
-    """Have the base image on this machine. Raises Fatal when it can neither be pulled nor made."""
+    """Provide the base image on this machine. Raises Fatal if it can neither be pulled nor made."""
     # In full: a short name would also be looked for on this machine's own registry.
     name = f"docker.io/library/{BASE}"
     if engine.exists(name):

@@ -31,7 +31,7 @@ class Image:
 
     @property
     def archive(self) -> Path:
-        """Where ``save`` puts it: a docker-archive."""
+        """Path of the docker-archive that ``save`` writes."""
         return ROOT / "dist" / "images" / f"{self.name}-{self._version}.tar"
 
     @property
@@ -48,7 +48,7 @@ TOOLCHAIN = Image("headrace-toolchain", "spark-jobs/Dockerfile", target="toolcha
 KAFKA = Image("headrace-kafka", "tests/cluster/kafka/Dockerfile")
 
 _PLATFORMS = ("linux/amd64", "linux/arm64")
-"""For which the lock has wheels, and the JRE."""
+"""Platforms for which the lock has wheels, and for which a JRE exists."""
 
 
 def of_platform(images: Iterable[Image], platform: str) -> tuple[Image, ...]:

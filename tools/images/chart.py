@@ -44,7 +44,7 @@ def push_chart(helm: str, registry: str, destination: Path = ROOT / "dist") -> s
 
 
 def is_loopback(registry: str) -> bool:
-    """Whether it is on this machine: there HTTP will do, as for Docker's engine."""
+    """Return whether it is on this machine: there HTTP will do, as for Docker's engine."""
     address = registry.partition("/")[0]
     host = address.rpartition(":")[0] or address
     if host == "localhost":

@@ -30,7 +30,7 @@ class Engine(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Is there an image of this name on the machine?"""
+        """Return whether an image of this name exists on the machine."""
 
     @abstractmethod
     def identity(self, image: Image) -> str:
@@ -74,7 +74,7 @@ class Engine(ABC):
         self.run(*command, "-f", str(ROOT / image.dockerfile), "-t", image.tag, str(ROOT))
 
     def save(self, image: Image) -> Path:
-        """Its docker-archive, written when the image is another one than that."""
+        """Return the image's docker-archive, which is written if it has another image."""
         path = image.archive
         if not path.exists() or _archived(path) != self.identity(image):
             path.parent.mkdir(parents=True, exist_ok=True)

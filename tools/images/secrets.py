@@ -14,7 +14,7 @@ _KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "re
 
 @contextmanager
 def secrets() -> Iterator[Mapping[str, Path]]:
-    """Files for ``--secret``: pip's index as it is set here, and this machine's authorities."""
+    """Yield files for ``--secret``: pip's index settings, and this machine's authorities."""
     with tempfile.TemporaryDirectory() as folder:
         pip = Path(folder) / "pip.conf"
         pip.touch(mode=0o600)

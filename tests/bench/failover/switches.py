@@ -29,7 +29,7 @@ RATE = 300
 _EACH = 1_000_000
 """Numbers of a turn's records: more than any turn sends."""
 _WITHIN_S = 300.0
-"""On a machine that does something else, drivers alone may take a minute to start."""
+"""Longest wait: on a busy machine, drivers alone may take a minute to start."""
 _POLL_S = 0.1
 
 

@@ -14,7 +14,7 @@ class Sample:
 
     at_s: float
     records: int
-    """On the target."""
+    """Records on the target."""
     cpu_s: float
     """User and system time of all processes of the replicator, since their start."""
     rss_bytes: int
@@ -30,12 +30,12 @@ class CatchUp:
     cpu_s_per_gb: float
     """Per 10^9 bytes of values, from WARM_FROM on."""
     whole_cpu_s_per_gb: float
-    """The same from the start of the process."""
+    """CPU seconds per 10^9 bytes of values, from the start of the process on."""
     peak_rss_mb: float
 
 
 def catch_up(samples: Sequence[Sample], records: int, value_bytes: int) -> CatchUp:
-    """Figures of the samples, whose last is the moment at which all were on the target."""
+    """Return the figures of samples. At the last one, all records were on the target."""
     first = next(one for one in samples if one.records >= records * WARM_FROM)
     last = samples[-1]
     copied = last.records - first.records

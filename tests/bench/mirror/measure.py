@@ -64,7 +64,7 @@ def records_in(admin: Admin, topic: str) -> int:
 
 
 def used(process: psutil.Process) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process and its children."""
+    """Return CPU seconds and resident bytes of a process and its children."""
     cpu_s, rss_bytes = 0.0, 0
     for one in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

@@ -48,7 +48,7 @@ class Steady:
     cpu_percent: float
     """CPU in percent of one core."""
     silence_s: float
-    """From its kill -9 until the first record that was sent afterwards arrived."""
+    """Seconds from its kill -9 until the first record that was sent afterwards arrived."""
 
 
 def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
@@ -108,7 +108,7 @@ def rows(figures: Mapping[str, Steady]) -> str:
 
 @contextmanager
 def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[[], int]]:
-    """How many records were sent: the number of the next one."""
+    """Send records, and yield a function that returns the number of the next one."""
     # Without idempotence, which polls without a rest where more than five partitions have records.
     producer = make_producer(source, {"enable.idempotence": False, "linger.ms": 5})
     number = 0
@@ -131,7 +131,7 @@ def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[
 
 @contextmanager
 def _arrivals(cluster: ClusterAccess, topic: str) -> Iterator[dict[int, float]]:
-    """When each record was first seen, from now on."""
+    """Yield the times at which records are first seen, from now on."""
     consumer = make_consumer(cluster, {"auto.offset.reset": "latest"})
     ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     ends = Admin(cluster).offsets(ats, Position.LATEST)

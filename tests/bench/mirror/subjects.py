@@ -29,7 +29,7 @@ class Subject:
     """False: MirrorMaker 2."""
     tuned: bool = False
     tls: bool = False
-    """To both clusters, with a client certificate."""
+    """Whether connections to both clusters are encrypted, with a client certificate."""
     exactly_once: bool = False
     """Whether headrace uses ``delivery.mode: ExactlyOnce``."""
     offsets: str = "Translated"
@@ -98,7 +98,7 @@ def ending(process: "subprocess.Popen[bytes]") -> Iterator[psutil.Process]:
 
 
 def tuned(source: str, target: str) -> dict[str, str]:
-    """Clients of MirrorMaker 2 for throughput. Client settings have the prefix of their cluster."""
+    """Return client settings of MirrorMaker 2 for throughput, with the prefix of their cluster."""
     consumer = {
         "max.poll.records": 10_000,
         "fetch.min.bytes": 1 << 20,
@@ -112,7 +112,7 @@ def tuned(source: str, target: str) -> dict[str, str]:
 
 
 def _encrypted(sandbox: Sandbox, name: str, cluster: SandboxCluster) -> dict[str, str]:
-    """Clients of MirrorMaker 2; ``name`` is the sandbox's of the cluster."""
+    """Return TLS settings of MirrorMaker 2's clients; ``name`` is the cluster's in the sandbox."""
     own = sandbox.folder / f"{cluster.name}.pem"
     client = sandbox.secrets / f"{name}-client"
     own.write_text((client / "tls.key").read_text() + (client / "tls.crt").read_text())
@@ -166,7 +166,7 @@ def _headrace(
 def started(
     name: str, spec: Mapping[str, Any], folder: Path, *options: str
 ) -> "subprocess.Popen[bytes]":
-    """``headrace run`` of a flow, with one driver; it ends with this process."""
+    """Start ``headrace run`` of a flow, with one driver; it ends with this process."""
     flow = {
         "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",

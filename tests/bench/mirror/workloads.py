@@ -16,7 +16,7 @@ class Workload:
 
     value_bytes: int
     batch_bytes: int
-    """At most; 0 puts each record into a batch of its own."""
+    """Most bytes of a batch; 0 puts each record into a batch of its own."""
     codec: str
     records: int
 

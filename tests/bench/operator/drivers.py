@@ -104,7 +104,7 @@ class SimulatedDriver:
             await lease.release()
 
     async def _wait(self) -> None:
-        """For a change, or the next turn of what is to be claimed: a hundred share a process."""
+        """Wait for a change, or the next attempt to claim: a hundred drivers share a process."""
         try:
             async with asyncio.timeout(TURN_S if self._since else None):
                 await self._wake.wait()

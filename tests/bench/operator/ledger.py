@@ -20,7 +20,7 @@ class Entry:
 
 
 class Place(NamedTuple):
-    """Where a unit is."""
+    """Assignment and state of a unit."""
 
     wanted: str = ""
     """The driver that it is assigned to."""
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class Ledger:
-    """For one event loop; times are monotonic."""
+    """Record of changes, for one event loop; times are monotonic."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.entries: list[Entry] = []
@@ -39,12 +39,12 @@ class Ledger:
         self.unsettled: set[str] = set()
         """Units that do not run where they shall."""
         self.ready: dict[str, float] = {}
-        """When each flow was first seen to be Ready."""
+        """Time at which each flow was first seen to be Ready."""
         self.tasks = Reflector(client, TASK, namespace, on_change=self._task)
         self.flows = Reflector(client, FLOW, namespace, on_change=self._flow)
 
     def since(self, mark: int, *, claims: bool) -> list[Entry]:
-        """Entries after the first ``mark`` ones: claims, or assignments."""
+        """Return entries after the first ``mark`` ones: claims, or assignments."""
         return [entry for entry in self.entries[mark:] if entry.is_claim is claims]
 
     def held_by(self, driver: str) -> set[str]:
@@ -52,7 +52,7 @@ class Ledger:
         return {task for task, holder in self.holders.items() if holder == driver}
 
     def are_elsewhere(self, tasks: Iterable[str], driver: str) -> bool:
-        """Whether all of these run, and none on ``driver``."""
+        """Return whether all of these run, and none on ``driver``."""
         return all(self.holders[task] != driver and task not in self.unsettled for task in tasks)
 
     def _task(self, change: WatchEvent) -> None:

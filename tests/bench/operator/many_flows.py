@@ -21,11 +21,11 @@ LEASE_S = 60
 If 400 drivers renewed every 2 s, two cores would leave no API server to measure.
 """
 CALM_S = 10.0
-"""Between two windows: what the first one began is over then."""
+"""Seconds between two windows, in which the first one's work ends."""
 
 
 def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
-    """Its clusters are nowhere: nobody asks them."""
+    """Return a flow between clusters that do not exist, because no process connects to them."""
     return {
         "apiVersion": FLOW.api_version,
         "kind": FLOW.name,
@@ -95,7 +95,7 @@ async def _apply(stage: Stage, names: Sequence[str], tasks: int) -> dict[str, fl
 
 
 async def _churn(stage: Stage, names: Sequence[str], seconds: float) -> None:
-    """Pods are deleted as a drain does: their drivers hand over, the Deployment makes others."""
+    """Delete pods as a drain does: their drivers hand over, and the Deployment creates others."""
     began = time.monotonic()
     for turn in range(int(seconds)):
         name = names[turn % len(names)]

@@ -20,7 +20,7 @@ THREADS = 64
 
 
 class Node:
-    """Runs the driver pods of one namespace; made by the Deployments that the operator makes."""
+    """A node that runs a namespace's driver pods, which the operator's Deployments create."""
 
     def __init__(
         self, api_server: ApiServer, client: Client, namespace: str, tasks: asyncio.TaskGroup

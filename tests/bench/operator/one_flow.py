@@ -23,9 +23,9 @@ VARIANTS = (LEASE, DELETED)
 LEASE_S = 6
 """Lease duration of each driver, which is a flow's default."""
 CALM_S = 3.0
-"""Nothing more moves after this."""
+"""Seconds after which no more units move."""
 WATCHED_S = 30.0
-"""After an API server came back: long enough for Leases to be misjudged."""
+"""Seconds after an API server's return: enough for Leases to be misjudged."""
 
 
 async def one_flow(
@@ -136,7 +136,7 @@ async def _restart(stage: Stage, *, kill: bool) -> Restart:
 
 
 async def _placed(stage: Stage) -> dict[str, Place]:
-    """All units, asked for: a watch that is late would have seen nothing move."""
+    """Request the places of all units: a watch that is late would have missed moves."""
     found = await until_done(lambda: stage.client.list(TASK, NAMESPACE))
     return {unit["metadata"]["name"]: place_of(unit) for unit in found}
 

@@ -43,7 +43,7 @@ AUDIT = {
 
 @dataclass
 class Stage:
-    """For one event loop."""
+    """Processes and clients of a benchmark, for one event loop."""
 
     api_server: OwnApiServer
     client: Client
@@ -89,7 +89,7 @@ class Stage:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def settled(self, units: int) -> None:
-        """All units are there, and run where they shall."""
+        """Wait until all units exist, and run on their assigned drivers."""
         ledger = self.ledger
         await self.until(
             lambda: len(ledger.holders) == units and not ledger.unsettled,
@@ -101,7 +101,7 @@ class Stage:
         return self.folder / "audit.log"
 
     def _calls(self, begin: int) -> Counter[Call]:
-        """Answered requests; of watches, those that were opened."""
+        """Return the answered requests; of watches, only the opening ones."""
         calls: Counter[Call] = Counter()
         with self._audit.open() as lines:
             lines.seek(begin)

@@ -20,7 +20,7 @@ def show_many(console: Console, result: ManyFlows) -> None:
 
 
 def show_one(console: Console, result: OneFlow) -> None:
-    """Scenes 2 and 3."""
+    """Print the tables of scenes 2 and 3."""
     size = f"{result.tasks:,} tasks x {result.drivers} drivers"
     console.print(f"{size}: Ready {result.ready_s:.1f} s after it was applied")
     show_windows(console, f"{size}: the operator", result.windows)

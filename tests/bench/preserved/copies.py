@@ -43,7 +43,7 @@ def copying(
 
 
 class Ends:
-    """Where the partitions of a topic end, all together."""
+    """The sum of the end offsets of a topic's partitions."""
 
     def __init__(self, cluster: ClusterAccess, topic: str, partitions: int) -> None:
         self._admin, self._topic = Admin(cluster), topic
@@ -57,7 +57,7 @@ class Ends:
             return 0
 
     def wait(self, least: int, within_s: float) -> float:
-        """Until they reach this sum: when they did, by the monotonic clock."""
+        """Wait until they reach this sum, and return the monotonic time of that moment."""
         deadline_s = time.monotonic() + within_s
         while (found := self()) < least:
             if time.monotonic() > deadline_s:

@@ -29,7 +29,7 @@ class Pairs:
 
     @property
     def ratio(self) -> float:
-        """Preserved over Translated: the median of the pairs' ratios."""
+        """Preserved divided by Translated: the median of the pairs' ratios."""
         both = zip(self.preserved, self.translated, strict=True)
         return median(one / other for one, other in both)
 

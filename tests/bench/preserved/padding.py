@@ -26,7 +26,7 @@ class Padded:
 
     offsets: int
     seconds: float
-    """From the first filler to the first record behind them."""
+    """Seconds from the first filler to the first record after the fillers."""
     log_bytes: int
     """Most bytes of the copy's log."""
 

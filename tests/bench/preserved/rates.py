@@ -25,7 +25,7 @@ _DRAIN_S = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where the driver is."""
+    """Location of the driver."""
 
     name: str
     source: str
@@ -43,15 +43,15 @@ class Rate:
     highest: float
     """Transactions a second that were committed on the source, copied with bounded lag."""
     lag_s: float
-    """Then, at the end: how long such a rate takes for what is not copied yet."""
+    """Lag at the end, as the time that the highest rate takes for the records not yet copied."""
     too_many: float
-    """At which lag grew; 0: the source did not commit more."""
+    """Rate at which lag grew; 0 if the source did not commit more."""
     copied_per_s: float
     """Transactions a second that were copied while lag grew."""
 
 
 def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], None]) -> Rate:
-    """Doubled until lag grows, or halved until it does not; then once between."""
+    """Double the rate until lag grows, or halve it until it does not; then try once in between."""
     topic, alias = f"transactions-{number}", f"t{number}"
     near = reached(place.near, "east")
     Admin(near).create_topic(topic, PARTITIONS)
@@ -84,7 +84,7 @@ def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], N
 
 
 def _step(load: Load, source: Ends, target: Ends, rate: float) -> tuple[float, float, float, float]:
-    """Transactions a second made and copied, the growth of lag, the lag in offsets at the end."""
+    """Return rates of transactions made and copied, the growth of lag, the final lag in offsets."""
     load.at_rate(rate)
     began_s, sent, there = time.monotonic(), load.sent, target()
     lags = []

@@ -1,4 +1,4 @@
-"""Mutation tests: each way a mirror can break a record is found, named, and nothing else is found.
+"""Mutation tests: each fault of a mirror is found and named, and nothing else is found.
 
 A case is a pair of topics of its own, so that one comparison judges all of them.
 """
@@ -420,7 +420,7 @@ def end(partition: int, offset: int, lies_in: int) -> Record:
 
 
 ENDS = [end(partition, 99, partition) for partition in range(PARTITIONS["orders"])]
-"""They are not in the manifest of these cases: only the order is judged."""
+"""Sentinels outside the manifest of these cases: only the order is judged."""
 
 
 def moved(rule: Callable[[Record], bool], to: int) -> list[Record]:
@@ -429,7 +429,7 @@ def moved(rule: Callable[[Record], bool], to: int) -> list[Record]:
 
 
 def by_key(records: list[Record]) -> list[Record]:
-    """All keys change their partitions, and two of them share one."""
+    """Return the records with all keys in other partitions, two of them in the same one."""
     return [replace(r, partition=(2, 0, 1, 1)[r.partition], offset=3 * r.offset) for r in records]
 
 

@@ -94,7 +94,7 @@ def another_run(laid: list[Raw]) -> list[Raw]:
 
 
 Found = dict[FindingType, tuple[int, set[str]]]
-"""How many, and what differs."""
+"""Findings by type: their number, and the difference."""
 
 ALL = len(TOPICS) * (SENT + PARTITIONS)
 CASES: dict[str, tuple[Mutation, Found]] = {

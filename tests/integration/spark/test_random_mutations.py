@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_random_mirror_is_found_and_nothing_else(
 def test_what_lies_between_records_in_a_log_leaves_none_of_them_in_doubt(
     spark: SparkSession,
 ) -> None:
-    """Marks of transactions, and what is not of a load; the reverse order does."""
+    """Add transaction markers and foreign records, which leave no doubt; the reverse order does."""
     cases = [random_case(seed, Partitioning.PRESERVED) for seed in range(5)]
     names, manifest = {t.name: t.name for case in cases for t in case.topics}, _manifest(*cases)
     sent = [record for case in cases for record in case.source]

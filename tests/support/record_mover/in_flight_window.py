@@ -75,7 +75,7 @@ class InFlightWindow(CommitWindow):
 
     @property
     def acknowledged(self) -> int:
-        """All source offsets below this one are on the target (or hold nothing to copy)."""
+        """Offset below which all source records are on the target (or hold nothing to copy)."""
         return self._pending[0][0] if self._pending else self.position
 
     @property

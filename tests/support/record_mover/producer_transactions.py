@@ -47,7 +47,7 @@ class RecordTransactions:
         )
         self._admin = clients.admin(target)
         self.ended = Event()
-        """Whether nothing is to be asked for any more."""
+        """Whether no more requests are to be sent."""
 
     def fence(self) -> None:
         """Get a higher epoch: once, before all else."""
