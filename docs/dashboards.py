@@ -135,7 +135,7 @@ def _variable(name: str, query: str) -> _Json:
         "definition": query,
         "refresh": 2,  # when the time range changes
         "sort": 1,
-        "includeAll": True,  # each of those found: `.*` would match what has no such label
+        "includeAll": True,  # each found value: `.*` would match series without such a label
         "multi": True,
         "current": {"text": ["All"], "value": ["$__all"]},
     }

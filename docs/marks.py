@@ -1,4 +1,4 @@
-"""Pages of which a part is written by a script: what stands between two marks."""
+"""Pages with a part that a script writes between two marks."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """Writes the tables of ``docs/metrics.md`` from the metrics' own descriptions.
 
-``python docs/metrics.py`` writes what stands between the two marks on the page.
+``python docs/metrics.py`` writes the text between the two marks on the page.
 """
 
 from collections.abc import Sequence

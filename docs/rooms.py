@@ -1,7 +1,7 @@
 """Lists and draws the rooms of ``docs/architecture.md`` from the contracts in ``pyproject.toml``.
 
-``python docs/rooms.py`` writes tables and drawing between the two marks on the page. An arrow
-says "may import"; one that follows from two others is left out, and so are those of ``cli``.
+``python docs/rooms.py`` writes tables and drawing between the two marks on the page. An arrow means
+"may import". Arrows that follow from two others are left out, as are the arrows of ``cli``.
 """
 
 import ast
@@ -21,7 +21,7 @@ Arrows = dict[str, set[str]]
 
 
 def allowed() -> Arrows:
-    """Return the allowed imports, top to bottom: lower layers, less what a contract forbids."""
+    """Return the allowed imports, top to bottom: lower layers, except forbidden ones."""
     contracts = _contracts()
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rooms = [room for room in layers if ":" not in room]

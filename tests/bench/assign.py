@@ -45,7 +45,7 @@ WEIGHTS: dict[str, Callable[[random.Random], float]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: an assignor at a size, and what it may take."""
+    """One line of the table: an assignor at a size, and its limits."""
 
     assignor: str
     tasks: int
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Step:
-    """One decision of a case: its times, and whether it moved what it should."""
+    """One decision of a case: its times, and whether its moves were the expected ones."""
 
     name: str
     cpu_s: Sequence[float]
@@ -119,7 +119,7 @@ def decide(
     assignors: Iterable[TaskAssignor],
     judge: Callable[[TaskAssignment], tuple[str, bool]],
 ) -> tuple[TaskAssignment, Step]:
-    """Ask each of ``assignors`` once; their answers are the same."""
+    """Run each of ``assignors`` once; their answers are equal."""
     cpu_s, wall_s = [], []
     for assignor in assignors:
         cpu, wall = process_time(), perf_counter()

@@ -154,7 +154,7 @@ def throw_away(pipe: Connection) -> None:
 
 
 def serve(sock: socket.socket, port: int) -> None:
-    """Answer what one connection asks."""
+    """Answer the requests of one connection."""
     room = memoryview(bytearray(64 << 20))
     while True:
         size_bytes = room[:4]

@@ -1,4 +1,4 @@
-"""The real cluster that the end-to-end tests share, with what they find there; it is left up."""
+"""The real cluster that the end-to-end tests share, with its images and brokers; it is left up."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
 """Archives of `make images-test`."""
 POLL_INTERVAL_S = 1.0
-"""A look is a kubectl, on two cores that pods share."""
+"""Seconds between polls: each runs kubectl, on two cores that pods share."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -31,7 +31,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     """Return the running cluster. A test may break it, and repairs it afterwards."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():  # what takes minutes is said
+    with capture.global_and_fixture_disabled():  # steps that take minutes are printed
         try:
             found = real_cluster(Console(stderr=True))
             found.up()
@@ -74,5 +74,5 @@ def brokers(cluster: Cluster, images: None) -> None:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, images: None) -> None:
-    """Two operators, installed by Helm; tests may break what they test."""
+    """Install two operators by Helm; tests may break the ones that they test."""
     install_release(cluster, MIRROR_TESTS_MAY)

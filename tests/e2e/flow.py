@@ -72,7 +72,7 @@ class FlowInPods:
         return "\n".join(answers)
 
     def pods(self) -> dict[str, Any]:
-        """Driver pods that were not told to go and did not end, by name."""
+        """Return driver pods that are neither being deleted nor ended, by name."""
         of_drivers = f"{FLOW_LABEL}={self.name},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
         found = self.cluster.pods(self.namespace, of_drivers)
         return {
@@ -88,7 +88,7 @@ class FlowInPods:
         return status
 
     def driver(self) -> str:
-        """One that has units."""
+        """Return a driver that has units."""
         return min(unit.holder for unit in self.units().values() if unit.holder)
 
     def settled(self, drivers: int) -> bool:

@@ -1,6 +1,6 @@
-"""A steady load from a pod beside the brokers; the same pod reads the copies at its end.
+"""A steady load from a pod next to the brokers; the same pod reads the copies at its end.
 
-Its script runs in the operator's image: topics of ``east`` are sent to until TERM.
+Its script runs in the operator's image. It sends to topics of ``east`` until TERM.
 """
 
 import json

@@ -27,7 +27,10 @@ class Recoveries:
         """Verdict, in words, of the mirror test that spans all faults."""
 
     def measure(self, fault: str, recovered: Callable[[], bool]) -> None:
-        """Look until all is well; what the API server does not answer is not yet."""
+        """Wait for recovery, and record its time.
+
+        An error of the API server counts as not recovered.
+        """
         began, refused = time.monotonic(), "nothing"
         while True:
             try:

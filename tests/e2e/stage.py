@@ -22,7 +22,7 @@ MIRROR_TESTS_MAY = "--set=chaos.enabled=true,rehearsal.enabled=true"
 KAFKA_PORT = 9092
 PATIENCE = "180s"
 SMALL: Document = {"resources": {"requests": {"cpu": "100m"}}}
-"""A pod of Spark, where all of them share two cores with everything else."""
+"""Requests of a Spark pod, because all pods share two cores."""
 RESTRICTED: Document = {
     "runAsNonRoot": True,
     "allowPrivilegeEscalation": False,

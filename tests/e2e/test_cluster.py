@@ -1,4 +1,4 @@
-"""The cluster of the end-to-end tests does what a cluster does, and fails as one fails."""
+"""The cluster of the end-to-end tests works like a real cluster, and fails like one."""
 
 from collections.abc import Callable
 from functools import partial

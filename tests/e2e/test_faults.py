@@ -43,7 +43,7 @@ CUT_OFF_S = 10.0
 CALM_S = 5.0
 REBALANCE_S = 90.0
 RESYNC_S = 120
-"""A kubelet that missed an event of a container looks again within 90 s."""
+"""Longest wait for a kubelet: one that missed an event of a container checks again within 90 s."""
 LITTLE_LAG = 5 * PER_SECOND
 """Records of a few seconds."""
 SURE_S = 2.0
@@ -245,7 +245,7 @@ def the_operator_is_killed(
         seen = wait_until(flow.units, within_s=REBALANCE_S, until=begun, every_s=0.05)
         if on_its_way(seen):
             break
-        flow.scale(2)  # it was quicker than a look
+        flow.scale(2)  # the move ended before a poll
         wait_until(lambda: flow.settled(2), within_s=REBALANCE_S)
     else:
         pytest.fail("no unit was seen on its way to the third driver")
@@ -354,7 +354,7 @@ def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
 
 
 def epochs_at_rest(flow: FlowInPods) -> dict[str, int]:
-    """Once no move is under way any more: begin within ``without_balance``."""
+    """Return the epochs once no move is in progress; call it within ``without_balance``."""
     before: dict[str, int] = {}
     while (now := flow.epochs()) != before:
         before = now

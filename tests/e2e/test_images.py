@@ -1,4 +1,4 @@
-"""The images as they were built: what is in them, what is not, and whose they are."""
+"""The images as they were built: their contents, their secrets, and their users."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Mirror tests whose pods fail: what they come to, what they say, what is left."""
+"""Mirror tests whose pods fail: their outcome, their messages, their remaining objects."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The API server that the tests of the operator stand on."""
+"""The API server that the tests of the operator use."""
 
 from collections.abc import Callable
 

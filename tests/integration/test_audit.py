@@ -176,7 +176,7 @@ def test_each_difference_is_found_and_named(
     copies = [*marked(log(), "aborted"), *numbered(3, 1, first=2_000), *numbered(3, 1, first=3_000)]
     write(west, f"{prefix}.aborted", copies, {})
     expected["aborted"] = Case([], [], {"alien": 3})
-    # The target has lost its first records: nobody knows whether they arrived.
+    # The target has lost its first records: it is unknown whether they arrived.
     here = marked(log(), "truncated-head")
     write(east, f"{prefix}.truncated-head", here, {})
     write(west, f"{prefix}.truncated-head", here, {})

@@ -1,6 +1,6 @@
 """Drivers by lag: Kubernetes' own HorizontalPodAutoscaler, the operator's metric, real drivers.
 
-What stands between them in a cluster, Prometheus and an adapter (or KEDA), is a server of ours.
+A server of the tests replaces Prometheus and an adapter (or KEDA), which a cluster has in between.
 """
 
 import os
@@ -86,7 +86,7 @@ class Fleet:
         return f"at_s,lag,desired,ready,claims\n{''.join(rows)}"
 
     def settled(self, drivers: int) -> bool:
-        """Return whether so many drivers run all units; each look is a sample."""
+        """Return whether that number of drivers runs all units; each call takes a sample."""
         flow, tasks = self.resources.flow(self.name), self.resources.tasks(self.name).values()
         status = flow.get("status", {})
         sample = Sample(

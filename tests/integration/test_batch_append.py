@@ -287,7 +287,7 @@ def test_what_a_broker_stamped_keeps_its_time(
 
 
 class ReadBack:
-    """A verifier of all batches, and what it found."""
+    """A verifier of all batches, and its findings."""
 
     def __init__(self, copy: Copy) -> None:
         self.copy, self.copied = copy, CopiedCounts()

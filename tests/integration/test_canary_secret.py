@@ -185,7 +185,7 @@ def test_tokens_and_what_they_are_asked_for_with_are_not_shown(
     (pod, *_) = scene.kubelet.pods()
     assert "driver starts" in places[f"log of {pod.name}"]
     assert f'flow="{name}"' in places[f"{pod.ip}/metrics"]
-    # The part that is different in each token, and what the endpoint is asked with.
+    # The part that is different in each token, and the credentials for the endpoint.
     signatures = [token.rpartition(".")[2] for token in issuer.issued]
     login = f"{quote_plus(CLIENT)}:{quote_plus(SECRET)}"
     for found in (refused, places):

@@ -56,7 +56,7 @@ def driver_pod(resources: Resources) -> str:
 
 @pytest.fixture
 def account(api_server: ApiServer, resources: Resources) -> Path:
-    """Kubeconfig of an account that may what the chart's file says, and no more."""
+    """Return the kubeconfig of an account with exactly the permissions in the chart's file."""
     named = {"name": "chaos"}
     subject = {"kind": "ServiceAccount", "name": "chaos", "namespace": resources.namespace}
     resources.apply(

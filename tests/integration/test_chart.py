@@ -155,7 +155,7 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
     )
 
     def patch(user: str, patch: str) -> str:
-        """Patch the task; return what the API server says."""
+        """Patch the task, and return the API server's answer."""
         command = ("patch", "rtask/unit", "--type=merge", "-p", patch, f"--as={user}")
         try:
             return resources.kubectl(*command)

@@ -1,4 +1,4 @@
-"""``headrace check``, and the condition of a flow, on clusters that allow what was granted."""
+"""``headrace check``, and the condition of a flow, on clusters with authorization."""
 
 import json
 from collections.abc import Callable, Collection, Iterator
@@ -507,7 +507,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
     wait_until(may_write)
     with FlowRun(tmp_path, [manifest(name, source, target, topic)]) as run:
         wait_until(lambda: count(spec(target), f"east.{topic}"))
-        # As a user who may not alter the cluster: nothing is changed.
+        # Run it as a user without permission to alter the cluster: nothing is changed.
         checked.flow["spec"]["topics"]["include"] = [topic]
         checked.file.write_text(yaml.safe_dump(checked.flow))
         manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))

@@ -173,7 +173,7 @@ def test_the_command_shows_where_groups_would_go_on(
     in_transactions(east, topic, [(3, True), (2, True)])
     commit(east, f"{name}-billing", topic, {0: 4})
     with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
-        # A checkpoint of what is not copied yet is raised at the next interval.
+        # A checkpoint of records that are not copied yet is raised at the next interval.
         exact = partial(eq, {0: (4, 3)})
         wait_until(lambda: offsets(west, f"{name}-billing"), until=exact)
         assert groups(name) == {f"{name}-billing": (4, 4, 3, 0)}

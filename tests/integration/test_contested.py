@@ -37,7 +37,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     flows = [manifest(name, east, west, topic) for name in names]
     load = Load(spec(east), topic, 4, per_second=PER_SECOND)
     with FlowRun(tmp_path, flows[:1]) as one, load, ExitStack() as later:
-        # Without a backlog: each change of owner repeats what was copied in a second.
+        # Without a backlog: each change of owner repeats the copies of a second.
         wait_until(lambda: count(spec(west), f"east.{topic}"), until=PER_SECOND.__lt__)
         other = later.enter_context(FlowRun(tmp_path, flows[1:]))
         runs = (one, other)

@@ -1,4 +1,4 @@
-"""Custom resources in the API server: what may not change, who writes what, what kubectl shows."""
+"""Custom resources in the API server: immutable fields, writers of fields, kubectl's columns."""
 
 from collections.abc import Callable
 
@@ -272,7 +272,7 @@ def test_a_flow_is_scaled_like_a_deployment(
     made = create(flow(), {"replicas": 2, "selector": "headrace.dev/flow=orders"})
     scale = f"{path_of('ReplicationFlow', namespace, 'orders')}/scale"
     before = api_server.rest.get(scale)
-    assert before["spec"] == {"replicas": 2}  # a default that nobody wrote
+    assert before["spec"] == {"replicas": 2}  # a default
     assert before["status"] == {"replicas": 2, "selector": "headrace.dev/flow=orders"}
     api_server.kubectl("scale", "-n", namespace, "--replicas=5", "rflow/orders")
     drivers = api_server.get("-n", namespace, "rflow", "orders")["spec"]["drivers"]

@@ -1,4 +1,4 @@
-"""``delivery.mode: ExactlyOnce``: what a reader of committed records finds on the target."""
+"""``delivery.mode: ExactlyOnce``: the records that a reader of committed records finds."""
 
 import json
 import time

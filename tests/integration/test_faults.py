@@ -152,7 +152,7 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
             until=lambda seen: f"{victim} (" in str(seen),
         )
         scene.settle(1)
-        # It holds nothing any more, and goes.
+        # It holds no unit any more, and ends.
         wait_until(lambda: len(scene.run.drivers()) == 1)
         wait_until(lambda: not message_of(scene, "DriverUnresponsive"))
         assert "driver lost" not in scene.run.output

@@ -379,7 +379,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
         next_owner.read_to_end()
         assert next_owner.get(key) == progress
 
-        # So are transactions of an owner: what it has committed counts, and nothing else.
+        # For an owner's transactions, only committed progress counts.
         owner = transactional(west, unique("owner"))
         owner.init_transactions()
         for offset, ends in ((8, "commit"), (9, "abort"), (10, "")):

@@ -28,7 +28,7 @@ class Disk:
         self._mount("size=" + SMALL)
 
     def enlarge(self) -> None:
-        """Add what a disk is enlarged by."""
+        """Add the space by which a disk is enlarged."""
         self._mount("remount,size=" + LARGE)
 
     def close(self) -> None:

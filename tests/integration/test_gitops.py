@@ -1,6 +1,6 @@
-"""The manifests of docs/gitops.md, from the page: what they would apply, on a real API server.
+"""The manifests of docs/gitops.md, from the page: their effect on a real API server.
 
-Neither Argo CD nor Flux is here. Both render this chart with the values of their manifest, apply
+Argo CD and Flux do not run here. Both render this chart with the values of their manifest, apply
 it, and compare from then on: a field that the API server stores otherwise is a lasting difference.
 """
 

@@ -100,7 +100,7 @@ def test_a_jar_that_is_not_there_is_named(
 def test_a_repository_that_does_not_answer_is_named(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # no server listens
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
     message = str(caught.value)

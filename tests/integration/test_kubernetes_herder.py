@@ -42,7 +42,7 @@ def flow_under_load(
     *,
     standbys: int = 0,
 ) -> Iterator[Scene]:
-    """Two drivers, four tasks; afterwards nothing is missing, and what is repeated is said."""
+    """Yield two drivers with four tasks; then check that nothing is missing."""
     name = unique("pods")
     topic = make_topic(spec(east), name, PARTITIONS)
     tasks = {"max": PARTITIONS, "standbys": standbys}
@@ -124,7 +124,7 @@ def test_claims_moves_and_lets_go(
         assert f"east.{made.name}" in annotations["headrace.dev/target-topics"].split("\n")
         assert made.log().count("restart requested") == 1
 
-        # A stranger's status: nobody holds what another says to hold, until the time-out.
+        # An unknown driver's status: no driver runs a unit that another claims, until the time-out.
         made.patch(
             f"{task}/status",
             {"status": {"driverName": "stranger", "driverIncarnation": "x", "epoch": 99}},

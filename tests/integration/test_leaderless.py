@@ -79,7 +79,7 @@ def test_it_delays_no_other_of_its_task(
     produce(spec(east), topic, numbered(2_000, 2))
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(lambda: (end(0), end(1)), until=lambda ends: ends == (1000, 1000))
-        for driver in run.drivers():  # progress need not name all that they have appended
+        for driver in run.drivers():  # progress may lack some of their appended records
             driver.kill()
         run.process.kill()
         run.end(60)
@@ -126,7 +126,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
 
         target.broker(3).start()
         produce(spec(east), topic, numbered(200, [0, 1], first=200))
-        run_until_caught_up_there(old, leaderless, wait_until)  # nobody has closed it there yet
+        run_until_caught_up_there(old, leaderless, wait_until)  # no marker has closed it there yet
         [error] = [str(one.error) for one in old.problems()]
         assert "INVALID_PRODUCER_EPOCH" in error, "it writes where it was fenced"
         second = mover.fencing.resume(own, {leaderless: wanted[leaderless]})[leaderless]

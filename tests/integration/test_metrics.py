@@ -144,7 +144,7 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
         ' "latencyMs": {"p50": 5, "p99": 40, "p999": 60, "max": 70},'
         ' "completionTime": "2026-11-21T12:00:00Z"}}'
     )
-    resources.apply(test)  # an operator that runs would begin it, and write its status beside us
+    resources.apply(test)  # a running operator would begin it, and also write its status
     resources.kubectl("patch", "mtest/once", "--subresource=status", "--type=merge", "-p", status)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         wait_until(lambda: "leads" in operator.log)

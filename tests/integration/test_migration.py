@@ -92,7 +92,7 @@ def test_objects_of_v1alpha1_are_refused_until_they_are_converted(
     assert spec["onRecordError"] == {"action": "DeadLetter", "deadLetterTopic": "dead"}
     # Latest counted from the creation of the old object.
     assert spec["startFrom"].keys() == {"mode", "timestamp"}
-    # The API server shows what is in force.
+    # The API server shows the settings in force.
     assert (spec["delivery"], spec["state"]) == ({"mode": "AtLeastOnce"}, "Running")
 
 

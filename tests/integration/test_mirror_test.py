@@ -104,7 +104,7 @@ def submitted(site: Path, job: str, test: Path, out: Path) -> "subprocess.Popen[
 
 @dataclass
 class Tampering:
-    """Records of one topic on their way, by partition, and what was done to them."""
+    """Records of one topic that are being copied, by partition, and their faults."""
 
     by_partition: dict[int, list[Record]]
     done: dict[str, set[int]]
@@ -201,7 +201,7 @@ class Tampering:
             self.by_partition[partition].insert(seq, old)
 
     def cut(self, partition: int) -> None:
-        """Lose the end: the last data record and the sentinel behind it."""
+        """Lose the end: the last data record and the sentinel after it."""
         *kept, last, _ = self.by_partition[partition]
         self.note("missing", last)
         self.by_partition[partition] = kept
@@ -550,7 +550,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
 def test_a_killed_driver_is_survived_and_told(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The whole of ``headrace verify`` on a flow of ours."""
+    """Run the whole of ``headrace verify`` on a flow of headrace's."""
     name = unique("told")
     test = mirror_test(name, east, west, settle_s=60, messages=30_000, messagesPerSecond=2_000)
     for clusters in ("source", "target"):

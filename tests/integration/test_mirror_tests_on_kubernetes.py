@@ -33,7 +33,7 @@ HARMFUL = {"containers": [{"name": "c", "image": "i"}]}
 
 
 class Stages:
-    """The Jobs of test ``nightly``: their pods wait for a node until the test says what they do."""
+    """The Jobs of test ``nightly``, whose pods wait for a node until the test sets their status."""
 
     def __init__(self, resources: Resources, wait_until: Wait) -> None:
         self._resources, self._wait_until = resources, wait_until
@@ -147,7 +147,7 @@ def test_a_load_whose_job_is_gone_is_not_sent_again(
     wait_until(lambda: status(resources)["phase"], until=lambda p: p == "Running")
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
     wait_until(lambda: status(resources).get("verdict"), until=lambda v: v == "Inconclusive")
-    stages.are_gone()  # nothing waits for the probe any more
+    stages.are_gone()  # no stage waits for the probe any more
 
 
 def test_a_test_waits_for_its_flow_and_says_so(
@@ -355,7 +355,7 @@ def test_a_node_that_is_too_small_is_said(
         r"onto other nodes by spec.podTemplate",
         stalled["message"],
     )
-    stages.is_ready("probe")  # another node came
+    stages.is_ready("probe")  # another node joined
     stages.appears("produce")
     wait_until(lambda: condition(resources, "Stalled"), until=partial(eq, {}))
 
@@ -379,7 +379,7 @@ def test_all_pods_are_as_pod_security_restricts_them(
 def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
-    """The line of docs/security-kubernetes.md about Spark drivers, asked and attempted."""
+    """Check the line of docs/security-kubernetes.md about Spark drivers, and attempt it."""
     resources.apply(TEST)
     stages.appears("probe")
 

@@ -111,7 +111,7 @@ def test_nothing_is_written_when_nothing_changed(
     wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     writes = operator.writes()
     assert writes > 0
-    # The flow changes and wants nothing else than before; the operator looks at all of it.
+    # The flow changes, but not its wanted state; the operator compares all of it.
     resources.kubectl("annotate", "rflow/orders", "somebody=looked")
     wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     assert operator.writes() == writes, operator.log

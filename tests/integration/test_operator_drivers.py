@@ -337,7 +337,7 @@ def test_two_operators_that_both_lead_lose_nothing(
             wait_until(lambda: "leads" in second.log)
             scene.resources.kubectl("scale", f"rflow/{scene.flow}", "--replicas=3")
             wait_until(lambda: len(scene.kubelet.pods()), until=partial(eq, 3))
-            # Balance is not asked for: each may move a unit in the same moment as the other.
+            # Balance is not required: each may move a unit in the same moment as the other.
             holders = scene.settle(None)
             victim = holders[min(holders)]
             scene.resources.kubectl("delete", "pod", victim, "--wait=false")

@@ -1,7 +1,7 @@
-"""Spark under a user that its image does not know, as OpenShift gives each namespace its own.
+"""Spark under a user that its image does not list, as OpenShift gives each namespace its own.
 
-A namespace of users and mounts has what counts of a container: the number of the user, and the
-file of names. No cluster with CRI-O is here; its line in that file is written as CRI-O writes it.
+A namespace of users and mounts has the relevant parts of a container: the number of the user, and
+the file of names. No cluster with CRI-O runs here; its line in that file is written as CRI-O does.
 """
 
 import os

@@ -82,7 +82,7 @@ def test_the_runbook_s_remedy_for_a_loss(
         assert (task["restarts"], task["phase"]) == (0, "Running")
         assert run.stop() == 0, run.output
 
-    # Git is behind: what it asks for was reset later.
+    # Git has an old annotation: its partitions were reset later.
     flow["metadata"]["annotations"] = {"headrace.dev/reset": f"{lost} {other}@2026-01-01T00:00:00Z"}
     produce(spec(east), lost, NEXT)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:

@@ -82,7 +82,7 @@ class Installed:
         self._operator = self._running.enter_context(run)
 
     def close(self) -> None:
-        """End it, and remove all that it had."""
+        """End it, and delete all its objects."""
         self._running.close()
         for one in (self.flows, self.own):
             one.kubectl("delete", "namespace", one.namespace, "--wait=false")

@@ -1,4 +1,4 @@
-"""``kubectl scale`` and what an HPA asks of the scale subresource, with drivers that run."""
+"""``kubectl scale`` and an HPA's requests to the scale subresource, with drivers that run."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Tasks that share the partitions of a flow by what they carry, under load."""
+"""Tasks that share the partitions of a flow by their rates, under load."""
 
 import re
 import time
@@ -104,11 +104,11 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 return len(held(tasks[light])) == PARTITIONS // 2 + 2
 
             began = time.monotonic()
-            wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
+            wait_until(evened_out, within_s=100)  # rates are compared again after 60 s
             after = wait_until(lambda: settled(run, PARTITIONS))
             moved = {at.partition for at in assigned(after[light]) - assigned(before[light])}
             assert moved < set(heavy)
-            # In none, between the two; a look may come too late to see each of them there.
+            # Some are in neither task for a moment; a poll may be too late to see each of them.
             assert {at.partition for at in limbo} <= moved
             leaving = [int(n) for n in re.findall(r"event=split .* leaving=(\d+)", run.output)]
             assert sum(leaving) >= len(moved)

@@ -1,4 +1,4 @@
-"""``spec.state`` of a flow in a cluster, and what a test asks for in vain."""
+"""``spec.state`` of a flow in a cluster, and requests of a test that have no effect."""
 
 import json
 import re

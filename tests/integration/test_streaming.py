@@ -61,7 +61,7 @@ def streaming(topic: str, folder: Path) -> Iterator[Callable[[SandboxCluster], l
 def test_a_job_with_its_own_checkpoint_goes_on_at_the_target(
     east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    """The source is stopped. Its log has transactions, and begins behind 0."""
+    """Stop the source, whose log has transactions and begins after offset 0."""
     topic = make_topic(spec(east), unique("orders"), 1, **{"retention.ms": "-1"})
     flow = manifest(
         unique("preserved"),

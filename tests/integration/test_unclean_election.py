@@ -46,7 +46,7 @@ def make_unclean(cluster: SandboxCluster, topic: str) -> str:
 
 
 def let_the_other_lead(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
-    """Broker 2, which lacks what came while it was dead."""
+    """Return broker 2, which lacks the records of the time when it was dead."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
     def leader() -> int:

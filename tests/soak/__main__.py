@@ -155,7 +155,7 @@ def _run_for(
 
 
 def _come_to_rest(stage: Stage, say: Say) -> tuple[list[str], AtRest | None]:
-    """Wait until all is copied, and end the flow; what was not as it has to be."""
+    """Wait until all records are copied, end the flow, and return the problems."""
     problems: list[str] = []
     after = None
     began = moved_at = time.monotonic()

@@ -26,7 +26,7 @@ LOST = "driver lost"
 UNIT_TAKEN = "driver did not release its unit in time, the unit is taken"
 PARTITION_TAKEN = "partition taken from a task that did not release it in time"
 STOPPED = "stopped: not ours any more"
-"""A task from which one partition was taken stops with all that it has."""
+"""Event of a task that lost one partition and therefore stops all of its partitions."""
 COPYING = "copying"
 UNANSWERED = "released without an answer of the target: these records may come twice"
 """Explanation: an unreachable broker may have appended the requests of the owner before."""
@@ -68,7 +68,7 @@ class Stored:
     source_offset: int
     """The next one to copy."""
     target_offset: int = 0
-    """The next one behind what is acknowledged."""
+    """Target offset after the last acknowledged record."""
     writer: tuple[int, int] | None = None
     """Producer id and epoch of the owner."""
     fencing: bool = False
@@ -91,7 +91,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class TakeOver:
-    """An owner began: what is stored counts, whatever the one before had acknowledged besides."""
+    """A change of owner: progress counts as stored, without later acknowledgements."""
 
     at_s: float
     stored: int
@@ -105,7 +105,7 @@ class TakeOver:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A copy of what was there already."""
+    """A copy of a record that was already on the target."""
 
     arrival: Arrival
     why: str
@@ -126,7 +126,7 @@ class Account:
     missing_at: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """Arrival times of a range's neighbours in Unix seconds, by the first offset of the range."""
     reordered: Sequence[Arrival] = ()
-    """First arrivals behind a later record."""
+    """First arrivals after a later record."""
     repeats: Sequence[Repeat] = ()
     foreign: int = 0
     """Records on the target that do not exist on the source."""

@@ -1,4 +1,4 @@
-"""Faults of drivers, and of what they log in with."""
+"""Faults of drivers, and of their credentials."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""The history of each partition as text: who owned it, what was stored, what arrived."""
+"""The history of each partition as text: its owners, its stored progress, its arrivals."""
 
 import time
 from collections.abc import Iterator, Sequence

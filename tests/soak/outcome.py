@@ -85,7 +85,7 @@ class Outcome:
         return Verdict.FAILED if any(self.failures()) else Verdict.PASSED
 
     def failures(self) -> Iterator[str]:
-        """Why it is not Passed: what was lost, where, and which faults were near."""
+        """Reasons why it is not Passed: the losses, their places, and the faults near them."""
         yield from self._losses()
         yield from self.mirror_problems
         yield from self._growth()

@@ -41,7 +41,7 @@ class AtRest:
     """
 
     clients: int
-    """The fewest of some looks."""
+    """The lowest of several samples."""
     threads: int
 
 
@@ -81,7 +81,7 @@ class Sampler:
                 clients = len(threads_named(CLIENT, self._process.pid))
             except psutil.NoSuchProcess:
                 return
-            if units := self._units():  # else the run did not answer
+            if units := self._units():  # empty if the run did not answer
                 self.samples.append(Sample(time.monotonic(), memory, threads, clients, units))
 
     def save(self, file: Path) -> None:

@@ -23,7 +23,7 @@ Logs = dict[TopicPartition, list[Raw]]
 
 @dataclass
 class Case:
-    """A load, what the source has of it, and what the target has."""
+    """A load, with its records on the source and on the target."""
 
     name: str
     partitioning: Partitioning

@@ -52,7 +52,7 @@ class StoreHerder:
 
 
 class Units:
-    """A connector and a task beside a source task that copies ``orders``."""
+    """Create a connector and a task next to a source task that copies ``orders``."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

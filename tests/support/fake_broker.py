@@ -36,7 +36,7 @@ NOT_THROTTLED = i32Timedelta.parse(timedelta())
 
 @dataclass(frozen=True)
 class Raw:
-    """Sent as it is, instead of a response; then the connection is closed, if so wanted."""
+    """Bytes that are sent instead of a response; the connection may be closed afterwards."""
 
     content: bytes
     close: bool = False
@@ -122,7 +122,7 @@ def coordinated_by(
 
 
 def coordinated_by_first(request: Request) -> coordinators.FindCoordinatorResponse:
-    """Broker 1 coordinates whatever is asked for."""
+    """Return broker 1 as the coordinator of all requested keys."""
     return coordinated_by(dict.fromkeys(request.message.coordinator_keys, 1))
 
 
@@ -144,7 +144,7 @@ def framed(request: Request, answer: Any, correlation_id: int | None = None) -> 
 
 
 class FakeBroker:
-    """Serves until it is closed; ``seen`` grows with each request but those for its versions."""
+    """A broker that serves until it is closed; ``seen`` lists all requests except for versions."""
 
     def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
         self.script = {
@@ -201,7 +201,7 @@ class FakeBroker:
                     if len(content) < size or not self._answer(sock, content):
                         return
         except (OSError, ValueError, struct.error):
-            return  # the client has gone, or the test is over
+            return  # the client has disconnected, or the test is over
 
     def _answer(self, sock: socket.socket, content: bytes) -> bool:
         request = _parsed(content)

@@ -181,7 +181,7 @@ class FakeCluster:
         self.active: set[str] = set()
         """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
-        """Groups that take no commit but their members', or of nobody."""
+        """Groups that accept commits only from their members, or none."""
         self.forbidden: set[str] = set()
         """Groups that may not be described, and topics that may not be made."""
         self.denied: set[tuple[str, Operation]] = set()

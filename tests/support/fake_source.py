@@ -65,7 +65,7 @@ class Log:
         self.next += len(values)
 
     def from_offset(self, offset: int, limit: int) -> bytes:
-        """Whole batches, as brokers send them: from the one with that offset on."""
+        """Return whole batches, as brokers send them, from the one with that offset on."""
         if self.garbage:
             return self.garbage.pop()
         content = b""
@@ -90,12 +90,12 @@ class FakeSource:
         """
         versions = served({FETCH: (4, 11), METADATA: (0, 9)} if kafka_2_4 else {})
         self.compared: list[tuple[int, int]] = []
-        """Current leader epoch, and the epoch that was asked for."""
+        """Current leader epoch, and the requested epoch."""
         self.led: Told = dict.fromkeys(range(partitions), (1, 4))
         self.topic_id = TOPIC_ID
         self.logs = {partition: Log() for partition in range(partitions)}
         self.fetches: list[tuple[int, Any]] = []
-        """Node, and what it was asked."""
+        """Node, and its request."""
         self.sessions = 0
         self.session_error = ErrorCode.none
         self._sessions: dict[int, dict[int, Any]] = {}
@@ -273,7 +273,7 @@ class FakeSource:
 
 
 class Reading:
-    """A reader of it, and what it brought."""
+    """A reader of it, and its batches."""
 
     def __init__(
         self,

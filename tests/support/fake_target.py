@@ -226,7 +226,7 @@ class FakeTarget:
 
 
 class Appending:
-    """An appender to it, with what it has reported."""
+    """An appender to it, with its reports."""
 
     def __init__(
         self,

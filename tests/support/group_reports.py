@@ -1,4 +1,4 @@
-"""A flow that sets groups, and what headrace says of them."""
+"""A flow that sets groups, and headrace's reports on them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Consumer groups of real brokers, and what they read."""
+"""Consumer groups of real brokers, and the records that they read."""
 
 import itertools
 import time
@@ -46,7 +46,7 @@ def in_transactions(
         producer.begin_transaction()
         for n in range(size):
             producer.produce(topic, f"{name}-{next(numbers)}".encode(), b"%d" % n, 0)
-        assert producer.flush(20) == 0  # an abort would drop what is not sent
+        assert producer.flush(20) == 0  # an abort would drop records that are not sent
         if committed:
             producer.commit_transaction(20)
         else:

@@ -84,7 +84,7 @@ def serving_metrics(
         yield
     finally:
         api_server.recover()
-        # As long as it is there and answers nobody, no namespace can be deleted.
+        # While it is registered and does not answer, no namespace can be deleted.
         api_server.kubectl("delete", "apiservice", f"{VERSION}.{GROUP}", "--ignore-not-found")
         server.shutdown()
         server.server_close()

@@ -174,7 +174,7 @@ class Resources:
         self.api_server, self.namespace = api_server, namespace
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl in the namespace; what it prints."""
+        """Run kubectl in the namespace, and return its output."""
         return self.api_server.kubectl("-n", self.namespace, *arguments)
 
     def apply(self, *manifests: dict[str, Any]) -> None:

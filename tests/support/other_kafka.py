@@ -38,7 +38,7 @@ class OtherKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return what a client is given."""
+        """Return the access for a client."""
         return f"{HOST}:{self._port}"
 
     @property

@@ -147,7 +147,7 @@ class Scene:
         return self.server.rest.get(f"{self._path}/{name}")
 
     def spread(self, *drivers: str) -> None:
-        """Assign what nobody is to run, each to the one of them that has least."""
+        """Assign unassigned units, each to the driver with the fewest."""
         units = sorted(self.units(), key=lambda unit: unit["metadata"]["name"])
         load = Counter(unit["spec"].get("driverName") for unit in units)
         for unit in units:

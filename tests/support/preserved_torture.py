@@ -1,4 +1,4 @@
-"""Faults of a flow under load, and what is equal after each."""
+"""Faults of a flow under load, and a comparison after each."""
 
 import random
 import re

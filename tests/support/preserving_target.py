@@ -55,9 +55,9 @@ class PreservingTarget(WireCluster):
         super().__init__(serve, cluster, topic, partitions)
         self.transactional: dict[str, _Id] = {}
         self.meanwhile: Callable[[], None] = lambda: None
-        """Happens once, when it has answered where a partition ends, or who has written there."""
+        """Callback that runs once, after an answer about a partition's end or its writers."""
         self.markers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-        """Producer id and epoch of those that it wrote itself."""
+        """Producer id and epoch of the target's own markers."""
         self.verifies = True
         """Whether a batch is refused if its coordinator has no such transaction.
 
@@ -226,7 +226,7 @@ class PreservingTarget(WireCluster):
         for topic in request.message.topics:
             results = []
             for one in topic.partitions:
-                with self.cluster.changed:  # nobody reads meanwhile
+                with self.cluster.changed:  # no reader runs during this time
                     self._log(one.partition_index).delete_before(one.offset)
                 results.append(
                     deletions.DeleteRecordsPartitionResult(

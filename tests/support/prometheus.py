@@ -44,7 +44,7 @@ def prometheus_binary() -> Path:
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool; what it printed, and its exit code."""
+    """Run promtool, and return its output and its exit code."""
     return subprocess.run(
         [promtool_binary(), *arguments],
         stdout=subprocess.PIPE,

@@ -13,9 +13,9 @@ from typing import Self
 
 
 class Proxy:
-    """Listens on a port of 127.0.0.1 and passes everything on, until it is cut.
+    """A proxy on a port of 127.0.0.1 that passes all data on, until it is cut.
 
-    ``delay_s``: how much later, each way; it holds all that is sent meanwhile, as a long line does.
+    ``delay_s`` is the delay each way. Delayed data is held, as on a long line.
     """
 
     def __init__(self, host: str, port: int, *, delay_s: float = 0.0) -> None:

@@ -128,7 +128,7 @@ class RandomLog:
             return (await connection.send(request)).answers[at].code
 
         code, until_s = _run(self._cluster, send()), time.monotonic() + WITHIN_S
-        # The broker asks the transaction's coordinator first, which may be busy (KIP-890).
+        # The broker first queries the transaction's coordinator, which may be busy (KIP-890).
         while code.retriable and time.monotonic() < until_s:
             time.sleep(0.1)
             code = _run(self._cluster, send())

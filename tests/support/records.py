@@ -38,7 +38,7 @@ without a pause until the first is answered. On a busy machine that takes some 1
 core that the broker then lacks.
 """
 
-# Not in the past: a broker deletes by the records' timestamps, and looks 30 s after its start.
+# Not in the past: a broker deletes by the records' timestamps, and checks 30 s after its start.
 _NOW_MS = int(time.time() * 1000)
 
 

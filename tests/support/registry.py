@@ -1,4 +1,4 @@
-"""An OCI registry on this machine, built once: that of go-containerregistry, kept in memory."""
+"""An OCI registry on this machine, built once: go-containerregistry's, kept in memory."""
 
 import re
 import subprocess

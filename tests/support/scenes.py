@@ -1,4 +1,4 @@
-"""A flow under load, what is done to it, and figures of it."""
+"""A flow under load, its faults, and its figures."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ PARTITIONS = 8
 
 
 class Scene:
-    """A flow under load, and what the test does to it."""
+    """A flow under load, and the faults of a test."""
 
     def __init__(self, run: FlowRun, wait_until: WaitUntil) -> None:
         self.run = run
@@ -34,7 +34,7 @@ class Scene:
         }
 
     def settle(self, drivers: int) -> dict[str, str]:
-        """Wait until all tasks run on so many drivers; who held them then."""
+        """Wait until all tasks run on that number of drivers, and return their holders."""
         on: dict[str, str] = self._wait_until(
             self.holders,
             until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,

@@ -27,10 +27,10 @@ GUARDED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-"""Properties of a cluster that allows what was granted; its plain listener allows everything."""
+"""Properties of a cluster with authorization; its plain listener allows all requests."""
 
 CANARY = 'canary-7351 "quoted\\" $HOME; ü'
-"""A password with all that a carelessly quoted setting would stumble over."""
+"""A password with all characters that break a carelessly quoted setting."""
 
 PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
 """The user by password, and by certificate."""
@@ -110,7 +110,7 @@ def grant(
     on: str = "topic",
     to: Iterable[str] = PRINCIPALS,
 ) -> None:
-    """Allow the user something on a topic (or a group), or on all that begin with ``prefix*``."""
+    """Allow the user an operation on a topic or group, or on all that begin with ``prefix*``."""
     prefix = name.endswith("*") and name != "*"
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
     name = name[:-1] if prefix else name

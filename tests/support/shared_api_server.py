@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where to ask."""
+    """Pass the address to a worker."""
     node.workerinput["api_server"] = node.config.stash[OWNED].address
 
 

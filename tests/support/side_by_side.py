@@ -16,7 +16,7 @@ OWN_API_SERVER = "own_api_server"
 """The fixture whose tests run in one worker."""
 
 ONE_WORKER = {"e2e", "spark"}
-"""Folders whose tests share what is slow to start: the cluster, a Spark session."""
+"""Folders whose tests share a slow fixture: the cluster, a Spark session."""
 
 FIRST = (
     "e2e",
@@ -50,7 +50,7 @@ def group(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where groups go."""
+    """Pass the groups' file to a worker."""
     stash = node.config.stash
     if GROUPS not in stash:
         stash[GROUPS] = new_folder(node.config, "groups") / "groups.json"

@@ -42,7 +42,7 @@ FLOW = ReplicationFlow.model_validate(
 
 
 class ManualPool(Executor):
-    """Runs what is submitted when the test says so, in the test's thread."""
+    """Runs submitted steps on the test's request, in the test's thread."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -156,14 +156,14 @@ class Scene:
         self.release_pool.run()
 
     def commit(self) -> None:
-        """Receive what is acknowledged, store it, and receive the answer to that."""
+        """Receive acknowledgements, store them, and receive the answer to that."""
         self.observe()
         self.guard(self.task.commit)
         self.guard(self.task.commit)
         self.observe()
 
     def observe(self) -> None:
-        """Update what is reported."""
+        """Update the reports."""
         self.clock.advance(0.3)
         self.context.stall_detector.beat()
         self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
@@ -175,7 +175,7 @@ class Scene:
         self.commit()
 
     def check_topics(self) -> None:
-        """Observe for a whole interval of discovery, and what is found out in it."""
+        """Observe for a whole interval of discovery, including its results."""
         for _ in range(40):
             self.observe()
             self.check_pool.run()

@@ -1,4 +1,4 @@
-"""Threads of a process, by the names that the kernel knows."""
+"""Threads of a process, by their names in the kernel."""
 
 from contextlib import suppress
 from pathlib import Path

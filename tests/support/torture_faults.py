@@ -154,7 +154,7 @@ class Faults:
             leader.start()
             self._scene.grow(topic)
         if owner or self._scene.stopped(topic):
-            return  # what progress did not say nobody misses; and a stop says enough
+            return  # no loss of unstored records is reported; a stop is a report
         loss = self._scene.wait(
             lambda: [one for one in self._scene.losses() if one["topic"] == topic]
         )[-1]

@@ -41,7 +41,7 @@ class _Producer:
 
     epoch: int
     next_sequence: int | None = None
-    """None: behind a marker, any epoch begins with 0."""
+    """None after a marker, where any epoch begins with 0."""
     last_five: list[tuple[int, int, int]] = field(default_factory=list)
 
 

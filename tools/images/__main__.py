@@ -69,7 +69,7 @@ def push(registry: str) -> None:
 
 @main.command()
 def sbom() -> None:
-    """List what is inside the product's images, and its licences."""
+    """List the contents of the product's images, and their licences."""
     product = _product()
     engine = _build(product)
     for image in product:

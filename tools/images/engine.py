@@ -55,7 +55,7 @@ class Engine(ABC):
     def _save(self, image: Image, path: Path) -> None: ...
 
     def pull(self, name: str) -> str | None:
-        """Fetch an image from its registry; why not, when it cannot be had."""
+        """Fetch an image from its registry, and return the reason of a failure."""
         pulled = self._ask("pull", name)
         return None if pulled.returncode == 0 else pulled.stderr.strip().splitlines()[-1]
 
@@ -85,7 +85,7 @@ class Engine(ABC):
         return path
 
     def run(self, *arguments: str) -> None:
-        """Run the program; what it says is shown."""
+        """Run the program, and show its output."""
         done = subprocess.run(
             [self.program, *arguments], env={**os.environ, **self.environment}, check=False
         )
@@ -144,7 +144,7 @@ class Docker(Engine):
 
 
 class Buildah(Engine):
-    """buildah, without a daemon; in a chroot, which asks for no cgroups."""
+    """A buildah without a daemon, in a chroot, which needs no cgroups."""
 
     program = "buildah"
     _pull_always = "--pull-always"
@@ -175,7 +175,7 @@ class Buildah(Engine):
 
 
 def find_engine() -> Engine:
-    """Docker when its engine answers; else buildah."""
+    """Return Docker if its engine answers, else buildah."""
     if docker := answering_docker():
         return Docker(docker)
     if not which("buildah"):

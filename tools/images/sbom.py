@@ -15,9 +15,9 @@ _SYFT = Path(__file__).with_name("syft.txt")
 
 
 def describe(image: Image, archive: Path) -> tuple[Path, Path]:
-    """Write ``<name>-<version>.spdx.json`` and ``.licenses.tsv`` beside the archive.
+    """Write ``<name>-<version>.spdx.json`` and ``.licenses.tsv`` next to the archive.
 
-    Raises Fatal when syft fails.
+    Raises Fatal if syft fails.
     """
     spdx = archive.with_suffix(".spdx.json")
     uv = str(Path(sys.executable).with_name("uv"))

@@ -1,4 +1,4 @@
-"""Signs what was pushed, by its digest, and attests what is inside: by cosign, with a key."""
+"""Signs pushed images by their digest, and attests their contents: by cosign, with a key."""
 
 import os
 import shlex

@@ -1,7 +1,7 @@
-"""A driver without Kafka: all that a driver does over the API, by the code that drivers run.
+"""A driver without Kafka, which uses the API by the same code as real drivers.
 
-Watches, Lease, the rule of the hand-over, claims, reports, releases and what connectors publish are
-headrace's own. Only Worker and data are left out: a claimed unit runs at once.
+Watches, Lease, the rule of the hand-over, claims, reports, releases and the objects that connectors
+publish are headrace's own. Only Worker and data are left out: a claimed unit runs at once.
 """
 
 import asyncio

@@ -70,7 +70,7 @@ class Loss:
     beyond: int
     """Other units that moved."""
     filled: int
-    """Units that went to the driver that came in its place."""
+    """Units that were assigned to the lost driver's replacement."""
 
 
 @dataclass(frozen=True)

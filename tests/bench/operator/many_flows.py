@@ -105,6 +105,6 @@ async def _churn(stage: Stage, names: Sequence[str], seconds: float) -> None:
             if pod["metadata"]["labels"][FLOW_LABEL] == name
             and pod["metadata"]["name"] in stage.node.drivers
         ]
-        if pods:  # else both are about to come back
+        if pods:  # otherwise both are being replaced
             await stage.client.delete(POD, NAMESPACE, min(pods), grace_s=30)
         await asyncio.sleep(max(0.0, began + turn + 1 - time.monotonic()))

@@ -68,7 +68,7 @@ async def _lose(stage: Stage, variant: str, *, with_connector: bool) -> Loss:
     holder = ledger.holders[CONNECTOR]
     victim = holder if with_connector else random.choice(sorted(node.drivers.keys() - {holder}))
     lost, mark = ledger.held_by(victim), len(ledger.entries)
-    node.admits.clear()  # what the Deployment makes in its place comes when all is measured
+    node.admits.clear()  # its replacement starts after the measurement
     began = time.monotonic()
     node.drivers.pop(victim).vanish()
     if variant == DELETED:

@@ -1,4 +1,4 @@
-"""A process that looks at another from outside: memory, CPU, and how soon its health answers.
+"""A process that observes another from outside: memory, CPU, and how soon its health answers.
 
 ``python -m bench.operator.probe PID PORT FILE``. Health is served by the operator's event loop:
 while that is blocked, it does not answer.

@@ -55,7 +55,7 @@ class Stage:
 
     @asynccontextmanager
     async def window(self) -> AsyncIterator[Callable[[], Seen]]:
-        """Look at the operator while the block lasts; call what it gives afterwards."""
+        """Observe the operator during the block, and yield a function that returns the figures."""
         log, audit, began = len(self.operator.log), self._audit.stat().st_size, time.monotonic()
         lasted: list[float] = []
 

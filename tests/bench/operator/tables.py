@@ -1,4 +1,4 @@
-"""The figures as tables, and what is said while they are measured."""
+"""The figures as tables, and the messages of a running measurement."""
 
 from collections.abc import Sequence
 from statistics import median

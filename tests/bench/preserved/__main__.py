@@ -1,7 +1,7 @@
 """Benchmark of ``offsets.mode: Preserved``: ``make bench-preserved``.
 
 Each part by itself: ``PART=cpu``, ``transactions``, ``padding``, ``compacted``. Brokers run on the
-same machine. Nothing is held against a limit.
+same machine. No figure is compared with a limit.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Topics without holes: CPU per GB of Preserved beside Translated, in pairs."""
+"""Topics without holes: CPU per GB of Preserved and of Translated, in pairs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

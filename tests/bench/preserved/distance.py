@@ -1,4 +1,4 @@
-"""Clusters that can be reached near and from far: by a listener behind a proxy that delays."""
+"""Clusters that can be reached near and from far: by a listener and by a proxy that delays."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

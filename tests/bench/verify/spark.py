@@ -37,7 +37,7 @@ def main(verb: str, folder: Path, out: Path) -> None:
 def count(
     spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest
 ) -> tuple[int, dict[str, float]]:
-    """Read all records of both sides, with all that is compared of them, and count them."""
+    """Read all compared columns of both sides, and count the records."""
     phases = {}
     for side, cluster, wanted in (
         ("reading the source", run.source, comparison.of_source(run, manifest)),

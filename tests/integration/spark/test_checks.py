@@ -149,7 +149,7 @@ LOST_BY_SOURCE = lost(lambda r: r.who == FIFTH)
 CASES = [
     Case("perfect", SOURCE),
     Case("other-offsets", [replace(r, offset=3 * r.offset + 100) for r in SOURCE]),
-    # Nobody promised an order between producers, or between keys.
+    # No order is promised between producers, or between keys.
     Case(
         "producers-apart",
         [replace(r, offset=r.offset + 100 * (r.producer == "run-0-0")) for r in SOURCE],

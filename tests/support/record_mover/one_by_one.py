@@ -39,7 +39,7 @@ class OneByOne:
             self._suspects[at] = suspects
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is held of these: it is not sent."""
+        """Forget the held messages of these partitions: they are not sent."""
         for at in partitions:
             self._held.pop(at, None)
 

@@ -50,12 +50,12 @@ class RecordTransactions:
         """Whether no more requests are to be sent."""
 
     def fence(self) -> None:
-        """Get a higher epoch: once, before all else."""
+        """Get a higher epoch: once, before all other calls."""
         with translated(f"get a producer epoch of {self.id} on {self._target.name}"):
             self.producer.init_transactions(_FENCE_S)
 
     def begin(self) -> None:
-        """Another one; what is produced from now on is part of it."""
+        """Begin another transaction, which later records are part of."""
         with translated(f"begin a transaction on {self._target.name}"):
             self.producer.begin_transaction()
 

@@ -20,8 +20,10 @@ class Reading:
         """Read all partitions of the lane; ``windows`` are those with their positions."""
         self._consumer, self._windows, self._task = consumer, windows, task
         self._aside: dict[TopicPartition, int | None] = {}
-        """Partitions that are not read until the target takes what it was sent of them, with
-        their end on the source."""
+        """Partitions that are not read until the target accepts their sent records.
+
+        The value is their end on the source.
+        """
         self._paused: dict[TopicPartition, int | None] = {}
         """Partitions that are not to be read for now, with their end on the source."""
 
@@ -57,7 +59,7 @@ class Reading:
             unassign(self._consumer, partitions - self._aside.keys() - self._paused.keys())
 
     def pause(self, partitions: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Pause these and no others; those that were not paused before."""
+        """Pause exactly these partitions, and return the newly paused ones."""
         if begun := (partitions & self._windows.keys()) - self._paused.keys():
             ends = {at: self.end(at) for at in begun}
             self._stop(begun)

@@ -63,7 +63,7 @@ class Sending:
         return True
 
     def drop_unsent(self) -> None:
-        """Drop what is queued."""
+        """Drop queued records."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=False)
 
