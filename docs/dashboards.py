@@ -1,7 +1,7 @@
 """Writes the chart's Grafana dashboards, ``charts/headrace/files/dashboards/*.json``.
 
-``python docs/dashboards.py`` makes them out of ``docs/dashboards.yaml``, and for the page that
-``headrace run`` serves the panels of the dashboard *Flow*.
+``python docs/dashboards.py`` makes them from ``docs/dashboards.yaml``. It also writes the panels of
+the dashboard *Flow* for the page that ``headrace run`` serves.
 """
 
 import json

@@ -23,7 +23,7 @@ SECTIONS: dict[str, Sequence[Described]] = {
 
 
 def tables() -> str:
-    """One table a section."""
+    """Return one table for each section."""
     return "\n\n".join(f"## {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS.items())
 
 

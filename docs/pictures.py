@@ -1,6 +1,6 @@
 """Draws the README's picture, ``docs/pictures/live-view.svg``: ``python docs/pictures.py``.
 
-It is what ``headrace run`` shows on a terminal of 100 columns, of the three flows below.
+The picture shows ``headrace run`` on a terminal of 100 columns, with the three flows below.
 """
 
 import io

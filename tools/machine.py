@@ -26,7 +26,7 @@ def answering_docker() -> str | None:
 
 
 def install(packages: Iterable[str], need: str, console: Console) -> None:
-    """Install Debian's packages, for what ``need`` says. Raises Fatal when that cannot be."""
+    """Install Debian's packages; ``need`` is the reason in messages. Raises Fatal if that fails."""
     names = sorted(packages)
     if not which("apt-get") or os.geteuid() != 0:
         raise Fatal(

@@ -40,7 +40,7 @@ WEIGHTS: dict[str, Callable[[random.Random], float]] = {
     # A percent of the tasks carries a fifth of the bytes.
     "heavy tail": lambda rng: rng.lognormvariate(12, 1.5),
 }
-"""Bytes/s of a task; no two weigh the same."""
+"""Bytes/s of a task; all of them differ."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def sticky(case: Case) -> Iterator[Step]:
 
 
 def cooperative(case: Case) -> Iterator[Step]:
-    """Five rounds of Connect's rules; an assignor for each run, as they remember."""
+    """Measure five rounds of Connect's rules, with an assignor for each run: it has a memory."""
     assignors = [SHIPPED[case.assignor]() for _ in range(RUNS)]
     start = process_time()
     empty = state(case)

@@ -30,7 +30,7 @@ class Unit:
 
 
 class FlowInPods:
-    """One flow."""
+    """A flow in pods."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
@@ -92,7 +92,7 @@ class FlowInPods:
         return min(unit.holder for unit in self.units().values() if unit.holder)
 
     def settled(self, drivers: int) -> bool:
-        """Return whether all units run where they shall, on as many drivers as there are pods."""
+        """Return whether all units run as assigned, on as many drivers as there are pods."""
         units, pods = self.units().values(), self.pods()
         holders = {unit.holder for unit in units if _runs(unit)}
         return all(map(_runs, units)) and len(holders) == drivers and holders == pods.keys()

@@ -14,7 +14,7 @@ from headrace.api.labels import END_LOAD_ANNOTATION, MIRROR_TEST_LABEL
 
 
 class MirrorTestInPods:
-    """One test."""
+    """A mirror test in pods."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name

@@ -47,7 +47,7 @@ class Recoveries:
         self._took_s[fault] = time.monotonic() - began
 
     def add(self, fault: str, took_s: float) -> None:
-        """One that another measured."""
+        """Record a recovery that another party measured."""
         self._took_s[fault] = took_s
 
     def show(self, console: Console) -> None:

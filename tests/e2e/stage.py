@@ -83,7 +83,7 @@ def in_operator(cluster: Cluster, alias: str, program: str) -> str:
 
 
 def install_release(cluster: Cluster, *arguments: str) -> None:
-    """Install the chart, or upgrade it; returns when the operators are ready."""
+    """Install the chart, or upgrade it, and return when the operators are ready."""
     about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")
     values = (
         # The node is small, and its processors are to be shared, not set aside.

@@ -151,7 +151,7 @@ def test_a_newer_image_of_the_same_name(web: Web, tmp_path: Path) -> None:
     for version in ("first", "second"):
         archive = tmp_path / f"{version}.tar"
         files: dict[str, Path | bytes] = {"/web": binary, "/version": version.encode()}
-        for _ in range(2):  # the second time it is there
+        for _ in range(2):  # the second time it exists
             web.cluster.load(write_archive(archive, name, files, ["/web"]))
         new = pod(version, "serve")
         new["spec"]["containers"][0]["image"] = name

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
 def flows(namespace: str) -> list[dict[str, Any]]:
-    """Three of one driver, each of a topic of its own."""
+    """Apply three flows of one driver, each with a topic of its own."""
     limits = {"limits": {"cpu": "1", "memory": "512Mi"}}
     return [
         flow(

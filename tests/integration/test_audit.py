@@ -51,7 +51,7 @@ def marked(records: Log, name: str) -> Log:
 
 
 def changed(place: int, **fields: Any) -> Case:
-    """One record with another content."""
+    """Return a case in which one record has other content."""
     copy = log()
     copy[place] = copy[place]._replace(**fields)
     what = {"timestamp_ms": "timestamp"}

@@ -12,7 +12,7 @@ from support.records import arrived, count, make_topic, numbered, produce, uniqu
 from headrace.sandbox import SandboxCluster
 
 LIMIT = 50_000
-"""Bytes a second."""
+"""Limit in bytes a second."""
 SLACK_S = 2.0
 """Slack for an unused share of the limit, and for data that is read before it is accounted for."""
 RECORDS, SIZE = 2_000, 1_000

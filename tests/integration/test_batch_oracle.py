@@ -1,6 +1,6 @@
 """Random topics of real brokers, copied by both movers: each record as the source has it.
 
-``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs so many
+``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs 100
 seeds.
 """
 
@@ -99,7 +99,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
     compacted = make_topic(east, unique("compacted"), 1, **COMPACTED)
     log = RandomLog(client, compacted, f"compacted {seed}")
     log.fill(40, keys=200)
-    log.append([b"old", b"new"], key=b"hole")  # of the others, all may go or stay
+    log.append([b"old", b"new"], key=b"hole")  # all other records may be removed or kept
 
     def cleaned() -> Expected:
         log.append([b""])
@@ -154,7 +154,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}
-        while True:  # until the cleaner, which is off now, did nothing meanwhile
+        while True:  # until the cleaner, which is off now, made no change
             decoded.clear()
             before, by_batch, by_record = after, unique("batch"), unique("record")
             once = unique("once")

@@ -1,4 +1,4 @@
-"""Secrets that hold a canary: it is looked for wherever something is written, and is nowhere."""
+"""Secrets with a canary, which must not appear in any place to which something is written."""
 
 import json
 import subprocess

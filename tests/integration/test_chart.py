@@ -63,7 +63,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
         "other": ["--set=scope=Namespace", f"--set=watchNamespaces[0]={other_namespace}"],
     }[whose]
     about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
-    # The definitions are there by kubectl: the release takes them over.
+    # The definitions were created by kubectl: the release adopts them.
     helm(
         "install", *about, str(CHART), "--take-ownership", "--set=flowSchema.enabled=true",
         "--set=driver.image=drivers:of-the-chart", *scope, kubeconfig=api_server.kubeconfig,

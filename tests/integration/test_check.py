@@ -57,7 +57,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 class Checked:
-    """A flow of these clusters, checked again and again."""
+    """A flow of these clusters, checked repeatedly."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
         denied = _bindings(one["acl"], AclPermissionType.DENY)
         for binding in denied:
             checked.add(one["cluster"], binding)
-        if one["check"] != "Create":  # what there is need not be made
+        if one["check"] != "Create":  # existing topics need not be created
             wait_until(lambda: list(map(line, checked.wrong())), until=partial(_holds, line(one)))
         for binding in denied:
             checked.remove(one["cluster"], binding)

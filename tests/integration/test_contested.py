@@ -1,4 +1,4 @@
-"""Two runs that copy the same partitions, and have no herder in common: one of both copies them."""
+"""Two runs that copy the same partitions without a common herder: one of them copies each."""
 
 from contextlib import ExitStack
 from itertools import groupby

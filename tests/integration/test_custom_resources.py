@@ -32,7 +32,7 @@ def create(api_server: ApiServer, namespace: str) -> Change:
 
 @pytest.fixture
 def change(api_server: ApiServer, namespace: str) -> Change:
-    """Merge something into an object that is there; ``part`` is ``/status`` for its status."""
+    """Merge a patch into an existing object; ``part`` is ``/status`` for its status."""
 
     def change(document: Document, patch: Document, part: str = "") -> Document:
         where = path_of(document["kind"], namespace, document["metadata"]["name"])
@@ -55,7 +55,7 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
 
 def test_the_kind_of_offsets_stays(create: Change, change: Change) -> None:
     made = create(flow())
-    change(made, {"spec": {"offsets": {"mode": "Translated"}}})  # which it has by default
+    change(made, {"spec": {"offsets": {"mode": "Translated"}}})  # the default
     with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of the"):
         change(made, {"spec": {"offsets": {"mode": "Preserved"}}})
     preserved = create(flow("billing", offsets={"mode": "Preserved"}))

@@ -60,7 +60,7 @@ def flow_of(name: str, east: SandboxCluster, west: SandboxCluster, topic: str) -
 
 
 def more(cluster: ClusterAccess, topic: str, records: int) -> Callable[[], bool]:
-    """Return whether so many have come since the first call that was answered."""
+    """Return whether that number arrived since the first call that was answered."""
     first: list[int] = []
 
     def come() -> bool:

@@ -262,7 +262,7 @@ def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_
 def test_an_id_whose_epochs_are_spent_fences_nothing(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """There are 32,767; then the coordinator gives another producer id."""
+    """Raise the epoch 32,767 times; then the coordinator returns another producer id."""
     east, west, topic = east_and_west(sandbox, 1_000)
     both, mover, name = partitions(topic, 2), batch_mover(east, west), unique("headrace-spent")
     first = mover.fencing.identify(name)
@@ -273,7 +273,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
             while (await transactions.init_producer_id()).epoch < epoch:
                 pass
 
-        for reply in [start(raised(32_750)) for _ in range(5)]:  # so many are under way
+        for reply in [start(raised(32_750)) for _ in range(5)]:  # several are in flight
             loop.wait(reply, 5 * WITHIN_S)
         loop.wait(start(raised(32_765)), WITHIN_S)
     last = mover.fencing.identify(name)

@@ -1,6 +1,7 @@
 """A partition of the target without a leader, or with followers that lag.
 
-It alone waits, and the others are taken over. No owner relies on a marker that does not exist.
+Only that partition waits, and the others are taken over. No owner relies on a marker that does not
+exist.
 """
 
 from collections.abc import Callable, Iterator

@@ -42,7 +42,7 @@ EARLIER = (("first", b'"old"'), ("second", b"1"))
 
 @pytest.fixture
 def old_api_server(own_api_server: OwnApiServer) -> Iterator[OwnApiServer]:
-    """Start an API server that stores v1alpha1, whatever the fields of an object are."""
+    """Start an API server that stores v1alpha1, and accepts all fields of an object."""
     own_api_server.kubectl("delete", "crd", *NAMES)
     for file in CRDS.glob("*.yaml"):
         definition = yaml.safe_load(file.read_text())

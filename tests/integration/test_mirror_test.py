@@ -159,7 +159,7 @@ class Tampering:
         self.by_partition[partition].insert(0, forged)
 
     def copy(self, partition: int, to: int) -> None:
-        """Once more, in another partition."""
+        """Copy a record once more, into another partition."""
         place, _ = self.pair(partition)
         record = self.by_partition[partition][place]
         self.by_partition[to].insert(0, record._replace(partition=to))
@@ -468,7 +468,7 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
 def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Into one partition more than the source has; one record strays from its key."""
+    """Copy into one partition more than the source has; one record strays from its key."""
     name, out = unique("by-key"), tmp_path / "out"
     topic = f"{name}-0"
     make_topic(spec(west), f"east.{topic}", 4)

@@ -60,7 +60,7 @@ class Scene:
         return {name: task["status"]["epoch"] for name, task in self.tasks().items()}
 
     def settle(self, drivers: int | None, *, without: str = "") -> dict[str, str]:
-        """Wait until all tasks run, on so many drivers, None: on any; on which each does."""
+        """Wait until all tasks run on that number of drivers (None: any); return their drivers."""
 
         def settled(holders: dict[str, str]) -> bool:
             on = set(holders.values())

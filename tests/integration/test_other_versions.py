@@ -21,7 +21,7 @@ MOMENT = "2026-11-21T12:00:00Z"
 
 @pytest.fixture
 def operator(operator: Operator) -> Iterator[Operator]:
-    """One that nothing of it surprises."""
+    """Run an operator in whose log no error may appear."""
     yield operator
     assert "internal error" not in operator.log
     assert "Traceback" not in operator.log

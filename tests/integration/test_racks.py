@@ -1,4 +1,4 @@
-"""A source in three racks: each driver reads the replica of its own, as the kernel counts bytes."""
+"""A source in three racks: each driver reads the replica in its rack, by the kernel's counts."""
 
 import os
 from collections.abc import Callable

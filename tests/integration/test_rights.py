@@ -46,7 +46,7 @@ class Wait(Protocol):
 
 
 class Installed:
-    """The chart in a namespace of its own; ``flows`` is the namespace in which people work."""
+    """The chart in a namespace of its own; ``flows`` is the users' namespace."""
 
     def __init__(self, api_server: ApiServer, folder: Path, wait: Wait) -> None:
         self.api_server, self._folder, self._wait = api_server, folder, wait

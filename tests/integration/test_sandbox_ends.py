@@ -1,4 +1,4 @@
-"""However the process ends that started a sandbox, nothing is left of it."""
+"""Sandboxes whose starting process ends in any way: no process of them is left."""
 
 import signal
 import subprocess

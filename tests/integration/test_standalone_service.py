@@ -22,7 +22,7 @@ from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 NOT_HERE = {"headrace_api_requests_total"}
-"""There is no API server."""
+"""Metrics that a run lacks, because there is no API server."""
 
 
 @pytest.fixture(autouse=True)

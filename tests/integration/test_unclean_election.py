@@ -70,7 +70,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
     assert arrived(spec(west), f"unclean.{topic}") == 150
 
     let_the_other_lead(source, topic, wait_until)
-    produce(spec(source), topic, numbered(200, 1))  # Offset 150 is there again, another record.
+    produce(spec(source), topic, numbered(200, 1))  # Offset 150 has another record now.
 
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))

@@ -43,7 +43,7 @@ from headrace.host import state_home
 CAUGHT_UP_S = 120.0
 """Longest time without a copy: brokers have just been started, and tasks wait for a back-off."""
 MENDED_S = 200.0
-"""Three starts of a broker, each as slow as it may be."""
+"""Time of three starts of a broker at their slowest."""
 _CALM_LOOKS = 3
 _PAUSE_S = (3.0, 12.0)
 _CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 2}

@@ -63,7 +63,7 @@ class Stored:
     """Unix seconds."""
     task: str
     driver: str
-    """``<name>/<incarnation>``."""
+    """Driver as ``<name>/<incarnation>``."""
     epoch: int
     source_offset: int
     """The next one to copy."""
@@ -83,9 +83,9 @@ class Logged:
     event: str
     task: str = ""
     driver: str = ""
-    """Its name, where the herder logged it."""
+    """Name of the task, if the herder logged it."""
     partition: str = ""
-    """``<topic>-<partition>``, where the connector logged it."""
+    """Partition as ``<topic>-<partition>``, if the connector logged it."""
     why: str = ""
 
 

@@ -50,7 +50,7 @@ class DriverFaults:
         ]
 
     def recovered(self) -> bool:
-        """Return whether all source tasks run, on as many drivers as there are to be."""
+        """Return whether all source tasks run, on the configured number of drivers."""
         return len(self._stage.run.settled(DRIVERS)) > 0
 
     def _drivers(self, *, veteran: bool) -> dict[str, psutil.Process]:

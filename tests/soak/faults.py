@@ -37,7 +37,7 @@ class Fault:
     ended_s: float = float("inf")
     """Time of the repair: a broker answers again, or a driver is thawed."""
     driver: str = ""
-    """``<name>/<incarnation>`` of the driver that was killed or frozen."""
+    """Killed or frozen driver as ``<name>/<incarnation>``."""
 
     def __str__(self) -> str:
         return f"fault {self.number}, {self.kind} ({self.on})"

@@ -15,11 +15,11 @@ RECOVERY_S = 45.0
 """Faults on faults, for ever, would only show that nothing is copied then."""
 
 Inflict = Callable[[random.Random, threading.Event], None]
-"""Inflict a fault, wait, and put it right: also, and at once, when the event is set."""
+"""Function that injects a fault, waits, and repairs it; at once if the event is set."""
 
 
 class Hazard:
-    """One thread, one fault at a time."""
+    """A thread that injects one fault at a time."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Hazard:
         self._thread.start()
 
     def stop(self) -> None:
-        """Put right what there is; ``join`` waits for that."""
+        """Repair the present fault; ``join`` waits for that."""
         self._stop.set()
 
     def join(self, timeout_s: float | None = None) -> None:

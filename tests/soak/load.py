@@ -40,7 +40,7 @@ class NumberedLoad:
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self.sent: Counter[tuple[str, int]] = Counter()
         self.acknowledged: Counter[tuple[str, int]] = Counter()
-        """Records that the source must have, by topic and partition: the first so many numbers."""
+        """Records that the source must have, by topic and partition: numbers from 0 on."""
         self.problem = ""
         """A sentence when the source refused some: a soak without its load says nothing."""
 

@@ -45,8 +45,10 @@ class Outcome:
     mirror_problems: Sequence[str]
     """Other problems of the mirror: it did not catch up, or it ended."""
     memory: Sequence[float]
-    """Bytes, in the middle and in the last third, of the veteran driver; empty when they do not
-    compare."""
+    """Memory of the veteran driver, in bytes, in the middle and in the last third.
+
+    It is empty if the two cannot be compared.
+    """
     before: AtRest
     after: AtRest | None
     """None if the flow never settled again."""

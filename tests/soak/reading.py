@@ -117,7 +117,7 @@ def written(target: SandboxCluster, partition: str) -> list[Written]:
 
 
 def _batches(folder: Path) -> list[Batch]:
-    segments = sorted(folder.glob("*.log"))  # none where it has no replica
+    segments = sorted(folder.glob("*.log"))  # none if it has no replica
     return split_batches(memoryview(b"".join(one.read_bytes() for one in segments))).batches
 
 

@@ -24,12 +24,12 @@ class Sample:
     at_s: float
     """Monotonic seconds."""
     rss: int
-    """Bytes resident."""
+    """Resident bytes."""
     threads: int
     clients: int
     """Clients of librdkafka: each has a thread of its own, and one for each broker."""
     units: str
-    """Types of the units that it has: each takes clients, with threads and buffers of their own."""
+    """Types of its units: each type needs clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ FLOW = "soak"
 SAFE = {"soak-a": 6, "soak-b": 4}
 """Partitions of topics that have three replicas."""
 SOLO = "soak-solo"
-"""A partition on each broker, which no other holds: without that broker it has no leader."""
+"""Topic with a partition on each broker, which is without a leader if that broker is down."""
 TOPICS: Mapping[str, int] = {**SAFE, SOLO: BROKERS}
 PROGRESS = progress_topic("east")
 READY_S = 120.0

@@ -235,7 +235,7 @@ def _double(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
 
 
 def _double_elsewhere(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """Into another partition, or another topic."""
+    """Copy a record into another partition, or another topic."""
     others = [to for to in sorted(logs) if to != at]
     near = [to for to in others if to.topic == at.topic]
     if logs[at]:

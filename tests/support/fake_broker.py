@@ -127,7 +127,7 @@ def coordinated_by_first(request: Request) -> coordinators.FindCoordinatorRespon
 
 
 def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
-    """One answer after the other."""
+    """Return a script step that gives one answer after the other."""
     left = iter(answers)
     return lambda _: next(left)
 

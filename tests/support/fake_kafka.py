@@ -155,7 +155,7 @@ class FakeMessage:
 
 
 class FakeCluster:
-    """Topics with their ids, and the clients that were made; it is also its own ``Admin``."""
+    """Topics with their ids, and the clients that were created; it is also its own ``Admin``."""
 
     def __init__(self, alias: str, clock: FakeClock) -> None:
         self.name = alias
@@ -177,7 +177,7 @@ class FakeCluster:
         self.used: set[str] = set()
         """Share groups that had members."""
         self.no_share_groups: HeadraceError | None = None
-        """Why it has none."""
+        """Reason why it has no share groups."""
         self.active: set[str] = set()
         """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
@@ -213,7 +213,7 @@ class FakeCluster:
         A younger record was in flight: librdkafka continues with it.
         """
         self.loses_markers: set[TopicPartition] = set()
-        """Partitions in which transactions stay open, whatever their coordinator says."""
+        """Partitions in which transactions stay open, even after their coordinator ended them."""
         self.changed = threading.Condition()
         self._made = count(1)
 

@@ -68,7 +68,7 @@ class Unreadable:
 
 
 Fault = Refusal | Lost | Unreadable | None
-"""``None``: the batch is treated as brokers do."""
+"""Fault of a batch. ``None``: the batch is treated as brokers do."""
 
 
 @dataclass

@@ -60,7 +60,7 @@ def in_transactions(
 def positions(
     cluster: SandboxCluster, topic: str, partition: int = 0
 ) -> list[tuple[int, bytes | None]]:
-    """Offset and value of each committed record of a partition, as a consumer sees them."""
+    """Return offset and value of each committed record of a partition, as a consumer sees them."""
     found: list[tuple[int, bytes | None]] = []
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -77,7 +77,7 @@ def positions(
 
 
 def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
-    """Offset and metadata, by partition (of a group of one topic)."""
+    """Return offset and metadata, by partition (of a group of one topic)."""
     # As a consumer: librdkafka's admin client ends the process where a coordinator loads (its issue
     # 3663). Quiet: without a line for each client that is closed.
     settings = {

@@ -1,4 +1,4 @@
-"""The helper in C, compiled for these tests: whether or not this environment has it."""
+"""The helper in C, compiled for these tests even if this environment has it."""
 
 import ctypes
 import importlib.util

@@ -39,7 +39,7 @@ class MirrorClient:
         return set(self._client.remoteTopics(*source))
 
     def consumer_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """Offset and metadata, by topic and partition of the target."""
+        """Return offset and metadata, by topic and partition of the target."""
         return _offsets(self._client.remoteConsumerOffsets(group, source, self._timeout))
 
     def translate_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:

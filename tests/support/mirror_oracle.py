@@ -15,7 +15,7 @@ from headrace.api import Partitioning, Verdict
 from headrace.mirror_test import FindingType
 
 Identity = tuple[str, str, int | None]
-"""Topic that it was sent to, producer, number."""
+"""Identity of a message: topic that it was sent to, producer, number."""
 Place = tuple[str | None, int | None, int | None]
 NOWHERE: Place = (None, None, None)
 EXACT = {
@@ -24,7 +24,7 @@ EXACT = {
     FindingType.REPLAYED,
     FindingType.UNEQUAL_OFFSETS,
 }
-"""Classes of single copies; the others are about all copies of a message."""
+"""Classes of single copies; the other classes concern all copies of a message."""
 
 
 class Finding(NamedTuple):

@@ -23,7 +23,7 @@ _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class OtherKafka:
-    """A broker of one release, which is a cluster of its own."""
+    """A cluster of one broker of one release."""
 
     def __init__(self, name: str, version: str, folder: Path) -> None:
         self.name, self.version = name, version

@@ -39,7 +39,7 @@ RULES = [
 
 
 class Driver:
-    """One process; ``start`` it again to restart its container."""
+    """A driver process; ``start`` it again to restart its container."""
 
     def __init__(self, kubeconfig: Path, flow: str, namespace: str, name: str, ip: str) -> None:
         self.name, self.ip = name, ip
@@ -143,7 +143,7 @@ class Scene:
         return [unit for unit in mine if type in ("", unit["spec"]["type"])]
 
     def unit(self, name: str) -> Json:
-        """One unit."""
+        """Return one unit."""
         return self.server.rest.get(f"{self._path}/{name}")
 
     def spread(self, *drivers: str) -> None:

@@ -35,7 +35,7 @@ from headrace.kafka.wire import (
 
 
 class Copier:
-    """One owner, in one thread."""
+    """A copier of one owner, in one thread."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ def copy(copier: Copier, pairs: list[Pair], *, pause: Callable[[], None] = lambd
 
 
 def _nothing() -> None:
-    """Memory of its own."""
+    """Release nothing: each batch has memory of its own."""
 
 
 def main(source: str, target: str, name: str, holes: str, *topics: str) -> int:

@@ -33,7 +33,7 @@ PARTITIONS = (P0, P1)
 
 
 class PreservedScenes:
-    """One after the other, on the same clusters."""
+    """Scenes one after the other, on the same clusters."""
 
     def __init__(
         self, serve: Serve, *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
@@ -54,7 +54,7 @@ class PreservedScenes:
         self.scene.context._mover = mover
 
     def begin_again(self, driver: str) -> None:
-        """Another owner, whatever the last one does."""
+        """Start another owner, even if the last one still runs."""
         kafka: FakeKafka = self.scene.kafka
         self.scene = Scene(*self._partitions, kafka=kafka, driver=driver, flow=PRESERVED)
         self._use_batches()

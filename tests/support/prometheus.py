@@ -69,7 +69,7 @@ def filled(expression: str, picked: Mapping[str, str]) -> str:
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._url = url

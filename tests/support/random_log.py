@@ -1,4 +1,4 @@
-"""Topics of real brokers that hold what logs hold: all codecs, odd records, transactions, holes."""
+"""Topics of real brokers with all contents of logs: codecs, odd records, transactions, holes."""
 
 import random
 import struct
@@ -47,7 +47,7 @@ _HEADERS: Sequence[Sequence[tuple[bytes, bytes | None]]] = [
 
 @dataclass
 class _Transaction:
-    """One that is open."""
+    """An open transaction."""
 
     transactions: Transactions
     identity: ProducerIdentity
@@ -84,7 +84,7 @@ class RandomLog:
             self._end()
 
     def append(self, values: Sequence[bytes], key: bytes = b"now") -> None:
-        """One batch, with the current time: it ends a segment that is old enough."""
+        """Append a batch with the current time, which ends a segment that is old enough."""
         writer = BatchWriter()
         for value in values:
             writer.add(StoredRecord(0, _now_ms(), content(key, value)))

@@ -17,7 +17,7 @@ _SCHEMA = (
 
 
 class Raw(NamedTuple):
-    """One record."""
+    """A record of a log."""
 
     topic: str
     partition: int

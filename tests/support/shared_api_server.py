@@ -1,7 +1,7 @@
 """The API server that all workers of a run of the tests share.
 
-The process that the person started owns it: it starts it for the first test that needs it, and ends
-it with the run. It also ends with that process, whatever ends it.
+The process that the user started owns it: it starts it for the first test that needs it, and ends
+it with the run. It also ends when that process ends in any way.
 """
 
 import threading

@@ -85,7 +85,7 @@ class StoreHerder:
 
 
 class Scene:
-    """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
+    """A task that copies topic ``orders`` with two partitions from ``east`` to ``west``."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Scene:
             self.task.fail(error)
 
     def run_once(self) -> None:
-        """One turn of the loop, without a commit; then what waits in the pools."""
+        """Run one turn of the loop, without a commit, and then the waiting steps of the pools."""
         self.context.stall_detector.beat()
         if self.task.phase in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             self.guard(self.task.advance)

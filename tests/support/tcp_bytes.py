@@ -16,7 +16,7 @@ _INFO = 2
 """INET_DIAG_INFO: struct tcp_info."""
 _ESTABLISHED = 1 << 1
 _BYTES_RECEIVED = 128
-"""Offset of tcpi_bytes_received in it."""
+"""Offset of tcpi_bytes_received in struct tcp_info."""
 _HEADER, _REQUEST, _MESSAGE = struct.Struct("=IHHII"), struct.Struct("=BBBxI48x"), 72
 _DONE = 3
 
@@ -36,7 +36,7 @@ def _sockets(pid: int) -> Iterator[int]:
         try:
             target = str(file.readlink())
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # it was closed
         if target.startswith("socket:["):
             yield int(target[8:-1])
 

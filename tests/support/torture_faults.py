@@ -27,7 +27,7 @@ class Faults:
         self._ended: set[int] = set()
 
     def inject(self, owner: str, broker: str) -> None:
-        """One of ``OWNER`` and one of ``BROKERS``."""
+        """Inject one of ``OWNER`` and one of ``BROKERS``."""
         self._scene.wait(self._drivers_ready)
         faults: dict[str, Callable[[str], None]] = {
             "leader killed": self._leader_killed,
@@ -39,7 +39,7 @@ class Faults:
         faults[broker](owner)
 
     def _drivers_ready(self) -> bool:
-        """Both run, and the task does on one of them."""
+        """Return whether both drivers run, and the task runs on one of them."""
         unit, names = self._scene.unit(), self._names()
         return (
             len(names) == 2
@@ -134,7 +134,7 @@ class Faults:
                 broker.thaw()
 
     def _elected_unclean(self, owner: str) -> None:
-        """One of both brokers is dead while records are acknowledged; then the other one is."""
+        """Keep one of two brokers dead while records are acknowledged, then the other one."""
         topic = self._scene.unclean
         partition = self._scene.partition(topic)
         leader = self._scene.target.broker(partition.leader)

@@ -14,7 +14,7 @@ from headrace.mirror_test import Result, documents
 
 @dataclass(frozen=True)
 class Verified:
-    """One that has ended."""
+    """A run of ``headrace verify`` that has ended."""
 
     printed: str
     """Standard output."""

@@ -46,7 +46,7 @@ class _Producer:
 
 
 class WireCluster:
-    """One topic of a cluster in memory, on one broker."""
+    """A broker with one topic of a cluster in memory."""
 
     def __init__(self, serve: Serve, cluster: FakeCluster, topic: str, partitions: int) -> None:
         self.cluster, self.topic = cluster, topic

@@ -1,4 +1,4 @@
-"""``python -m images build | test | push | sbom``, in ``tools``; the Makefile's targets."""
+"""``python -m images build | test | push | sbom``, in ``tools``: targets of the Makefile."""
 
 import os
 import sys

@@ -16,7 +16,7 @@ BASE = "python:3.11-slim-bookworm"
 
 @dataclass(frozen=True)
 class Image:
-    """One image; ``target`` is a stage of its Dockerfile where it is not the last."""
+    """An image; ``target`` is a stage of its Dockerfile if it is not the last."""
 
     name: str
     dockerfile: str

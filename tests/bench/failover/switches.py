@@ -35,7 +35,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Switched:
-    """One fail-over, with its groups together."""
+    """A fail-over, with its groups together."""
 
     seconds: float
     """Seconds of the command, including its start and the second of --quiet-seconds."""

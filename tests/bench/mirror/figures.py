@@ -22,7 +22,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """One catch-up, from WARM_FROM to its end."""
+    """A catch-up, from WARM_FROM to its end."""
 
     mb_per_s: float
     """Millions of bytes of values; keys and framing are not counted."""

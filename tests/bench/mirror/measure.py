@@ -1,4 +1,4 @@
-"""One catch-up, watched from outside: ends of the target's partitions, and /proc."""
+"""A catch-up, measured from outside: ends of the target's partitions, and /proc."""
 
 import time
 from contextlib import suppress
@@ -15,7 +15,7 @@ from headrace.sandbox import Sandbox
 
 _POLL_S = 0.05
 _SETTLED_S = 1.0
-"""The copy is over when the target has grown no more for so long, and has as many records."""
+"""Seconds without growth after which a copy with all records has ended."""
 _STALLED_S = 60.0
 
 

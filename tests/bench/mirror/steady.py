@@ -40,7 +40,7 @@ _KILLED_S = 60.0
 
 @dataclass(frozen=True)
 class Steady:
-    """One replicator at one rate."""
+    """Figures of one replicator at one rate."""
 
     p50_ms: float
     p99_ms: float

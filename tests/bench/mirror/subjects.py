@@ -22,7 +22,7 @@ _STOP_S = 15
 
 @dataclass(frozen=True)
 class Subject:
-    """One row of the table."""
+    """A replicator with its settings: a row of the table."""
 
     name: str
     headrace: bool = False

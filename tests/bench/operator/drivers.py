@@ -54,7 +54,7 @@ async def until_done(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class SimulatedDriver:
-    """One life of one driver pod, until ``leave`` or ``vanish``."""
+    """An incarnation of a driver pod, until ``leave`` or ``vanish``."""
 
     def __init__(
         self, pod: Object, kubeconfig: Path, threads: Executor, tasks: asyncio.TaskGroup

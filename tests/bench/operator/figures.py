@@ -19,7 +19,7 @@ class Seen:
     """Milliseconds of each reconcile."""
     cpu_s: float
     rss: Sequence[int]
-    """Bytes resident, ten times a second."""
+    """Resident bytes, ten times a second."""
     answers_ms: Sequence[float]
     """Milliseconds until each health request was answered by the event loop."""
 
@@ -58,7 +58,7 @@ class ManyFlows:
 
 @dataclass(frozen=True)
 class Loss:
-    """One driver lost; seconds from its loss."""
+    """The loss of a driver; seconds from its loss."""
 
     variant: str
     had_connector: bool

@@ -40,7 +40,7 @@ def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
 
 
 def units_of(tasks: int) -> int:
-    """Three connectors and the heartbeat task come on top."""
+    """Return the number of units: three connectors and the heartbeat task are added."""
     return tasks + 4
 
 

@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, Say, dict[str, Any]], Iterator[st
 
 
 def _sandbox(target_brokers: int = 1, source: dict[str, str] | None = None) -> Sandbox:
-    """Three brokers of a source could not commit a hundred transactions a second here."""
+    """Start the clusters. Three brokers of a source could not commit 100 transactions/s here."""
     plans = [
         ClusterPlan("east", heap_mb=512, properties=_BROKER | (source or {})),
         ClusterPlan("west", target_brokers, heap_mb=512, properties=_BROKER),

@@ -37,7 +37,7 @@ class Compacted:
     offsets: int
     records: int
     copied: int
-    """Offsets, of ``MEASURED_S`` at most."""
+    """Offsets; they take at most ``MEASURED_S``."""
     seconds: float
     cpu_s: float
 

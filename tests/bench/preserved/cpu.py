@@ -37,7 +37,10 @@ class Pairs:
 def pairs(
     sandbox: Sandbox, number: int, workload: Workload, count: int, say: Callable[[str], None]
 ) -> Pairs:
-    """One after the other; every second pair begins with Preserved. ``number``: of the workload."""
+    """Run the pairs one after the other; every second pair begins with Preserved.
+
+    ``number`` is the workload's.
+    """
     say(f"{workload.name}: sending {workload.records:,} records ...")
     produce(access(sandbox, "east"), workload)
     found: dict[Subject, list[CatchUp]] = {_TRANSLATED: [], _PRESERVED: []}

@@ -22,7 +22,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Padded:
-    """One partition."""
+    """Figures of one partition."""
 
     offsets: int
     seconds: float

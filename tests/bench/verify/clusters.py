@@ -72,7 +72,7 @@ def loaded(folder: Path) -> Load:
 
 
 def copy(run: MirrorTestRun, folder: Path) -> None:
-    """Copy every record of the source to the target: by a flow, which ends when it has all."""
+    """Copy every record of the source to the target by a flow, which ends when it is caught up."""
     test = run.test.spec.model_dump(by_alias=True, exclude_unset=True)
     spec = {
         "source": test["source"],

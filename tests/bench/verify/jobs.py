@@ -1,4 +1,4 @@
-"""The jobs that are timed, each a process of its own, and how much memory they take."""
+"""The timed jobs, each a process of its own, and their memory."""
 
 import json
 import subprocess
@@ -85,7 +85,7 @@ def _of_spark(us: psutil.Process) -> list[psutil.Process]:
             if "kafka.Kafka" not in child.cmdline():
                 found.append(child)
         except psutil.Error:
-            continue  # it ended meanwhile
+            continue  # it has ended
     return found
 
 

@@ -28,7 +28,7 @@ SCHEMA = (
 )
 
 Who = tuple[str, str, int | None]
-"""Topic, producer, sequence number."""
+"""Identity of a message: topic, producer, sequence number."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Log:
 
 
 def random_log(partition: int) -> Log:
-    """Two dense sequences and the sentinel, and then some of them lost, copied and moved."""
+    """Return two dense sequences and the sentinel, some of them lost, copied or moved."""
     dice = random.Random(partition)
     first = 1_000 * partition
     messages = [(f"run-{n % 2}-0", first + n // 2) for n in range(dice.randrange(40))]

@@ -66,7 +66,7 @@ class InFlightWindow(CommitWindow):
         self.error: KafkaError | None = None
         """Why a record in flight was refused; nothing is acknowledged after that record."""
         self.error_at = position
-        """Its source offset."""
+        """Source offset of the refused record."""
         self.refused: range | None = None
         """Source offsets from the first to the last record that was refused.
 

@@ -28,7 +28,7 @@ _ASK_S = 5.0
 
 
 class RecordTransactions:
-    """Its methods wait, but for ``begin``; one thread at a time calls them."""
+    """A transactional producer. Methods except ``begin`` block; one thread at a time calls them."""
 
     def __init__(
         self, target: ClusterAccess, transactional_id: str, clients: Clients, clock: Clock

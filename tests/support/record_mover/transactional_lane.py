@@ -1,4 +1,4 @@
-"""One task's share of the record mover where it copies in transactions."""
+"""One task's share of the record mover if it copies in transactions."""
 
 import threading
 from collections.abc import Callable, Mapping
