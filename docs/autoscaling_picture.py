@@ -18,7 +18,7 @@ _COLUMNS = ("at_s", "lag", "desired", "ready", "claims")
 
 
 def samples() -> dict[str, list[float]]:
-    """The columns of the data; each row holds until the next."""
+    """Return the columns of the data; each row is valid until the next."""
     with DATA.open() as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     rows.append(rows[-1] | {"at_s": float(rows[-1]["at_s"]) + 3})  # so that the last is seen

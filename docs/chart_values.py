@@ -26,7 +26,7 @@ class Value(NamedTuple):
 
 
 def values() -> list[Value]:
-    """All of them, in their order."""
+    """Return all values, in their order."""
     text = (CHART / "values.yaml").read_text()
     found = []
     path: list[str] = []
@@ -45,7 +45,7 @@ def values() -> list[Value]:
 
 
 def table() -> str:
-    """The values as a table."""
+    """Return the values as a table."""
     lines = ["| value | default | what it is |", "| --- | --- | --- |"]
     for value in values():
         default = json.dumps(value.default)
@@ -54,7 +54,7 @@ def table() -> str:
 
 
 def page_with(text: str) -> str:
-    """The page, with ``text`` between its marks."""
+    """Return the page, with ``text`` between its marks."""
     return between(PAGE, BEGIN, END, text)
 
 

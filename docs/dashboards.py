@@ -1,7 +1,7 @@
 """Writes the chart's Grafana dashboards, ``charts/headrace/files/dashboards/*.json``.
 
-``python docs/dashboards.py`` makes them out of ``docs/dashboards.yaml``, and for the page that
-``headrace run`` serves the panels of the dashboard *Flow*.
+``python docs/dashboards.py`` makes them from ``docs/dashboards.yaml``. It also writes the panels of
+the dashboard *Flow* for the page that ``headrace run`` serves.
 """
 
 import json
@@ -15,7 +15,7 @@ PAGES = Path(__file__).with_suffix(".yaml")
 FOLDER = Path(__file__).parents[1] / "charts" / "headrace" / "files" / "dashboards"
 OF_RUNS = Path(__file__).parents[1] / "operator/headrace/standalone/dashboard/panels.json"
 COLUMNS = 24
-"""Of a dashboard, as Grafana has it."""
+"""Columns of a dashboard in Grafana."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _STAT_OPTIONS = {
     "colorMode": "value",
@@ -31,13 +31,13 @@ _Json = dict[str, Any]
 
 
 def documents() -> dict[str, str]:
-    """The dashboards as Grafana imports them, by file name."""
+    """Return the dashboards as Grafana imports them, by file name."""
     pages = yaml.safe_load(PAGES.read_text())
     return {f"{page['name']}.json": json.dumps(_page(page), indent=2) + "\n" for page in pages}
 
 
 def panels_of_runs() -> str:
-    """Of a flow, less what only Kubernetes has."""
+    """Return the panels of a flow except for those that only Kubernetes has."""
     (page,) = (page for page in yaml.safe_load(PAGES.read_text()) if page["name"] == "flow")
     panels = [panel for panel in page["panels"] if not panel.get("ofKubernetes")]
     return json.dumps(panels, indent=2) + "\n"
@@ -65,7 +65,7 @@ def _page(page: _Json) -> _Json:
 
 
 def _places(panels: Sequence[_Json]) -> list[_Json]:
-    """From left to right, row by row; stats are half as high."""
+    """Return the positions from left to right, row by row; stats are half as high."""
     places: list[_Json] = []
     x = y = row = 0
     for panel in panels:
@@ -135,7 +135,7 @@ def _variable(name: str, query: str) -> _Json:
         "definition": query,
         "refresh": 2,  # when the time range changes
         "sort": 1,
-        "includeAll": True,  # each of those found: `.*` would match what has no such label
+        "includeAll": True,  # each found value: `.*` would match series without such a label
         "multi": True,
         "current": {"text": ["All"], "value": ["$__all"]},
     }

@@ -1,6 +1,6 @@
 """Writes the tables of ``docs/metrics.md`` from the metrics' own descriptions.
 
-``python docs/metrics.py`` writes what stands between the two marks on the page.
+``python docs/metrics.py`` writes the text between the two marks on the page.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ SECTIONS: dict[str, Sequence[Described]] = {
 
 
 def tables() -> str:
-    """One table a section."""
+    """Return one table for each section."""
     return "\n\n".join(f"## {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS.items())
 
 
 def page_with(text: str) -> str:
-    """The page, with ``text`` between its marks."""
+    """Return the page, with ``text`` between its marks."""
     return between(PAGE, BEGIN, END, text)
 
 

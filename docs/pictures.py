@@ -1,6 +1,6 @@
 """Draws the README's picture, ``docs/pictures/live-view.svg``: ``python docs/pictures.py``.
 
-It is what ``headrace run`` shows on a terminal of 100 columns, of the three flows below.
+The picture shows ``headrace run`` on a terminal of 100 columns, with the three flows below.
 """
 
 import io
@@ -39,7 +39,7 @@ _REFUSED = (
 
 
 def lines() -> list[Text]:
-    """The screen, line by line."""
+    """Return the screen, line by line."""
     orders = [_task("orders", number, lag=number * 1_667) for number in range(1, 7)]
     idle = [_task("customers", number) for number in range(20)]
     failed = [_task("payments", 0, lag=1_204, error=_REFUSED), _task("payments", 1, lag=120)]
@@ -48,7 +48,7 @@ def lines() -> list[Text]:
 
 
 def svg() -> str:
-    """The same as a picture; the spaces at the ends of its lines are left out."""
+    """Return the screen as a picture, without the spaces at the ends of its lines."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     for line in lines():
         console.print(line, no_wrap=True)

@@ -1,7 +1,7 @@
 """Lists and draws the rooms of ``docs/architecture.md`` from the contracts in ``pyproject.toml``.
 
-``python docs/rooms.py`` writes tables and drawing between the two marks on the page. An arrow
-says "may import"; one that follows from two others is left out, and so are those of ``cli``.
+``python docs/rooms.py`` writes tables and drawing between the two marks on the page. An arrow means
+"may import". Arrows that follow from two others are left out, as are the arrows of ``cli``.
 """
 
 import ast
@@ -21,7 +21,7 @@ Arrows = dict[str, set[str]]
 
 
 def allowed() -> Arrows:
-    """Who may import whom, top to bottom: what lies below, less what a contract forbids."""
+    """Return the allowed imports, top to bottom: lower layers, except forbidden ones."""
     contracts = _contracts()
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rooms = [room for room in layers if ":" not in room]
@@ -38,7 +38,7 @@ def allowed() -> Arrows:
 
 
 def table() -> str:
-    """A row a room: the first line of its docstring, which is its purpose, and its arrows."""
+    """Return a row for each room: the first line of its docstring, and its arrows."""
     arrows = allowed()
     rows = ["| room | purpose | may import |", "| --- | --- | --- |"]
     for room in arrows:
@@ -49,7 +49,7 @@ def table() -> str:
 
 
 def drawing() -> str:
-    """The arrows as a mermaid flowchart."""
+    """Return the arrows as a mermaid flowchart."""
     arrows = {room: below for room, below in allowed().items() if room != ALLOWS_ALL}
     lines = ["```mermaid", "flowchart TD"]
     for room, below in arrows.items():
@@ -59,7 +59,7 @@ def drawing() -> str:
 
 
 def inner_table() -> str:
-    """The rooms within rooms, from top to bottom, with their purposes."""
+    """Return the rooms within rooms, from top to bottom, with their purposes."""
     rows = ["| room within a room | purpose |", "| --- | --- |"]
     for contract in _contracts():
         if contract["type"] == "layers" and contract["containers"] != ["headrace"]:
@@ -74,7 +74,7 @@ def inner_table() -> str:
 
 
 def page() -> str:
-    """The page, with tables and drawing between its marks."""
+    """Return the page, with tables and drawing between its marks."""
     return between(PAGE, BEGIN, END, f"{table()}\n\n{drawing()}\n\n{inner_table()}")
 
 

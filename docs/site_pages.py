@@ -1,6 +1,6 @@
-"""A hook of MkDocs: the pages of the site are those of the clone, at their places there.
+"""A hook of MkDocs: the pages of the site are the clone's pages, at their places there.
 
-``README.md`` and others lie outside ``docs``. So do manifests and programs that pages name: the
+``README.md`` and others are outside ``docs``, as are manifests and programs that pages name: the
 site has a copy of each file that a page links to.
 """
 
@@ -20,7 +20,7 @@ PAGES = [
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """In place of the files of ``docs``. See MkDocs' ``on_files``."""
+    """Replace the files of ``docs`` (MkDocs' ``on_files``)."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     scripts = (ROOT / str(script) for script in config.extra_javascript)
     paths = dict.fromkeys([*PAGES, *_linked(), *scripts])

@@ -1,4 +1,4 @@
-"""What images and the tests' cluster need of the machine: a Docker engine, Debian's packages."""
+"""Needs of images and the tests' cluster: a Docker engine, Debian's packages."""
 
 import os
 import shutil
@@ -13,12 +13,12 @@ SEARCHED = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
 def which(program: str) -> str | None:
-    """The path of a program, also of one that only root has on PATH."""
+    """Return the path of a program, including programs that only root has on PATH."""
     return shutil.which(program, path=SEARCHED)
 
 
 def answering_docker() -> str | None:
-    """The path of Docker's client (``DOCKER``, else by PATH) when its engine answers."""
+    """Return the path of Docker's client (``DOCKER``, else by PATH) if its engine answers."""
     docker = shutil.which(os.environ.get("DOCKER") or "docker")
     if docker and subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
         return None
@@ -26,7 +26,7 @@ def answering_docker() -> str | None:
 
 
 def install(packages: Iterable[str], need: str, console: Console) -> None:
-    """Install Debian's packages, for what ``need`` says. Raises Fatal when that cannot be."""
+    """Install Debian's packages; ``need`` is the reason in messages. Raises Fatal if that fails."""
     names = sorted(packages)
     if not which("apt-get") or os.geteuid() != 0:
         raise Fatal(

@@ -1,4 +1,4 @@
-"""How far something is: on a terminal one line that changes, in a file a line now and then."""
+"""Progress of a long step: on a terminal one line that changes, in a file a line now and then."""
 
 import threading
 import time
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from rich.console import Console
 
 EVERY_S = 15.0
-"""Between two lines in a file."""
+"""Seconds between two lines in a file."""
 
 
 @contextmanager
 def progress(console: Console, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show ``doing`` and for how long; call what it yields with how far it is.
+    """Show ``doing`` and for how long; call the yielded function with the progress.
 
-    A file gets its lines also while nothing is reported: Go links for a minute without a word, for
-    example. The end is a line too, unless the block raised.
+    A file gets its lines also while nothing is reported: Go links for a minute without a message,
+    for example. The end is also a line, unless the block raised.
     """
     began = time.monotonic()
 

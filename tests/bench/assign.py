@@ -1,9 +1,9 @@
-"""How long the assignors take, in what memory, and whether only what must move moves.
+"""How long the assignors take, in what memory, and whether only necessary moves happen.
 
 `make bench`. Each case has a process of its own, so that peak memory is its own. Times are those of
-`assign()` alone; building its input and validating its answer stand beside. It waits for nothing,
-so on an idle machine its CPU time is its wall time; on a busy one only CPU time says something, and
-of several runs the least most. Limits are held against that one.
+`assign()` alone. The times to build its input and to validate its answer are printed next to them.
+It waits for nothing, so on an idle machine its CPU time is its wall time. On a busy machine only
+CPU time is meaningful, and the lowest of several runs. Limits are compared with that one.
 """
 
 import random
@@ -40,12 +40,12 @@ WEIGHTS: dict[str, Callable[[random.Random], float]] = {
     # A percent of the tasks carries a fifth of the bytes.
     "heavy tail": lambda rng: rng.lognormvariate(12, 1.5),
 }
-"""Bytes/s of a task; no two weigh the same."""
+"""Bytes/s of a task; all of them differ."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: an assignor at a size, and what it may take."""
+    """One line of the table: an assignor at a size, and its limits."""
 
     assignor: str
     tasks: int
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Step:
-    """One decision of a case: its times, and whether it moved what it should."""
+    """One decision of a case: its times, and whether its moves were the expected ones."""
 
     name: str
     cpu_s: Sequence[float]
@@ -103,7 +103,7 @@ def state(case: Case) -> ApplicationState:
 def following(
     state: ApplicationState, answer: TaskAssignment, drivers: Iterable[str], now_ms: int = 0
 ) -> ApplicationState:
-    """The state in which ``drivers`` are there and hold what they were told to."""
+    """Return the state in which ``drivers`` exist and hold their assigned tasks."""
     held = {name: driver.active for name, driver in answer.drivers.items()}
     return replace(
         state,
@@ -119,7 +119,7 @@ def decide(
     assignors: Iterable[TaskAssignor],
     judge: Callable[[TaskAssignment], tuple[str, bool]],
 ) -> tuple[TaskAssignment, Step]:
-    """Ask each of ``assignors`` once; their answers are the same."""
+    """Run each of ``assignors`` once; their answers are equal."""
     cpu_s, wall_s = [], []
     for assignor in assignors:
         cpu, wall = process_time(), perf_counter()
@@ -136,13 +136,13 @@ def decide(
 
 
 def moves(before: TaskAssignment, after: TaskAssignment) -> set[TaskId]:
-    """Tasks that had an owner and have another, or none, now."""
+    """Return tasks that had an owner and now have another, or none."""
     owners = after.owners
     return {task for task, owner in before.owners.items() if owners.get(task) != owner}
 
 
 def sticky(case: Case) -> Iterator[Step]:
-    """A first assignment, and one driver that leaves."""
+    """Measure a first assignment, and the loss of one driver."""
     assignors = [SHIPPED[case.assignor]() for _ in range(RUNS)]
     start = process_time()
     empty = state(case)
@@ -173,7 +173,7 @@ def sticky(case: Case) -> Iterator[Step]:
 
 
 def cooperative(case: Case) -> Iterator[Step]:
-    """Five rounds of Connect's rules; an assignor for each run, as they remember."""
+    """Measure five rounds of Connect's rules, with an assignor for each run: it has a memory."""
     assignors = [SHIPPED[case.assignor]() for _ in range(RUNS)]
     start = process_time()
     empty = state(case)
@@ -199,7 +199,7 @@ def cooperative(case: Case) -> Iterator[Step]:
 
 
 def measure(case: Case) -> tuple[list[Step], float]:
-    """All steps of a case, and the peak memory of the process in GB."""
+    """Run all steps of a case, and return them with the peak memory of the process in GB."""
     steps = list({"sticky": sticky, "cooperative": cooperative}[case.assignor](case))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
     return steps, peak / (1 << 30 if sys.platform == "darwin" else 1 << 20)

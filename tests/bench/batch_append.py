@@ -1,8 +1,8 @@
 """CPU of the batch mover's target side: gate, patch and append, per GB; nothing is fetched.
 
-``python tests/bench/batch_append.py [GB]``. The target is a process that throws away what it gets.
+``python tests/bench/batch_append.py [GB]``. The target is a process that discards its requests.
 Batches are judged, stamped and sent from a ring of memory, as from responses to Fetch. CPU time is
-this process's alone; on a busy machine the least of several runs says most.
+this process's alone; on a busy machine the lowest of several runs is the best estimate.
 """
 
 import resource
@@ -128,7 +128,7 @@ def append(
 
 
 def response(records: int, value_bytes: int) -> list[bytearray]:
-    """Of one partition: 256 KiB, at least one batch."""
+    """Return the response for one partition: 256 KiB, at least one batch."""
     content = record_batch([b"x" * value_bytes] * records)
     count = max(1, min(64, (256 << 10) // len(content)))
     parts = []
@@ -139,12 +139,12 @@ def response(records: int, value_bytes: int) -> list[bytearray]:
 
 
 def failed(at: TopicPartition, error: HeadraceError) -> None:
-    """Nothing may."""
+    """Raise the error: no partition may fail."""
     raise error
 
 
 def throw_away(pipe: Connection) -> None:
-    """A broker that leads all partitions."""
+    """Run a broker that leads all partitions."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         pipe.send(port)
@@ -154,7 +154,7 @@ def throw_away(pipe: Connection) -> None:
 
 
 def serve(sock: socket.socket, port: int) -> None:
-    """Answer what one connection asks."""
+    """Answer the requests of one connection."""
     room = memoryview(bytearray(64 << 20))
     while True:
         size_bytes = room[:4]
@@ -183,7 +183,7 @@ def receive(sock: socket.socket, into: memoryview) -> bool:
 
 
 def produced(content: memoryview, correlation_id: int) -> bytes:
-    """The response to a request of one topic."""
+    """Return the response to a request of one topic."""
     (client,) = struct.unpack_from(">h", content, 8)
     place = (
         10 + client + 1 + 1 + 6 + 1

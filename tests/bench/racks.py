@@ -14,7 +14,7 @@ TASKS, DRIVERS, SOURCES = 120, 6, 10
 
 
 def tasks(seed: int, partitions: int, readable: int) -> Iterator[TaskInfo]:
-    """Tasks of so many partitions, of which each can be read in ``readable`` zones."""
+    """Yield tasks of that many partitions, each of which can be read in ``readable`` zones."""
     draw = random.Random(seed)
     for index in range(TASKS):
         racks = tuple(frozenset(draw.sample(ZONES, readable)) for _ in range(partitions))
@@ -22,7 +22,7 @@ def tasks(seed: int, partitions: int, readable: int) -> Iterator[TaskInfo]:
 
 
 def far(seed: int, partitions: int, readable: int, *, aware: bool) -> float:
-    """The share of the bytes that is read from another zone."""
+    """Return the share of the bytes that is read from another zone."""
     infos = {info.id: info for info in tasks(seed, partitions, readable)}
     seen = infos.values() if aware else [info._replace(racks=()) for info in infos.values()]
     drivers = [DriverState(f"{ZONES[n % 3]}{n}", rack=ZONES[n % 3]) for n in range(DRIVERS)]

@@ -1,4 +1,4 @@
-"""Helm, promtool and a registry are there before the first test's clock runs."""
+"""Helm, promtool and a registry, which are built before the first test's time-out starts."""
 
 from pathlib import Path
 

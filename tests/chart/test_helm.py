@@ -1,4 +1,4 @@
-"""Which Helm the tests run."""
+"""The choice of the Helm that the tests run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from headrace.errors import Fatal
 
 @pytest.fixture
 def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Nothing is on PATH but a ``helm`` that says this version, and Go, which builds nothing."""
+    """Reduce PATH to a ``helm`` with a given version, and a Go that builds nothing."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
 

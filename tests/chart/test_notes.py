@@ -1,4 +1,4 @@
-"""What Helm prints at the end of an installation: the next commands."""
+"""The notes that Helm prints at the end of an installation: the next commands."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.helm import CHART, KUBERNETES, helm
 
 @pytest.fixture
 def chart(tmp_path: Path) -> Path:
-    """The chart, with its notes as an object: ``helm template`` prints none."""
+    """Return the chart with its notes as an object, because ``helm template`` prints none."""
     copy = tmp_path / "headrace"
     shutil.copytree(CHART, copy)
     notes = copy / "templates" / "NOTES.txt"

@@ -1,6 +1,6 @@
-"""All pods of a release, as a namespace with Pod Security ``restricted`` and a quota takes them.
+"""All pods of a release in a namespace with Pod Security ``restricted`` and a quota.
 
-The chart's, and those that its operator makes: of drivers, of each stage of a mirror test, and its
+They are the chart's pods, and the operator's: drivers, each stage of a mirror test, and its
 executors. The rules are those of
 https://kubernetes.io/docs/concepts/security/pod-security-standards, and OpenShift's
 ``restricted-v2`` adds that no pod names a user.
@@ -37,7 +37,7 @@ Pod = dict[str, Any]
 
 @cache
 def pods(*arguments: str) -> dict[str, Pod]:
-    """Specs of all pods of a release with these values, by what they are."""
+    """Return the specs of all pods of a release with these values, by their kind."""
     objects = render(*arguments)
     (deployment,) = (one for one in objects if one["kind"] == "Deployment")
     (test,) = (one for one in objects if one["kind"] == "Pod")
@@ -85,7 +85,7 @@ def containers(pod: Pod) -> Iterator[dict[str, Any]]:
 
 
 def violations(pod: Pod) -> list[str]:
-    """What ``restricted`` refuses, and what a namespace does that chooses the users of pods."""
+    """Return settings that ``restricted`` refuses, or a namespace that sets the users of pods."""
     found = [name for name in HOST if pod.get(name)]
     outer = pod.get("securityContext", {})
     found += [f"pod: {name}" for name in outer.keys() - {"runAsNonRoot", "seccompProfile"}]
@@ -148,8 +148,8 @@ def test_the_last_lines_of_a_log_are_in_the_status_of_its_pod(kind: str) -> None
 
 
 def named(kind: str, found: dict[str, Pod], what: str) -> set[str]:
-    """Of what a container of such a pod has ``requests`` or ``limits``."""
-    if kind == "executor":  # Spark makes both for memory from what it is told
+    """Return the resources that a container of such a pod has as ``requests`` or ``limits``."""
+    if kind == "executor":  # Spark sets both for memory from its settings
         (container,) = found[Stage.PRODUCE.value]["containers"]
         cores = f"--conf=spark.kubernetes.executor.{what.removesuffix('s')}.cores="
         told = any(one.startswith(cores) for one in container["args"])
@@ -166,7 +166,7 @@ def test_every_container_asks_for_what_it_takes_and_has_a_limit_of_memory(kind: 
 
 
 def values_of(section: str, folder: Path) -> str:
-    """The values that a section of the chart's page has."""
+    """Return the values in a section of the chart's page."""
     page = (CHART / "README.md").read_text()
     (block,) = re.findall(rf"## {section}\n.*?```yaml\n(.*?)```", page, re.DOTALL)
     values = folder / "values.yaml"

@@ -1,6 +1,6 @@
-"""Values in, the objects of a release out, as they lie in ``golden``.
+"""Values in, the objects of a release out, as stored in ``golden``.
 
-``HEADRACE_GOLDEN=write pytest tests/chart`` writes them anew; read the difference.
+``HEADRACE_GOLDEN=write pytest tests/chart`` writes them again; read the difference.
 """
 
 import json
@@ -53,7 +53,7 @@ def operator(*arguments: str) -> Object:
 
 
 def shortened(given: list[Object]) -> Iterator[str | Object]:
-    """The names of files in the place of their rules."""
+    """Yield the objects, with the names of files instead of their rules."""
     while given:
         for file in FILES:
             there = rules(f"{file}-rules.yaml")
@@ -395,7 +395,7 @@ def test_defaults_of_mirror_tests_arrive_as_they_are_written() -> None:
 
 
 def test_the_schema_knows_what_drivers_and_mirror_tests_may_have() -> None:
-    """As of a flow and of a test: what the schema lets through, the operator understands."""
+    """Compare the schema with a flow and a test: the operator understands all accepted fields."""
 
     def fields(model: type[Model]) -> set[str]:
         return {str(field.alias) for field in model.model_fields.values()}
@@ -492,7 +492,7 @@ def test_artifact_hub_lists_the_definitions() -> None:
 
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
-    """But those of roles, which are nobody's host, and may have 253."""
+    """Limit all names except roles' names, which are no host names and may have 253 characters."""
     names = names_of("x" * 53, "a", "--set=scope=Namespace")
     assert max(len(name) for kind, _, name in names if kind not in ROLES) <= 63
 
@@ -566,7 +566,7 @@ def test_dashboards_are_the_files() -> None:
 
 
 def test_no_template_is_left_out() -> None:
-    """Of those that make objects, each makes one in some case."""
+    """Check that each template that can make objects makes one in some case."""
     rendered = {
         name
         for case in CASES
@@ -584,7 +584,7 @@ def test_no_template_is_left_out() -> None:
 
 
 def test_pods_of_any_namespace_speak_for_their_own_only() -> None:
-    """Who may make pods may give them the labels of drivers and of mirror tests."""
+    """Allow for users who create pods with the labels of drivers and of mirror tests."""
     monitors = {
         one["metadata"]["name"]: one["spec"]
         for one in render("--set=podMonitor.enabled=true")

@@ -1,4 +1,4 @@
-"""The real cluster that the end-to-end tests share, with what they find there; it is left up."""
+"""The real cluster that the end-to-end tests share, with its images and brokers; it is left up."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,9 +17,9 @@ from support.records import unique
 from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
-"""Of `make images-test`."""
+"""Archives of `make images-test`."""
 POLL_INTERVAL_S = 1.0
-"""A look is a kubectl, on two cores that pods share."""
+"""Seconds between polls: each runs kubectl, on two cores that pods share."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -29,9 +29,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """The cluster, up and ready. Make it fail as you like; put it right afterwards."""
+    """Return the running cluster. A test may break it, and repairs it afterwards."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():  # what takes minutes is said
+    with capture.global_and_fixture_disabled():  # steps that take minutes are printed
         try:
             found = real_cluster(Console(stderr=True))
             found.up()
@@ -42,13 +42,13 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture(scope="session")
 def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
-    """The same, at a slower pace."""
+    """Return ``wait_until`` with a longer interval."""
     return partial(wait_until, every_s=POLL_INTERVAL_S)
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of this test's own, with restricted pod security; at the end it goes."""
+    """Yield a namespace with restricted pod security, and delete it at the end."""
     name = unique("test")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": name, "labels": labels}
@@ -62,17 +62,17 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def images(cluster: Cluster) -> None:
-    """Ours, on the node."""
+    """Load our images to the node."""
     load_images(cluster, ARCHIVES)
 
 
 @pytest.fixture(scope="session")
 def brokers(cluster: Cluster, images: None) -> None:
-    """Clusters ``east`` and ``west``."""
+    """Install the clusters ``east`` and ``west``."""
     install_brokers(cluster, "east", "west")
 
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, images: None) -> None:
-    """Two operators, installed by Helm; tests may break what they test."""
+    """Install two operators by Helm; tests may break the ones that they test."""
     install_release(cluster, MIRROR_TESTS_MAY)

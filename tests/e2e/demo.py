@@ -38,7 +38,7 @@ TEST = mirror_test(
 
 
 def main(archives: Path) -> int:
-    """0 when the verdict is Passed."""
+    """Run the demo, and return 0 if the verdict is Passed."""
     console = Console(stderr=True, highlight=False)
     try:
         cluster = real_cluster(console)
@@ -67,12 +67,12 @@ def _play(cluster: Cluster, archives: Path, console: Console) -> int:
 
 
 def _forget_last(cluster: Cluster) -> None:
-    """A demo may be played again on a cluster that is up."""
+    """Delete the objects of an earlier demo on the same cluster."""
     cluster.kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "mtest/load", "rflow/mirror")
 
 
 def _watch(cluster: Cluster, console: Console) -> Any:
-    """Until the test has ended, or patience has; its status."""
+    """Wait until the test has ended or the time is over, and return its status."""
     began, printed = time.monotonic(), ""
     with console.status("") as shown:
         while True:
@@ -105,7 +105,7 @@ def _say_what_next(cluster: Cluster, console: Console) -> None:
 def next_commands(
     cluster: Kubectl, namespace: str = NAMESPACE, operators: str = OPERATORS
 ) -> tuple[str, ...]:
-    """For a shell in the clone, in which neither kubectl nor headrace need be on PATH."""
+    """Return commands for a shell in the clone, without kubectl or headrace on PATH."""
     lease = cluster.get("-n", operators, "lease", OPERATOR)
     leader = lease["spec"]["holderIdentity"]
     kubectl = "kubectl" if shutil.which("kubectl") else cluster.own_kubectl

@@ -1,4 +1,4 @@
-"""A flow whose drivers run in pods, as a person with kubectl sees it."""
+"""A flow whose drivers run in pods, as a user of kubectl sees it."""
 
 import re
 from collections.abc import Iterator
@@ -26,33 +26,33 @@ class Unit:
     """The one that has."""
     phase: str
     epoch: int
-    """How often it was claimed."""
+    """Number of claims."""
 
 
 class FlowInPods:
-    """One flow."""
+    """A flow in pods."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
     def kubectl(self, *arguments: str, input: Any = None) -> str:
-        """In the flow's namespace."""
+        """Run kubectl in the flow's namespace."""
         return self.cluster.kubectl("-n", self.namespace, *arguments, input=input)
 
     def get(self, *what: str) -> Any:
-        """In the flow's namespace."""
+        """Return objects of the flow's namespace."""
         return self.cluster.get("-n", self.namespace, *what)
 
     def units(self) -> dict[str, Unit]:
-        """All of them, by name."""
+        """Return all units, by name."""
         return {one["metadata"]["name"]: _unit(one) for one in self._tasks()}
 
     def epochs(self) -> dict[str, int]:
-        """How often each unit was claimed."""
+        """Return how often each unit was claimed."""
         return {name: unit.epoch for name, unit in self.units().items()}
 
     def describe(self) -> str:
-        """How it stands, and what was said of it last."""
+        """Return the state of the flow, and its latest events and logs."""
         mine, operators = ("-n", self.namespace), ("-n", OPERATORS)
         annotations = "custom-columns=NAME:.metadata.name,ANNOTATIONS:.metadata.annotations"
         log = ("-l", "app.kubernetes.io/component=operator", "--prefix", "--since=5m", "--tail=80")
@@ -72,7 +72,7 @@ class FlowInPods:
         return "\n".join(answers)
 
     def pods(self) -> dict[str, Any]:
-        """Driver pods that were not told to go and did not end, by name."""
+        """Return driver pods that are neither being deleted nor ended, by name."""
         of_drivers = f"{FLOW_LABEL}={self.name},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
         found = self.cluster.pods(self.namespace, of_drivers)
         return {
@@ -83,26 +83,26 @@ class FlowInPods:
         }
 
     def container(self, pod: str) -> Any:
-        """What the status of a driver's pod says of its container."""
+        """Return the container status of a driver's pod."""
         (status,) = self.pods()[pod]["status"]["containerStatuses"]
         return status
 
     def driver(self) -> str:
-        """One that has units."""
+        """Return a driver that has units."""
         return min(unit.holder for unit in self.units().values() if unit.holder)
 
     def settled(self, drivers: int) -> bool:
-        """Whether all units run where they shall, on as many drivers as there are pods."""
+        """Return whether all units run as assigned, on as many drivers as there are pods."""
         units, pods = self.units().values(), self.pods()
         holders = {unit.holder for unit in units if _runs(unit)}
         return all(map(_runs, units)) and len(holders) == drivers and holders == pods.keys()
 
     def runs_without(self, driver: str) -> bool:
-        """Whether all units run, and none on this driver."""
+        """Return whether all units run, and none on this driver."""
         return all(_runs(unit) and unit.holder != driver for unit in self.units().values())
 
     def partitions(self, topic: str) -> dict[str, int]:
-        """How many of a topic's partitions each source task copies that copies some, by name."""
+        """Return the number of a topic's partitions that each source task copies, by name."""
         return {
             one["metadata"]["name"]: len(parse_ranges(part["partitions"]))
             for one in self._tasks()
@@ -111,7 +111,7 @@ class FlowInPods:
         }
 
     def figures(self, *metrics: str) -> list[dict[str, float]]:
-        """What the drivers say of their tasks, by name: of each metric, at one moment."""
+        """Return the value of each metric by task, all from one moment."""
         here = f"/api/v1/namespaces/{self.namespace}/pods"
         page = "".join(
             self.kubectl("get", "--raw", f"{here}/{pod}:{HTTP_PORT}/proxy/metrics")
@@ -128,28 +128,31 @@ class FlowInPods:
         ]
 
     def scale(self, drivers: int) -> None:
-        """``kubectl scale``."""
+        """Scale the drivers by ``kubectl scale``."""
         self.kubectl("scale", f"rflow/{self.name}", f"--replicas={drivers}")
 
     def wish(self, unit: str, driver: str) -> None:
-        """Have a unit moved."""
+        """Request that a unit moves to a driver."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
 
     @contextmanager
     def without_balance(self) -> Iterator[None]:
-        """Nothing moves for balance meanwhile, which else a change of rates does at any time."""
+        """Suspend moves for balance, which a change of rates may cause at any time."""
         self.patch({"spec": {"tasks": {"movementBudget": 0}}})
         yield
         self.patch({"spec": {"tasks": {"movementBudget": None}}})
 
     def evict(self, pod: str) -> None:
-        """As a drain of its node does. Raises KubectlError when no driver may be missed now."""
+        """Evict a pod as a drain of its node does.
+
+        Raises KubectlError if no driver may be missing now.
+        """
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
         self.kubectl("create", "--raw", path, "-f", "-", input=eviction)
 
     def patch(self, patch: Any) -> None:
-        """A merge patch, as ``kubectl patch`` sends it."""
+        """Apply a merge patch as ``kubectl patch`` does."""
         self.kubectl(
             "patch",
             f"rflow/{self.name}",

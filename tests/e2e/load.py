@@ -1,6 +1,6 @@
-"""A steady load from a pod beside the brokers; the same pod reads the copies at its end.
+"""A steady load from a pod next to the brokers; the same pod reads the copies at its end.
 
-Its script runs in the operator's image: topics of ``east`` are sent to until TERM.
+Its script runs in the operator's image. It sends to topics of ``east`` until TERM.
 """
 
 import json
@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 4
 ROUND_S = 0.02
-"""In each of which a topic gets one record."""
+"""Seconds of a round, in which each topic gets one record."""
 PATIENCE_S = 60.0
 Judged = dict[str, dict[str, int]]
 
 
 def make_topics(bootstrap: str, topics: list[str]) -> None:
-    """Returns when they are there."""
+    """Create topics, and return when they exist."""
     admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers come while it is there
     made = admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics])
     for creation in made.values():
@@ -30,7 +30,7 @@ def make_topics(bootstrap: str, topics: list[str]) -> None:
 
 
 def send(bootstrap: str, topics: list[str]) -> int:
-    """Until TERM: numbers, the same to each topic; how many the brokers acknowledged of each."""
+    """Send the same numbers to each topic until TERM, and count the acknowledged ones."""
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
@@ -47,7 +47,7 @@ def send(bootstrap: str, topics: list[str]) -> int:
 
 
 def judge(bootstrap: str, copies: list[str], sent: int) -> Judged:
-    """Of each copy how many records came, are missing and came again; waits for the missing."""
+    """Wait for missing records, and return each copy's arrived, missing and repeated ones."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "judge", "auto.offset.reset": "earliest"}
     )
@@ -72,7 +72,10 @@ def judge(bootstrap: str, copies: list[str], sent: int) -> Judged:
 
 
 def load_pod(name: str, image: str, source: str, target: str, topics: list[str]) -> dict[str, Any]:
-    """The pod. It ends after TERM to its first process; its last line is the judgement, as JSON."""
+    """Return the pod of a load.
+
+    It ends after TERM to its first process. Its last line is the judgement, as JSON.
+    """
     script = Path(__file__).read_text()
     container = {
         "name": "load",
@@ -90,7 +93,7 @@ def load_pod(name: str, image: str, source: str, target: str, topics: list[str])
 
 
 def main(source: str, target: str, *topics: str) -> None:
-    """Until TERM, and what then was found."""
+    """Send until TERM, and print the judgement."""
     make_topics(source, list(topics))
     Path("/tmp/sending").touch()
     sent = send(source, list(topics))

@@ -1,4 +1,4 @@
-"""A mirror test that runs in pods, as a person with kubectl sees it."""
+"""A mirror test that runs in pods, as a user of kubectl sees it."""
 
 import json
 import os
@@ -14,27 +14,27 @@ from headrace.api.labels import END_LOAD_ANNOTATION, MIRROR_TEST_LABEL
 
 
 class MirrorTestInPods:
-    """One test."""
+    """A mirror test in pods."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
     def status(self) -> Any:
-        """With its conditions by type."""
+        """Return the status with its conditions by type."""
         found = self.cluster.get("-n", self.namespace, "mtest", self.name).get("status", {})
         return {**found, **{one["type"]: one for one in found.get("conditions", ())}}
 
     def ready(self) -> Any:
-        """The condition of that type, as far as it has one."""
+        """Return the condition Ready, or an empty one."""
         return self.status().get("Ready", {"message": ""})
 
     def verdict(self) -> str | None:
-        """None until it has ended."""
+        """Return the verdict, or None until the test has ended."""
         found: str | None = self.status().get("verdict")
         return found
 
     def result(self) -> Any:
-        """What its ``report.json`` holds."""
+        """Return the content of its ``report.json``."""
         found = self.cluster.get("-n", self.namespace, "configmap", f"{self.name}-report")
         return json.loads(found["data"]["report.json"])
 
@@ -44,7 +44,7 @@ class MirrorTestInPods:
         self.cluster.kubectl("-n", self.namespace, "annotate", f"mtest/{self.name}", ended)
 
     def pods(self, labels: str) -> dict[str, Any]:
-        """Those of its pods that have these labels too, by name."""
+        """Return its pods that also have these labels, by name."""
         own = f"{MIRROR_TEST_LABEL}={self.name}"
         return self.cluster.pods(self.namespace, f"{own},{labels}" if labels else own)
 

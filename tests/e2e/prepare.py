@@ -19,12 +19,12 @@ MONITORING = (PROMETHEUS, PROMTOOL)
 
 
 def programs() -> tuple[Program, ...]:
-    """What is compiled here for the cluster and for what runs in it."""
+    """Return the programs that are compiled for the cluster and for its pods."""
     return (*real_cluster().programs, WEB, *(() if helm_on_path() else (HELM,)))
 
 
 def main(purpose: str) -> None:
-    """Images are fetched more than they are computed, so that both take little longer than one."""
+    """Fetch images and compile programs side by side, which takes little longer than one."""
     console = Console(stderr=True, force_terminal=False)  # the images' lines come between its own
     with subprocess.Popen(IMAGES, cwd=TOOLS) as images:
         try:

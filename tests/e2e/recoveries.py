@@ -1,4 +1,4 @@
-"""How long it took until all was well again, fault by fault."""
+"""Recovery time of each fault."""
 
 import time
 from collections.abc import Callable
@@ -9,22 +9,28 @@ from rich.table import Table
 
 POLL_INTERVAL_S = 0.3
 PATIENCE_S = 300.0
-"""Only ends the wait: a container that crashed for the fourth time waits for 80 s, and informers
-of Kubernetes' own parts back off for up to 30 s."""
+"""Longest wait for a recovery.
+
+A container that crashed for the fourth time waits for 80 s, and informers of Kubernetes' own parts
+back off for up to 30 s.
+"""
 
 
 class Recoveries:
     """Measures, one after the other."""
 
     def __init__(self, explain: Callable[[], str]) -> None:
-        """``explain``: how things stand, for who reads that something did not recover."""
+        """Measure recoveries; ``explain`` returns the state for a failure's message."""
         self._explain = explain
         self._took_s: dict[str, float] = {}
         self.verdict = "no verdict"
-        """Of the test that spans them, in words."""
+        """Verdict, in words, of the mirror test that spans all faults."""
 
     def measure(self, fault: str, recovered: Callable[[], bool]) -> None:
-        """Look until all is well; what the API server does not answer is not yet."""
+        """Wait for recovery, and record its time.
+
+        An error of the API server counts as not recovered.
+        """
         began, refused = time.monotonic(), "nothing"
         while True:
             try:
@@ -41,11 +47,11 @@ class Recoveries:
         self._took_s[fault] = time.monotonic() - began
 
     def add(self, fault: str, took_s: float) -> None:
-        """One that another measured."""
+        """Record a recovery that another party measured."""
         self._took_s[fault] = took_s
 
     def show(self, console: Console) -> None:
-        """As a table."""
+        """Print the times as a table."""
         table = Table(
             "fault", "recovered after, s", title="Recovery from each fault", caption=self.verdict
         )

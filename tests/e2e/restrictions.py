@@ -8,16 +8,16 @@ from support.manifests import Document
 
 API_PORT = 6443
 SPARK_PORTS = (7078, 7079)
-"""Of the Spark driver and of block managers."""
+"""Ports of the Spark driver and of block managers."""
 
 
 def quota(**hard: str) -> Document:
-    """With ``limits.cpu`` in it, every pod needs such a limit."""
+    """Return a quota. With ``limits.cpu`` in it, every pod needs such a limit."""
     return _object("v1", "ResourceQuota", "team", hard=hard)
 
 
 def policies(cluster: Cluster) -> list[Document]:
-    """Nothing in; out what docs/security-kubernetes.md says that pods have to reach."""
+    """Return policies that allow no ingress, and egress as docs/security-kubernetes.md requires."""
     brokers = {"matchLabels": {"kubernetes.io/metadata.name": BROKERS}}
     out = [
         {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},

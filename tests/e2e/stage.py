@@ -1,4 +1,4 @@
-"""What lies in the cluster before the first test, or the demo, begins: brokers and the operator."""
+"""The brokers and the operator in the cluster, before the first test or the demo begins."""
 
 import uuid
 from base64 import urlsafe_b64encode
@@ -18,24 +18,24 @@ OPERATORS = "headrace"
 OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
 MIRROR_TESTS_MAY = "--set=chaos.enabled=true,rehearsal.enabled=true"
-"""Of the release."""
+"""Options of the release."""
 KAFKA_PORT = 9092
 PATIENCE = "180s"
 SMALL: Document = {"resources": {"requests": {"cpu": "100m"}}}
-"""A pod of Spark, where all of them share two cores with everything else."""
+"""Requests of a Spark pod, because all pods share two cores."""
 RESTRICTED: Document = {
     "runAsNonRoot": True,
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What restricted pod security demands of a container."""
+"""Settings that restricted pod security requires of a container."""
 _USER = 10001
-"""Of all our images."""
+"""User id of all our images."""
 
 
 def kafka_cluster(alias: str) -> Document:
-    """What a flow or a test says of a cluster."""
+    """Return the cluster's fields in a flow or a test."""
     return {"alias": alias, "bootstrapServers": _address(alias)}
 
 
@@ -47,7 +47,7 @@ def flow_between_brokers(topics: str, **drivers: Any) -> Document:
 
 
 def install_brokers(cluster: Cluster, *aliases: str) -> None:
-    """A cluster of one broker for each alias; returns when they answer."""
+    """Install a cluster of one broker for each alias, and return when they answer."""
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BROKERS}},
         *(object for alias in aliases for object in (_service(alias), _broker(alias))),
@@ -58,19 +58,19 @@ def install_brokers(cluster: Cluster, *aliases: str) -> None:
 
 
 def make_topic(cluster: Cluster, alias: str, name: str, partitions: int) -> None:
-    """A topic of that cluster, if it has none of that name."""
+    """Create a topic in that cluster, unless it exists."""
     in_operator(cluster, alias, f"admin.create_topic({name!r}, {partitions})")
 
 
 def records(cluster: Cluster, alias: str, topic: str, partitions: int) -> int:
-    """How many were ever sent to a topic of that cluster. Raises KubectlError without it."""
+    """Return the number of records ever sent to a topic. Raises KubectlError without the topic."""
     places = f"[TopicPartition({topic!r}, number) for number in range({partitions})]"
     ends = f"admin.offsets({places}, Position.LATEST)"
     return int(in_operator(cluster, alias, f"print(sum({ends}.values()))"))
 
 
 def in_operator(cluster: Cluster, alias: str, program: str) -> str:
-    """What a program prints in an operator's pod; it has that cluster's ``admin``."""
+    """Return the output of a program in an operator's pod; it has that cluster's ``admin``."""
     script = (
         "from headrace.api import ClusterAccess, ClusterSpec\n"
         "from headrace.api.partitions import TopicPartition\n"
@@ -83,7 +83,7 @@ def in_operator(cluster: Cluster, alias: str, program: str) -> str:
 
 
 def install_release(cluster: Cluster, *arguments: str) -> None:
-    """Install the chart, or upgrade it; returns when the operators are ready."""
+    """Install the chart, or upgrade it, and return when the operators are ready."""
     about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")
     values = (
         # The node is small, and its processors are to be shared, not set aside.
@@ -97,7 +97,7 @@ def install_release(cluster: Cluster, *arguments: str) -> None:
 
 
 def wait_for_rollout(cluster: Cluster, namespace: str, deployment: str) -> None:
-    """Until all pods are those of the newest template, and ready."""
+    """Wait until all pods have the newest template and are ready."""
     what = ("rollout", "status", f"deployment/{deployment}", f"--timeout={PATIENCE}")
     cluster.kubectl("-n", namespace, *what)
 

@@ -1,4 +1,4 @@
-"""The cluster of the end-to-end tests does what a cluster does, and fails as one fails."""
+"""The cluster of the end-to-end tests works like a real cluster, and fails like one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ class Web:
         self.cluster.apply(*objects, namespace=self.namespace)
 
     def serve(self, name: str) -> str:
-        """A pod that serves, once it is ready; its address."""
+        """Start a pod that serves, and return its address once it is ready."""
         self.apply(pod(name, "serve"))
         self.wait_ready(name)
         return str(self.pod(name)["status"]["podIP"])
@@ -45,11 +45,11 @@ class Web:
         return self.cluster.get("-n", self.namespace, "pod", name)
 
     def fetch(self, pod: str, url: str, within: str = "30s") -> str:
-        """What ``pod`` is answered. Raises KubectlError when that is nothing."""
+        """Return the answer that ``pod`` receives. Raises KubectlError if there is none."""
         return self.kubectl("exec", pod, "--", "/web", "-within", within, "get", url)
 
     def reaches(self, pod: str, url: str) -> bool:
-        """Whether an answer comes soon: to be sure that none does, or to ask again and again.
+        """Return whether an answer arrives soon, for repeated attempts or to expect none.
 
         Raises KubectlError when ``pod`` itself was not reached.
         """
@@ -151,7 +151,7 @@ def test_a_newer_image_of_the_same_name(web: Web, tmp_path: Path) -> None:
     for version in ("first", "second"):
         archive = tmp_path / f"{version}.tar"
         files: dict[str, Path | bytes] = {"/web": binary, "/version": version.encode()}
-        for _ in range(2):  # the second time it is there
+        for _ in range(2):  # the second time it exists
             web.cluster.load(write_archive(archive, name, files, ["/web"]))
         new = pod(version, "serve")
         new["spec"]["containers"][0]["image"] = name
@@ -202,7 +202,7 @@ def test_a_partition_is_between_two_and_heals(web: Web) -> None:
 
 
 def test_policies_are_enforced(web: Web, wait_until: WaitUntil) -> None:
-    """With a default of nothing: who may go out there, and who may come in."""
+    """Allow nothing by default, then egress of one pod, and ingress of another."""
     server, client = web.serve("server"), web.serve("client")
     web.serve("other")
     url = f"http://{server}:8080"
@@ -317,7 +317,7 @@ def test_a_command_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None
 
 
 def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
-    """It ends with a new cluster: nothing of the tests before it is there any more."""
+    """Compare the machine before and after; a new cluster is started at the end."""
     cluster.down()
     before = machine()
     cluster.up()
@@ -333,7 +333,10 @@ def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
 
 
 def machine() -> dict[str, object]:
-    """What of the machine a node changes where it has no cell of its own, and what a cell is."""
+    """Return the settings of the machine that a node without a cell of its own changes.
+
+    The result also describes the cells.
+    """
     shown: dict[str, object] = {
         " ".join(command): run(*command)
         for command in (

@@ -72,7 +72,7 @@ for number in range({groups}):
     consumer.close()
 print(json.dumps(found))
 """
-"""Where each group is, and the record with which it goes on."""
+"""Program that prints each group's offset, and the record at which it resumes."""
 
 
 def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(

@@ -1,4 +1,4 @@
-"""Everything fails once while a load runs; one verdict and one report cover all of it."""
+"""Each part fails once while a load runs; one verdict and one report cover all faults."""
 
 import re
 import signal
@@ -43,13 +43,13 @@ CUT_OFF_S = 10.0
 CALM_S = 5.0
 REBALANCE_S = 90.0
 RESYNC_S = 120
-"""A kubelet that missed an event of a container looks again within 90 s."""
+"""Longest wait for a kubelet: one that missed an event of a container checks again within 90 s."""
 LITTLE_LAG = 5 * PER_SECOND
-"""What some seconds bring."""
+"""Records of a few seconds."""
 SURE_S = 2.0
-"""What so many seconds bring has to be copied after a fault, of each part of the load."""
+"""Seconds of load that must be copied after a fault, of each part of the load."""
 LEASE_S = 10
-"""Nothing may move because a driver on two busy cores was late by the default of 6 s."""
+"""Lease duration: with the default of 6 s, a slow driver on two busy cores would lose its units."""
 
 STEPS: list[dict[str, Any]] = [
     {"action": "KillDriver"},
@@ -61,7 +61,7 @@ STEPS: list[dict[str, Any]] = [
     {"action": "RollDrivers"},
     {"action": "KillOperator"},
 ]
-"""What the test itself breaks, each when the flow has recovered from the one before."""
+"""Faults that the test itself injects, each after the flow has recovered from the one before."""
 
 FLOW = flow_between_brokers(
     "faults-.*", leaseSeconds=LEASE_S, resources={"limits": {"memory": "512Mi"}}
@@ -74,7 +74,7 @@ for _ in range(80):
         break
 time.sleep(60)
 """
-"""More than the limit in all, and none as large as the driver: that is whom the kernel takes."""
+"""Program that exceeds the limit in small processes: the kernel kills the largest, the driver."""
 TEST = mirror_test(
     "faults",
     flowName="mirror",
@@ -98,7 +98,7 @@ pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 @pytest.fixture
 def flow(cluster: Cluster, namespace: str) -> FlowInPods:
-    """Applied, and a load under way."""
+    """Apply the flow and its test, and return when the load runs."""
     cluster.apply(FLOW, TEST, namespace=namespace)
     flow = FlowInPods(cluster, namespace, "mirror")
     flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=120s")
@@ -108,7 +108,7 @@ def flow(cluster: Cluster, namespace: str) -> FlowInPods:
 
 @pytest.fixture
 def recoveries(flow: FlowInPods, capsys: pytest.CaptureFixture[str]) -> Iterator[Recoveries]:
-    """Shown in the end, whatever became of the test."""
+    """Yield the recoveries, and print them at the end, even if the test failed."""
     recoveries = Recoveries(flow.describe)
     yield recoveries
     with capsys.disabled():
@@ -179,9 +179,9 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
 
 
 def steps_done(flow: FlowInPods) -> int:
-    """How many the flow has recovered from."""
+    """Return the number of faults that the flow has recovered from."""
     log = flow.kubectl("logs", "job/faults-chaos")
-    # A source that is away for a moment is told later: a warning, and no fault.
+    # A source that is unreachable for a moment is informed later: a warning, and no fault.
     assert "level=warning" not in re.sub(r".*not told, tried again.*", "", log), log
     return log.count("event=recovered")
 
@@ -245,7 +245,7 @@ def the_operator_is_killed(
         seen = wait_until(flow.units, within_s=REBALANCE_S, until=begun, every_s=0.05)
         if on_its_way(seen):
             break
-        flow.scale(2)  # it was quicker than a look
+        flow.scale(2)  # the move ended before a poll
         wait_until(lambda: flow.settled(2), within_s=REBALANCE_S)
     else:
         pytest.fail("no unit was seen on its way to the third driver")
@@ -316,12 +316,12 @@ def the_kubelet_stands_still(cluster: Cluster, flow: FlowInPods, recoveries: Rec
 
 
 def keeps_up(flow: FlowInPods, before: Mapping[str, float]) -> bool:
-    """Whether all of the load is copied again; a lag alone is that of the last fetch."""
+    """Return whether all of the load is copied again; a lag describes only the last fetch."""
     (copied, lag), parts = flow.figures(COPIED, LAG), flow.partitions(TOPIC)
 
     def grown(task: str) -> float:
         now, then = copied.get(task, 0.0), before.get(task, 0.0)
-        return now - then if now >= then else now  # it counts anew on another driver
+        return now - then if now >= then else now  # its counter restarts on another driver
 
     return (
         sum(parts.values()) == PARTITIONS
@@ -334,7 +334,7 @@ def keeps_up(flow: FlowInPods, before: Mapping[str, float]) -> bool:
 
 
 def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
-    """The operator and both drivers do as they are told, once they answer; which unit it was."""
+    """Move a unit once the operator and both drivers answer, and return its name."""
     moves: dict[str, str] = {}
 
     def has_moved() -> bool:
@@ -354,7 +354,7 @@ def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
 
 
 def epochs_at_rest(flow: FlowInPods) -> dict[str, int]:
-    """Once no move is under way any more: begin within ``without_balance``."""
+    """Return the epochs once no move is in progress; call it within ``without_balance``."""
     before: dict[str, int] = {}
     while (now := flow.epochs()) != before:
         before = now

@@ -1,4 +1,4 @@
-"""The images as they were built: what is in them, what is not, and whose they are."""
+"""The images as they were built: their contents, their secrets, and their users."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_nothing_of_the_building_machine_stays_in_an_image(image: Image) -> None
 def test_an_image_is_run_by_its_user_and_can_write_nothing(
     image: Image, cluster: Cluster, images: None, namespace: str
 ) -> None:
-    """As restricted pod security has it, which the namespace demands."""
+    """Run the image under restricted pod security, which the namespace demands."""
     script = "id -u; id -un; touch /opt/mine /usr/local/bin/mine 2>&1; touch /tmp/mine && ls /tmp"
     container = {
         "name": "script",
@@ -74,14 +74,14 @@ def test_an_image_is_run_by_its_user_and_can_write_nothing(
 
 
 def configuration(image: Image) -> dict[str, Any]:
-    """Its configuration, history included."""
+    """Return the image's configuration, including its history."""
     with tarfile.open(image.archive) as archive:
         found: dict[str, Any] = _json(archive, _json(archive, "manifest.json")[0]["Config"])
         return found
 
 
 def telling_files(image: Image) -> Iterator[tuple[str, bytes]]:
-    """Files that could tell of it, of all layers: what a later layer hides is still there."""
+    """Yield files of all layers that could reveal secrets, even if a later layer hides them."""
     with tarfile.open(image.archive) as archive:
         for name in _json(archive, "manifest.json")[0]["Layers"]:
             with tarfile.open(fileobj=archive.extractfile(name)) as layer:
@@ -93,7 +93,7 @@ def telling_files(image: Image) -> Iterator[tuple[str, bytes]]:
 
 
 def machine_secrets() -> set[bytes]:
-    """Certificates that this machine trusts and Debian does not; addresses of pip's indices."""
+    """Return certificates that only this machine trusts, and addresses of pip's indices."""
     with secrets() as files:
         bundle = files["ca.pem"].read_bytes() if "ca.pem" in files else b""
         pip = files["pip.conf"].read_bytes()

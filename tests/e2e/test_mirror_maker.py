@@ -55,9 +55,9 @@ def test_mirror_maker_2_loses_its_pod_and_is_judged(
 
 
 def mirror_maker(topics: str) -> tuple[Document, Document]:
-    """A worker in dedicated mode (KIP-382), as others run it; new topics are seen within 5 s.
+    """Return a worker in dedicated mode (KIP-382), as users run it; it finds new topics within 5 s.
 
-    Without heartbeats: it would write them to east, too, where flows of other tests find them.
+    It writes no heartbeats. It would also write them to east, where flows of other tests find them.
     """
     east, west = (kafka_cluster(alias)["bootstrapServers"] for alias in ("east", "west"))
     topics = topics.replace("\\", "\\\\")  # as java.util.Properties reads it

@@ -1,4 +1,4 @@
-"""Mirror tests whose pods fail: what they come to, what they say, what is left."""
+"""Mirror tests whose pods fail: their outcome, their messages, their remaining objects."""
 
 import signal
 from collections.abc import Callable
@@ -25,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 @pytest.fixture
 def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
-    """``begin(name, **spark)``: a test of a mirror that nobody runs; none gets to comparing."""
+    """Return ``begin(name, **spark)``, which starts a test of a mirror that does not run.
+
+    No such test reaches the comparison.
+    """
 
     def apply(name: str, wishes: Document | None = None, **spark: Any) -> MirrorTestInPods:
         test = mirror_test_of_another(
@@ -78,11 +81,11 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 
 
 def something_was_sent(cluster: Cluster, topic: str) -> bool:
-    """By executors, which have reached the Spark driver."""
+    """Return whether executors have sent records, and therefore reached the Spark driver."""
     try:
         return records(cluster, "east", topic, PARTITIONS) > 0
     except KubectlError:
-        return False  # the topic is not there
+        return False  # the topic does not exist yet
 
 
 def test_pods_that_cannot_start_say_so(

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
 def flows(namespace: str) -> list[dict[str, Any]]:
-    """Three of one driver, each of a topic of its own."""
+    """Apply three flows of one driver, each with a topic of its own."""
     limits = {"limits": {"cpu": "1", "memory": "512Mi"}}
     return [
         flow(
@@ -53,13 +53,13 @@ def flows(namespace: str) -> list[dict[str, Any]]:
 
 
 def topic(namespace: str, name: str) -> str:
-    """Which topic a flow copies."""
+    """Return the topic that a flow copies."""
     return f"{namespace}-{name}"
 
 
 @pytest.fixture
 def load(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Under way, on the topics of all flows."""
+    """Run a load on the topics of all flows."""
     source, target = (kafka_cluster(alias)["bootstrapServers"] for alias in ("east", "west"))
     topics = [topic(namespace, name) for name in TURNS]
     cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
@@ -103,14 +103,16 @@ def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
 
 
 def bring_next_image(cluster: Cluster) -> None:
-    """The same image by another name: to Kubernetes and the operator it is another one."""
+    """Tag the same image with another name: to Kubernetes and the operator it is another image."""
     now, next = (f"docker.io/library/{name}" for name in (NOW, NEXT))
     cluster.in_node("ctr", "-n", "k8s.io", "images", "tag", "--force", now, next)
 
 
 def without_heartbeats(cluster: Cluster) -> None:
-    """None of earlier tests on the source: which flow has them depends on who comes first, and a
-    flow that takes them claims its task again."""
+    """Delete the heartbeats of earlier tests from the source.
+
+    The first flow takes them, and a flow that takes them claims its task again.
+    """
     there = f"{HEARTBEATS!r} in admin.topics()"
     in_operator(cluster, "east", f"{there} and admin.delete_topic({HEARTBEATS!r})")
 
@@ -125,7 +127,7 @@ def only_what_is_allowed_is_reached(cluster: Cluster, mirror: FlowInPods) -> Non
 
 
 def connects(cluster: Cluster, namespace: str, pod: str, address: str, port: int) -> bool:
-    """Whether a pod can, by Python."""
+    """Return whether a pod can, by Python."""
     script = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
     try:
         cluster.kubectl("-n", namespace, "exec", pod, "--", "python", "-c", script)
@@ -137,7 +139,7 @@ def connects(cluster: Cluster, namespace: str, pod: str, address: str, port: int
 
 
 def is_rolled_out(mirror: FlowInPods) -> bool:
-    """Whether it runs on drivers of the next image, and on none of the one before."""
+    """Return whether it runs on drivers of the next image, and on none of the one before."""
     images = {pod["spec"]["containers"][0]["image"] for pod in mirror.pods().values()}
     return images == {NEXT} and mirror.settled(1)
 
@@ -158,7 +160,7 @@ def each_unit_moves_once_when_drivers_are_restarted_by_kubectl(
 def units_move_though_a_webhook_fails(
     cluster: Cluster, mirror: FlowInPods, wait_until: Wait
 ) -> None:
-    """As when the node is lost that runs a driver and an admission webhook."""
+    """Move units as if the node were lost that runs a driver and an admission webhook."""
     annotated = {"metadata": {"annotations": {"look": "new"}}}
     with failing_webhook(cluster, mirror.namespace, wait_until):
         mirror.patch({"spec": {"drivers": {"podTemplate": annotated}}})
@@ -172,13 +174,13 @@ def units_move_though_a_webhook_fails(
 
 
 def ready(mirror: FlowInPods) -> Any:
-    """The condition."""
+    """Return the condition Ready."""
     conditions = mirror.get("rflow", mirror.name)["status"]["conditions"]
     return next(one for one in conditions if one["type"] == "Ready")
 
 
 def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:
-    """From the template of its newest pods until they were ready."""
+    """Return when the template of its newest pods was created, and when they were ready."""
     sets = mirror.get("rs", "-l", f"{FLOW_LABEL}={mirror.name}")["items"]
     newest = max(one["metadata"]["creationTimestamp"] for one in sets)
     ready = [
@@ -191,7 +193,7 @@ def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:
 
 
 def end_load(cluster: Cluster) -> Any:
-    """What the load's pod found on the target."""
+    """End the load, and return its pod's judgement of the target."""
     pod = ("-n", BROKERS, f"pod/{LOAD}")
     cluster.kubectl("exec", *pod, "--", "python", "-c", "import os; os.kill(1, 15)")
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", *pod)

@@ -1,4 +1,4 @@
-"""What a release leaves behind: its definitions, with all flows, and the operators' Lease."""
+"""Objects that a release leaves behind: definitions, with all flows, and the operators' Lease."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ OF_EVERY_NAMESPACE = {"serviceaccount/default", "configmap/kube-root-ca.crt"}
 
 
 def objects(cluster: Cluster) -> set[str]:
-    """All there are in the release's namespace, which is its own; of the whole cluster ours."""
+    """Return all objects of the release's own namespace, and headrace's cluster-scoped ones."""
     here = cluster.kubectl("get", KINDS, "-n", OPERATORS, "-o", "name").split()
     everywhere = cluster.kubectl("get", CLUSTER_WIDE, "-o", "name").split()
     return {*here, *(name for name in everywhere if "headrace" in name)} - OF_EVERY_NAMESPACE

@@ -26,8 +26,10 @@ KEEP_GROUPS = {"offsets.retention.check.interval.ms": "86400000"}
 
 @pytest.fixture(scope="session", autouse=True)
 def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The processes of tests find no hypothesis, as where only headrace is installed: kio imports
-    it where it is, which is a sixth of a driver's start."""
+    """Hide hypothesis from the processes of tests, as where only headrace is installed.
+
+    kio imports it if it can, which takes a sixth of a driver's start.
+    """
     folder = tmp_path_factory.mktemp("as-installed")
     (folder / "hypothesis.py").write_text("raise ImportError('of the tests alone')\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +39,7 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """For this test's control sockets and Secrets; short, as a socket's path has 107 bytes."""
+    """Yield a folder for control sockets and Secrets; short, as a socket's path has 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -45,9 +47,9 @@ def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` of one broker each, for all tests of a process.
+    """Yield clusters ``east`` and ``west`` of one broker each, for all tests of a process.
 
-    Not for those of other processes: flows of one source into one target share its heartbeats.
+    Each process has its own: flows of one source into one target share its heartbeats.
     """
     plans = [ClusterPlan(name, properties=KEEP_GROUPS) for name in ("east", "west")]
     with Sandbox.start("tests", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
@@ -56,7 +58,10 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def clusters(sandbox: Sandbox) -> Iterator[Sandbox]:
-    """Both, up: name topics uniquely. A test may stop or freeze brokers, and fail meanwhile."""
+    """Yield both clusters, running. Name topics uniquely.
+
+    A test may stop or freeze brokers, and fail while they are down.
+    """
     yield sandbox
     for cluster in sandbox.clusters:
         for broker in cluster.brokers:
@@ -66,13 +71,13 @@ def clusters(sandbox: Sandbox) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def east(clusters: Sandbox) -> SandboxCluster:
-    """The source."""
+    """Return the source."""
     return clusters.cluster("east")
 
 
 @pytest.fixture
 def west(clusters: Sandbox) -> SandboxCluster:
-    """The target."""
+    """Return the target."""
     return clusters.cluster("west")
 
 
@@ -80,7 +85,10 @@ def west(clusters: Sandbox) -> SandboxCluster:
 def start_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., SandboxCluster]]:
-    """``start_cluster("three", brokers=3)``: a cluster of this test's own, as a ClusterPlan."""
+    """Yield ``start_cluster("three", brokers=3)``, which starts a cluster of this test's own.
+
+    Its arguments are the fields of a ClusterPlan.
+    """
     with ExitStack() as running:
 
         def start(name: str, **plan: Any) -> SandboxCluster:
@@ -95,7 +103,7 @@ PROGRAMS: dict[str, list[Callable[[], object]]] = {
     "api_server": [cluster_binary],
     "watched": [helm_binary, prometheus_binary],
 }
-"""What is built from Go modules, by the fixture that needs it."""
+"""Programs that are built from Go modules, by the fixture that needs them."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -106,7 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test and nothing that one starts finds the user's clusters."""
+    """Hide the user's clusters from all tests and their processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(tmp_path_factory.getbasetemp() / "no-kubeconfig"))
         patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -115,14 +123,16 @@ def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session")
 def shared_api_server(pytestconfig: pytest.Config) -> ApiServer:
-    """A Kubernetes API server with headrace's kinds, for all tests: it cannot be stopped."""
+    """Return the API server that all tests share, with headrace's kinds. It cannot be stopped."""
     return open_api_server(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def own_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnApiServer]:
-    """The same for tests that break it (``own_api_server.kill()``), that change the kinds, or that
-    act in all namespaces: they run one after another."""
+    """Yield an API server for tests that break it (``own_api_server.kill()``).
+
+    Tests that change the kinds or act in all namespaces also use it. They run one after another.
+    """
     with running_api_server(tmp_path_factory.mktemp("own-api-server")) as server:
         server.install_crds(CRDS)
         yield server
@@ -130,7 +140,7 @@ def own_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnApiS
 
 @pytest.fixture
 def api_server(request: pytest.FixtureRequest) -> ApiServer:
-    """``own_api_server`` for a test that asks for it, else the shared one."""
+    """Return ``own_api_server`` for a test that requests it, else the shared one."""
     own = "own_api_server" in request.fixturenames
     server: ApiServer = request.getfixturevalue("own_api_server" if own else "shared_api_server")
     return server
@@ -138,7 +148,7 @@ def api_server(request: pytest.FixtureRequest) -> ApiServer:
 
 @pytest.fixture
 def namespace(api_server: ApiServer) -> Iterator[str]:
-    """A namespace of this test's own; at the end all that is in it goes."""
+    """Yield a namespace of this test's own, and delete it with its contents at the end."""
     name = unique("test")
     api_server.kubectl("create", "namespace", name)
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
@@ -150,20 +160,20 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
 
 @pytest.fixture
 def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Kubelet]:
-    """What runs the pods of the test's namespace, as processes of this machine."""
+    """Yield a kubelet that runs the pods of the test's namespace as processes of this machine."""
     with running_kubelet(api_server, namespace, tmp_path / "pods") as kubelet:
         yield kubelet
 
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str) -> Resources:
-    """This test's namespace, as a person with kubectl sees it."""
+    """Return this test's namespace as a user of kubectl sees it."""
     return Resources(api_server, namespace)
 
 
 @pytest.fixture
 def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
-    """An operator for that namespace alone."""
+    """Yield an operator for that namespace alone."""
     give_rights(api_server, resources.namespace)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         yield operator

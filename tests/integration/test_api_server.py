@@ -1,4 +1,4 @@
-"""The API server that the tests of the operator stand on."""
+"""The API server that the tests of the operator use."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def test_a_service_account_has_the_rights_of_its_role_and_no_others(
     root = "configmap/kube-root-ca.crt"
     api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=300s")
     me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
-    wait_until(lambda: api_server.kubectl(*me, "get", root))  # a right is a moment old
+    wait_until(lambda: api_server.kubectl(*me, "get", root))  # a permission takes effect late
     with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
         api_server.kubectl(*me, "get", "secrets")
 

@@ -1,4 +1,4 @@
-"""What a platform engineer takes into the kustomization of their Argo CD."""
+"""The part that a platform engineer includes in the kustomization of their Argo CD."""
 
 import shutil
 from pathlib import Path

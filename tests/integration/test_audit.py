@@ -51,7 +51,7 @@ def marked(records: Log, name: str) -> Log:
 
 
 def changed(place: int, **fields: Any) -> Case:
-    """One record with another content."""
+    """Return a case in which one record has other content."""
     copy = log()
     copy[place] = copy[place]._replace(**fields)
     what = {"timestamp_ms": "timestamp"}
@@ -71,7 +71,7 @@ def swap(copy: Log) -> None:
 
 
 def cases() -> dict[str, Case]:
-    """All that a mirror may do wrong, and what is right."""
+    """Return all faults of a mirror, and correct copies."""
     headers = (("a", b"1"), ("b", None))
     with_headers = [one._replace(headers=headers) for one in log()]
     other_order = list(with_headers)
@@ -176,7 +176,7 @@ def test_each_difference_is_found_and_named(
     copies = [*marked(log(), "aborted"), *numbered(3, 1, first=2_000), *numbered(3, 1, first=3_000)]
     write(west, f"{prefix}.aborted", copies, {})
     expected["aborted"] = Case([], [], {"alien": 3})
-    # The target has lost its first records: nobody knows whether they arrived.
+    # The target has lost its first records: it is unknown whether they arrived.
     here = marked(log(), "truncated-head")
     write(east, f"{prefix}.truncated-head", here, {})
     write(west, f"{prefix}.truncated-head", here, {})

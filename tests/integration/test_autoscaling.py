@@ -1,6 +1,6 @@
 """Drivers by lag: Kubernetes' own HorizontalPodAutoscaler, the operator's metric, real drivers.
 
-What stands between them in a cluster, Prometheus and an adapter (or KEDA), is a server of ours.
+A server of the tests replaces Prometheus and an adapter (or KEDA), which a cluster has in between.
 """
 
 import os
@@ -28,25 +28,25 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "autoscaling"
 LAG = "headrace_flow_lag_records"
 PARTITIONS, LEAST, MOST = 6, 1, 3
 BACKLOG, A_DRIVER = 30_000, 8_000
-"""Records; and how many of them ask for one driver: the backlog asks for more than there may be."""
+"""Records of the backlog, and records per requested driver: it requests more than the maximum."""
 CALM_S = 5
-"""How long the lag has to be small before drivers go: then all of them in one step."""
+"""Seconds of small lag before drivers are removed: then all of them in one step."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How things stand at a moment."""
+    """State at a moment."""
 
     at_s: float
     lag: float
     desired: int
     ready: int
     claims: int
-    """Of all units, since they were made."""
+    """Claims of all units after their creation."""
 
     @property
     def figures(self) -> tuple[float, int, int, int]:
-        """All but the time."""
+        """All figures except the time."""
         return self.lag, self.desired, self.ready, self.claims
 
     def __str__(self) -> str:
@@ -65,18 +65,18 @@ class Fleet:
         self.samples: list[Sample] = []
 
     def lag(self) -> float:
-        """As the metric says."""
+        """Return the lag by the metric."""
         return sum(
             values(self._scrape(), self.resources.namespace, LAG, {"flow": self.name}), start=0.0
         )
 
     def epochs(self) -> dict[str, int]:
-        """How often each unit was claimed."""
+        """Return how often each unit was claimed."""
         tasks = self.resources.tasks(self.name)
         return {name: task.get("status", {}).get("epoch", 0) for name, task in tasks.items()}
 
     def table(self) -> str:
-        """The samples as CSV, from zero on."""
+        """Return the samples as CSV, starting at time zero."""
         first = self.samples[0]
         rows = (
             f"{one.at_s - first.at_s:.1f},{one.lag:.0f},{one.desired},{one.ready},"
@@ -86,7 +86,7 @@ class Fleet:
         return f"at_s,lag,desired,ready,claims\n{''.join(rows)}"
 
     def settled(self, drivers: int) -> bool:
-        """Whether so many drivers run all units; each look is a sample."""
+        """Return whether that number of drivers runs all units; each call takes a sample."""
         flow, tasks = self.resources.flow(self.name), self.resources.tasks(self.name).values()
         status = flow.get("status", {})
         sample = Sample(
@@ -114,7 +114,7 @@ def _runs(task: dict[str, Any]) -> bool:
 
 
 def autoscaler(flow: str) -> dict[str, Any]:
-    """The example, for a smaller fleet and without its patience."""
+    """Return the example for a smaller fleet, without its long stabilisation windows."""
     found: dict[str, Any] = yaml.safe_load((EXAMPLES / "hpa.yaml").read_text())
     found["metadata"]["name"] = found["spec"]["scaleTargetRef"]["name"] = flow
     found["spec"] |= {"minReplicas": LEAST, "maxReplicas": MOST}

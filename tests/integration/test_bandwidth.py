@@ -12,20 +12,22 @@ from support.records import arrived, count, make_topic, numbered, produce, uniqu
 from headrace.sandbox import SandboxCluster
 
 LIMIT = 50_000
-"""Bytes a second."""
+"""Limit in bytes a second."""
 SLACK_S = 2.0
-"""What was not used just before, and what is read before it is paid for."""
+"""Slack for an unused share of the limit, and for data that is read before it is accounted for."""
 RECORDS, SIZE = 2_000, 1_000
 MARKERS = 8
-"""Of fences: two a partition at most, as its first owner is not followed by another."""
+"""Most markers of fences: two a partition, because its first owner has no successor."""
 Wait = Callable[..., Any]
 
 
 def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """However slow this machine is, no more is copied than the limit allows since the run began.
-    Without it all is copied at once, as it is when the limit is taken away."""
+    """Check the number of copied bytes since the start against the limit, on machines of any speed.
+
+    Without a limit, and after its removal, all records are copied at once.
+    """
     topic = make_topic(spec(east), unique("limited"), 4)
     records = [one._replace(value=bytes(SIZE)) for one in numbered(RECORDS, 4)]
     produce(spec(east), topic, records, {"batch.num.messages": "10"})

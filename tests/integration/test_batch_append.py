@@ -1,5 +1,7 @@
-"""Batches fetched and appended as they are, on a real broker: the same bytes but for their headers,
-in sequence over a restart of the broker; and rebuilt ones, of all codecs."""
+"""Batches that are fetched and appended unchanged on a real broker, and rebuilt ones of all codecs.
+
+The bytes are equal except for their headers. Sequences continue over a restart of the broker.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -93,7 +95,7 @@ class Copy:
         return self.loop.wait(start(coroutine), WITHIN_S)
 
     def fetched(self, topic: str) -> dict[int, list[Batch]]:
-        """All batches of each partition."""
+        """Return all batches of each partition."""
         ats = [TopicPartition(topic, partition) for partition in range(len(CODECS))]
         ends = self.wait(log_ends(self.cluster, ats)).all()
         topic_id = self.cluster.view.topics[topic].id
@@ -125,7 +127,7 @@ class Copy:
 
 @pytest.fixture(scope="module")
 def source(access: ClusterAccess) -> str:
-    """A topic with a partition for each codec."""
+    """Return a topic with a partition for each codec."""
     topic = make_topic(access, unique("source"), len(CODECS))
     for partition, codec in enumerate(CODECS):
         mine = [one for one in RECORDS if one.partition == partition]
@@ -137,7 +139,7 @@ def source(access: ClusterAccess) -> str:
 def test_batches_are_appended_in_transactions(
     cluster: ClusterClient, access: ClusterAccess, source: str
 ) -> None:
-    """What is aborted is on no consumer's target; sequences go on over the transactions."""
+    """Aborted records reach no consumer of the target; sequences continue over the transactions."""
     target = make_topic(access, unique("target"), len(CODECS))
     transactions = Transactions(cluster, unique("headrace-append"))
     copy = Copy(cluster, transactions)
@@ -281,11 +283,11 @@ def test_what_a_broker_stamped_keeps_its_time(
     assert there == read(access, stamped)
 
 
-# What is read back, and compared.
+# Verification of batches.
 
 
 class ReadBack:
-    """A verifier of all batches, and what it found."""
+    """A verifier of all batches, and its findings."""
 
     def __init__(self, copy: Copy) -> None:
         self.copy, self.copied = copy, CopiedCounts()
@@ -299,7 +301,7 @@ class ReadBack:
         )
 
     def of(self, target: str, batches: dict[int, list[Batch]]) -> dict[str, int]:
-        """What is found of these, which were appended."""
+        """Return the differences found in these appended batches."""
         self.copied.verified.clear()
         for partition, found in batches.items():
             for batch, base_offset in zip(found, self.copy.offsets[partition], strict=True):
@@ -314,7 +316,7 @@ class ReadBack:
 
 
 def append_all(copy: Copy, target: str, batches: dict[int, list[Batch]]) -> int:
-    """How many there are."""
+    """Append all batches, and return their number."""
     for partition, found in batches.items():
         for batch in found:
             outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)

@@ -74,7 +74,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def odd(count: int, partition: int, first: int) -> list[Record]:
-    """Records with and without keys, values, headers; timestamps out of order."""
+    """Return records with and without keys, values and headers; timestamps are out of order."""
     now_ms = int(time.time() * 1000)
     headers: list[tuple[tuple[str, bytes | None], ...]] = [
         (), (("", b""),), (("h", None), ("h", b"\xff"), ("\u00fc", b"x" * 200)),
@@ -92,7 +92,7 @@ def odd(count: int, partition: int, first: int) -> list[Record]:
 
 
 def fill_mixed(cluster: ClusterAccess, topic: str) -> None:
-    """All codecs in turn, and transactions that commit, abort and interleave with other records."""
+    """Write all codecs in turn, and transactions that commit, abort and interleave."""
     first = 0
     for codec in CODECS:
         for partition in (0, 1):
@@ -204,7 +204,7 @@ def test_a_compacted_topic_is_copied_without_its_holes(
     copied = copy(mover, east, topic, 1, wait_until)
 
     records = read(spec(west), f"east.{topic}")[0]
-    # The cleaner may run on meanwhile: what it leaves in the end is there, in order.
+    # The cleaner may still run: the records that it keeps are copied, in order.
     left = read(spec(east), topic)[0]
     rest = iter(records)
     assert all(record in rest for record in left)

@@ -1,6 +1,6 @@
 """Random topics of real brokers, copied by both movers: each record as the source has it.
 
-``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs so many
+``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs 100
 seeds.
 """
 
@@ -76,7 +76,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
-    """Batches whose records the batch mover has read."""
+    """Return batches whose records the batch mover has read."""
     batches: list[Batch] = []
 
     def reading(batch: Batch) -> Iterator[Any]:
@@ -88,7 +88,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
 
 def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) -> list[str]:
-    """Topics of one partition."""
+    """Write topics of one partition."""
     mixed = make_topic(east, unique("mixed"), 1, **KEPT)
     log = RandomLog(client, mixed, f"mixed {seed}")
     log.fill(60)
@@ -99,7 +99,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
     compacted = make_topic(east, unique("compacted"), 1, **COMPACTED)
     log = RandomLog(client, compacted, f"compacted {seed}")
     log.fill(40, keys=200)
-    log.append([b"old", b"new"], key=b"hole")  # of the others, all may go or stay
+    log.append([b"old", b"new"], key=b"hole")  # all other records may be removed or kept
 
     def cleaned() -> Expected:
         log.append([b""])
@@ -116,7 +116,7 @@ def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) ->
 def copy(
     mover: Mover, source: SandboxCluster, topics: list[str], wait_until: WaitUntil
 ) -> CopiedCounts:
-    """All topics, by one lane."""
+    """Copy all topics by one lane."""
     at = [TopicPartition(topic, 0) for topic in topics]
     with lane_of(mover) as (lane, copied, _):
         lane.open({one: CopyFrom(0, -1) for one in at})
@@ -126,7 +126,7 @@ def copy(
 
 
 def restamped(records: Records, since_ms: float) -> Records:
-    """What the record mover makes of them: those without a time get that of copying."""
+    """Return the records with timestamp 0 where the record mover stamps the time of copying."""
     return {
         partition: [
             one._replace(timestamp_ms=0)
@@ -154,7 +154,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}
-        while True:  # until the cleaner, which is off now, did nothing meanwhile
+        while True:  # until the cleaner, which is off now, made no change
             decoded.clear()
             before, by_batch, by_record = after, unique("batch"), unique("record")
             once = unique("once")
@@ -316,8 +316,10 @@ def test_what_is_too_large_for_the_target_is_split(sandbox: Sandbox, wait_until:
 def test_each_offset_is_translated_to_the_very_next_record(
     sandbox: Sandbox, wait_until: WaitUntil, tmp_path: Path, ending: int, seed: int
 ) -> None:
-    """By what is stored of a flow whose driver ended twice while it copied. Of a killed one,
-    whoever takes over writes the pairs that it had not written yet."""
+    """Compare with the stored progress of a flow whose driver ended twice while it copied.
+
+    If a driver was killed, the next owner writes the pairs that were not yet written.
+    """
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
@@ -352,7 +354,7 @@ def test_each_offset_is_translated_to_the_very_next_record(
 
 
 class Store(NamedTuple):
-    """What checkpoints translate by."""
+    """Offsets by which checkpoints are translated."""
 
     syncs: SyncedOffsets
     copied_to: Mapping[TopicPartition, CopiedTo | None]
@@ -362,8 +364,11 @@ class Store(NamedTuple):
 
 
 def stored_offsets(flow: dict[str, Any], ends: Mapping[TopicPartition, int]) -> Store | None:
-    """As soon as all is copied, to these ends of the source, and the running driver has written its
-    last pairs; read as another driver reads it."""
+    """Return the stored offsets, read as another driver reads them.
+
+    They are complete if the flow is copied to these ends of the source, and the running driver has
+    written its last pairs.
+    """
     context = FlowContext(
         ReplicationFlow.model_validate(flow), DriverIdentity("reader", "reader-1")
     )

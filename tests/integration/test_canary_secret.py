@@ -1,4 +1,4 @@
-"""Secrets that hold a canary: it is looked for wherever something is written, and is nowhere."""
+"""Secrets with a canary, which must not appear in any place to which something is written."""
 
 import json
 import subprocess
@@ -43,8 +43,10 @@ def issuer() -> Iterator[TokenEndpoint]:
 
 @pytest.fixture(scope="module")
 def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """``east`` and ``west`` behind TLS; at ``east`` the canary is the user's password, and both
-    take tokens."""
+    """Yield ``east`` and ``west`` behind TLS.
+
+    Both accept tokens. The canary is the user's password at ``east``.
+    """
     properties = issuer.broker_properties()
     properties["sasl.enabled.mechanisms"] += ",PLAIN"
     plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]
@@ -85,7 +87,7 @@ def scene(
 
 
 def flow(name: str, source: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
-    """Its clients say all that they can."""
+    """Return a flow whose clients log as much as they can."""
     clusters = {"source": source, "target": target}
     debugging = {at: {**fields, "config": {"debug": "all"}} for at, fields in clusters.items()}
     return {
@@ -183,7 +185,7 @@ def test_tokens_and_what_they_are_asked_for_with_are_not_shown(
     (pod, *_) = scene.kubelet.pods()
     assert "driver starts" in places[f"log of {pod.name}"]
     assert f'flow="{name}"' in places[f"{pod.ip}/metrics"]
-    # The part that is different in each token, and what the endpoint is asked with.
+    # The part that is different in each token, and the credentials for the endpoint.
     signatures = [token.rpartition(".")[2] for token in issuer.issued]
     login = f"{quote_plus(CLIENT)}:{quote_plus(SECRET)}"
     for found in (refused, places):
@@ -199,7 +201,7 @@ def text(content: Mapping[str, bytes]) -> dict[str, str]:
 def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
     locked: Sandbox, source: SandboxCluster, tmp_path: Path
 ) -> None:
-    """A right one: ``test_security.py``."""
+    """Use a wrong password; ``test_security.py`` has the test of a right one."""
     password = f"wrong {CANARY}"
     user = tmp_path / "secrets" / "east-user"
     user.mkdir(parents=True)

@@ -1,5 +1,7 @@
-"""What breaks things in pods, on a real API server: its rights, its signals, and how a test kills
-the operator."""
+"""Fault injection in pods, on a real API server.
+
+Tested are its permissions, its signals, and how a test kills the operator.
+"""
 
 import asyncio
 import json
@@ -39,8 +41,10 @@ KILL = "headrace.dev/kill-operator"
 
 @pytest.fixture
 def driver_pod(resources: Resources) -> str:
-    """A pod as the operator makes them for a driver, where Pod Security is restricted; no kubelet
-    starts it."""
+    """Create a driver's pod as the operator does, under the restricted Pod Security Standard.
+
+    No kubelet starts it.
+    """
     enforced = "pod-security.kubernetes.io/enforce=restricted"
     resources.kubectl("label", "namespace", resources.namespace, enforced)
     deployment = build_deployment(ReplicationFlow.model_validate(flow()), "headrace:9", chaos=True)
@@ -52,7 +56,7 @@ def driver_pod(resources: Resources) -> str:
 
 @pytest.fixture
 def account(api_server: ApiServer, resources: Resources) -> Path:
-    """Kubeconfig of an account that may what the chart's file says, and no more."""
+    """Return the kubeconfig of an account with exactly the permissions in the chart's file."""
     named = {"name": "chaos"}
     subject = {"kind": "ServiceAccount", "name": "chaos", "namespace": resources.namespace}
     resources.apply(
@@ -82,8 +86,10 @@ def containers(resources: Resources, pod: str) -> list[dict[str, Any]]:
 async def signalled(
     resources: Resources, account: Path, name: str, states: list[dict[str, Any]], *, freeze: bool
 ) -> float:
-    """A signal to the driver of a pod, whose kubelet says one of ``states`` after the other of the
-    container that brings it."""
+    """Signal the driver of a pod by an ephemeral container, and return the time of the signal.
+
+    The pod's kubelet reports ``states`` of that container one after the other.
+    """
     client = await connect_by_file("the chaos Job", str(account))
     try:
         pod: Object = await client.get(POD, resources.namespace, name) or {}
@@ -200,7 +206,7 @@ def test_the_operator_may_bind_the_role_of_chaos_and_no_other(
     me = f"--as=system:serviceaccount:{namespace}:headrace-operator"
     subject = f"--serviceaccount={namespace}:default"
     bind = ("create", "rolebinding", "a", f"--role={CHAOS_ROLE}", subject, me)
-    wait_until(lambda: resources.kubectl(*bind), within_s=30)  # its rights are a moment old
+    wait_until(lambda: resources.kubectl(*bind), within_s=30)  # permissions take effect late
     another = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "another"}}
     resources.apply(role | {"rules": another})

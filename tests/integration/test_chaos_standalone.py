@@ -86,7 +86,7 @@ def test_a_broker_is_killed_and_started_and_what_comes_after_has_arrived(
 
 
 def recovered(injection: Injection) -> bool | None:
-    """None while the broker cannot say."""
+    """Return whether the injection has recovered, or None while the broker cannot answer."""
     try:
         return injection.recovered()
     except HeadraceError:

@@ -41,7 +41,7 @@ def test_the_api_server_takes_all_that_is_rendered(
 
 @pytest.fixture
 def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
-    """One in which no release lies."""
+    """Yield a namespace without a release."""
     name = f"{namespace}-flows"
     api_server.kubectl("create", "namespace", name)
     yield name
@@ -63,7 +63,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
         "other": ["--set=scope=Namespace", f"--set=watchNamespaces[0]={other_namespace}"],
     }[whose]
     about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
-    # The definitions are there by kubectl: the release takes them over.
+    # The definitions were created by kubectl: the release adopts them.
     helm(
         "install", *about, str(CHART), "--take-ownership", "--set=flowSchema.enabled=true",
         "--set=driver.image=drivers:of-the-chart", *scope, kubeconfig=api_server.kubeconfig,
@@ -99,7 +99,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
 
 def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: Wait) -> None:
-    """The lines of docs/security-kubernetes.md about the roles view, edit and admin."""
+    """Check the lines of docs/security-kubernetes.md about the roles view, edit and admin."""
     for role in ("view", "edit", "admin"):
         flows.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
 
@@ -155,7 +155,7 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
     )
 
     def patch(user: str, patch: str) -> str:
-        """Patch the task; return what the API server says."""
+        """Patch the task, and return the API server's answer."""
         command = ("patch", "rtask/unit", "--type=merge", "-p", patch, f"--as={user}")
         try:
             return resources.kubectl(*command)

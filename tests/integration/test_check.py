@@ -1,4 +1,4 @@
-"""``headrace check``, and the condition of a flow, on clusters that allow what was granted."""
+"""``headrace check``, and the condition of a flow, on clusters with authorization."""
 
 import json
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +34,7 @@ WaitUntil = Callable[..., Any]
 Document = dict[str, Any]
 
 CLIENTS = Authority("clients")
-"""Whose certificates the clusters accept."""
+"""Authority whose certificates the clusters accept."""
 
 _KINDS = {
     "topic": ResourceType.TOPIC,
@@ -46,7 +46,7 @@ _KINDS = {
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west``; their user has no right."""
+    """Yield clusters ``east`` and ``west``, whose user has no permission."""
     home = tmp_path_factory.mktemp("sandboxes")
     trusted = home / "clients.pem"
     trusted.write_bytes(CLIENTS.certificate)
@@ -57,7 +57,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 class Checked:
-    """A flow of these clusters, checked again and again."""
+    """A flow of these clusters, checked repeatedly."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class Checked:
         return code, document["findings"]
 
     def wrong(self) -> list[Document]:
-        """What is not ok; the exit code says whether some of it is missing."""
+        """Return the findings that are not ok, and check the exit code for missing permissions."""
         code, findings = self.check()
         wrong = [one for one in findings if one["result"] != "ok"]
         assert code == any(one["result"] == "missing" for one in wrong), wrong
         return wrong
 
     def only(self, cluster: str, what: str) -> Document:
-        """The only finding that is not ok; brokers take a moment to know what was changed."""
+        """Return the only finding that is not ok; brokers apply a change after a moment."""
 
         def expected(wrong: list[Document]) -> bool:
             return [(one["cluster"], one["check"]) for one in wrong] == [(cluster, what)]
@@ -115,7 +115,7 @@ class Checked:
         return found  # type: ignore[no-any-return]
 
     def nothing_is_wrong(self) -> None:
-        """As ``only``."""
+        """Wait until every finding is ok."""
         self._wait_until(self.wrong, until=lambda wrong: not wrong)
 
     def add(self, cluster: str, binding: AclBinding) -> None:
@@ -134,13 +134,13 @@ class Checked:
         self._admins[cluster].delete_acls([exact])[exact].result(10)
 
     def grant(self, cluster: str, acl: Document) -> None:
-        """The very ACL that a finding names."""
+        """Grant exactly the ACL that a finding names."""
         for binding in _bindings(acl, AclPermissionType.ALLOW):
             self.add(cluster, binding)
             self.granted.append((cluster, binding))
 
     def grant_all(self, *clusters: str) -> list[Document]:
-        """Until nothing is wrong there, by default on both; what was granted."""
+        """Grant until nothing is missing there, by default on both, and return the granted ACLs."""
         granted, there = [], clusters or tuple(self.clusters)
         while wrong := [one for one in self.wrong() if one["acl"] and one["cluster"] in there]:
             for one in wrong:
@@ -154,7 +154,7 @@ class Checked:
 
 
 def line(found: Document) -> tuple[str, str, str]:
-    """What a finding is about, and what corrects it."""
+    """Return the subject of a finding, and the command that corrects it."""
     return found["cluster"], found["check"], found["command"]
 
 
@@ -226,7 +226,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
         denied = _bindings(one["acl"], AclPermissionType.DENY)
         for binding in denied:
             checked.add(one["cluster"], binding)
-        if one["check"] != "Create":  # what there is need not be made
+        if one["check"] != "Create":  # existing topics need not be created
             wait_until(lambda: list(map(line, checked.wrong())), until=partial(_holds, line(one)))
         for binding in denied:
             checked.remove(one["cluster"], binding)
@@ -507,7 +507,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
     wait_until(may_write)
     with FlowRun(tmp_path, [manifest(name, source, target, topic)]) as run:
         wait_until(lambda: count(spec(target), f"east.{topic}"))
-        # As a user who may not alter the cluster: nothing is changed.
+        # Run it as a user without permission to alter the cluster: nothing is changed.
         checked.flow["spec"]["topics"]["include"] = [topic]
         checked.file.write_text(yaml.safe_dump(checked.flow))
         manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))

@@ -1,4 +1,7 @@
-"""Consumer groups of the source, and where they would go on at the target; real brokers."""
+"""Consumer groups of the source, and the offsets at which they would resume on the target.
+
+The brokers are real.
+"""
 
 import struct
 from collections.abc import Callable
@@ -45,7 +48,7 @@ class Decoded(NamedTuple):
 
 
 def decode(record: Record) -> Decoded:
-    """Not by headrace's own code."""
+    """Decode a checkpoint without headrace's own code."""
     key, value = record.key or b"", record.value or b""
     group, rest = string(key)
     topic, rest = string(rest)
@@ -57,13 +60,13 @@ def decode(record: Record) -> Decoded:
 
 
 def string(data: bytes) -> tuple[str, bytes]:
-    """A STRING, and what follows it."""
+    """Return a STRING, and the data that follows it."""
     (length,) = struct.unpack_from(">h", data)
     return data[2 : 2 + length].decode(), data[2 + length :]
 
 
 def checkpoints(target: SandboxCluster, group: str, alias: str = "east") -> dict[int, Decoded]:
-    """The last ones of a group, by partition."""
+    """Return the last checkpoints of a group, by partition."""
     found = read(spec(target), f"{alias}.checkpoints.internal")
     mine = [record for record in found.get(0, []) if string(record.key or b"")[0] == group]
     return {one.partition: one for one in map(decode, mine)}
@@ -77,7 +80,10 @@ def offsets(target: SandboxCluster, group: str) -> dict[int, tuple[int, int]]:
 
 
 def oracle(source: SandboxCluster, target: SandboxCluster, topic: str) -> Callable[[int], int]:
-    """The target offset of the first record at or behind a source offset, by reading both."""
+    """Return a function from a source offset to the target offset of the next record.
+
+    It reads both topics.
+    """
     there = positions(source, topic)
     copies = positions(target, f"east.{topic}")
     assert [value for _, value in there] == [value for _, value in copies]
@@ -89,7 +95,7 @@ def oracle(source: SandboxCluster, target: SandboxCluster, topic: str) -> Callab
 def followed(
     name: str, source: SandboxCluster, target: SandboxCluster, *topics: str, **more: Any
 ) -> Any:
-    """A flow that follows only the groups of one test, as often as it can."""
+    """Return the manifest of a flow that follows the groups of one test as often as it can."""
     return manifest(
         name,
         source,
@@ -152,7 +158,7 @@ def report(*arguments: str) -> dict[str, Any]:
 
 
 def groups(*arguments: str) -> dict[str, tuple[Any, ...]]:
-    """The offsets in it, by group."""
+    """Return the offsets in a report, by group."""
     return {
         one["group"]: (one["committed"], *(one["checkpoint"] or {}).values(), one["lag"])
         for one in report(*arguments)["groups"]
@@ -167,7 +173,7 @@ def test_the_command_shows_where_groups_would_go_on(
     in_transactions(east, topic, [(3, True), (2, True)])
     commit(east, f"{name}-billing", topic, {0: 4})
     with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
-        # A checkpoint of what is not copied yet is raised at the next interval.
+        # A checkpoint of records that are not copied yet is raised at the next interval.
         exact = partial(eq, {0: (4, 3)})
         wait_until(lambda: offsets(west, f"{name}-billing"), until=exact)
         assert groups(name) == {f"{name}-billing": (4, 4, 3, 0)}
@@ -232,7 +238,7 @@ def test_the_very_next_record_of_a_topic_with_transactions(
         copies = len(positions(east, topic))
         wait_until(lambda: arrived(spec(west), f"east.{topic}") == copies)
         very_next = oracle(east, west, topic)
-        # What was translated before its records were there is raised at the next interval.
+        # Translations from before the copies existed are raised at the next interval.
         expected = {offset: very_next(offset) for offset in committed}
         wait_until(translated, until=partial(eq, expected))
         wait_until(run.ready)
@@ -299,7 +305,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
 
 
 def only_read(topic: str) -> AclBinding:
-    """Nothing but this on a topic, for anybody."""
+    """Return an ACL that lets all users read a topic, and nothing else."""
     return AclBinding(
         ResourceType.TOPIC,
         topic,

@@ -1,4 +1,4 @@
-"""Two runs that copy the same partitions, and have no herder in common: one of both copies them."""
+"""Two runs that copy the same partitions without a common herder: one of them copies each."""
 
 from contextlib import ExitStack
 from itertools import groupby
@@ -16,7 +16,7 @@ PER_SECOND = 500
 
 
 def owners(target: SandboxCluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
-    """By partition, which of these flows had it, one after the other; as progress names them."""
+    """Return which of these flows owned each partition, one after the other, by progress."""
     stored: dict[tuple[str, int], list[str]] = {}
     for records in read(spec(target), "mm2-headrace-progress.east.internal").values():
         for record in records:
@@ -37,13 +37,13 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     flows = [manifest(name, east, west, topic) for name in names]
     load = Load(spec(east), topic, 4, per_second=PER_SECOND)
     with FlowRun(tmp_path, flows[:1]) as one, load, ExitStack() as later:
-        # Without a backlog: each change of owner repeats what was copied in a second.
+        # Without a backlog: each change of owner repeats the copies of a second.
         wait_until(lambda: count(spec(west), f"east.{topic}"), until=PER_SECOND.__lt__)
         other = later.enter_context(FlowRun(tmp_path, flows[1:]))
         runs = (one, other)
 
         def contested() -> list[str]:
-            """What the runs say, the one that gave way first."""
+            """Return the messages of the runs, first the one of the run that gave way."""
             found = [run.condition("PartitionContested").get("message", "") for run in runs]
             return sorted(found, key=lambda said: "not copied by this task" not in said)
 

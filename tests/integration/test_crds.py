@@ -39,7 +39,7 @@ Create = Callable[[Document], Document]
 
 @pytest.fixture
 def try_to_create(api_server: ApiServer) -> Create:
-    """As ``kubectl apply --dry-run=server --validate=strict``; the object as it would be."""
+    """Create as ``kubectl apply --dry-run=server --validate=strict``, and return the result."""
 
     def create(document: Document) -> Document:
         where = path_of(document["kind"], "default")
@@ -50,7 +50,7 @@ def try_to_create(api_server: ApiServer) -> Create:
 
 @pytest.fixture
 def say(tmp_path: Path) -> Callable[[Document], list[str]]:
-    """The mistakes that ``headrace validate`` finds, without file and line."""
+    """Return the mistakes that ``headrace validate`` finds, without file and line."""
 
     def say(document: Document) -> list[str]:
         file = tmp_path / "manifest.yaml"
@@ -76,9 +76,9 @@ class Bad(NamedTuple):
     field: str
     """The field to blame; ``headrace validate`` may say more exactly which item of it."""
     sentence: str
-    """What both say of it."""
+    """Sentence that both print."""
     ours: str = ""
-    """What ``headrace validate`` says where Kubernetes has words of its own, or cannot count."""
+    """Sentence of ``headrace validate`` if Kubernetes has a text of its own, or cannot count."""
 
 
 NEEDS_TOPIC = "must be a topic's name: letters, digits, '.', '_', '-'"
@@ -117,7 +117,7 @@ POD_TEMPLATES: tuple[tuple[Callable[[Document], Document], str], ...] = (
 )
 
 BAD = [
-    # Of a value alone, in our words.
+    # Rules about one value, with our sentences.
     *(
         Bad(source(alias=alias), "spec.source.alias", NEEDS_LABEL)
         for alias in ("East", "east_1", "-east", "east-", "a.b", "ö", "")
@@ -819,7 +819,7 @@ def test_what_cel_cannot_tell_is_the_operators_to_refuse(
 def test_python_decides_which_regular_expressions_there_are(
     try_to_create: Create, say: Callable[[Document], list[str]], regex: str
 ) -> None:
-    """RE2, which the API server has, reads some differently."""
+    """Accept an expression that RE2, which the API server has, reads differently."""
     document = flow(topics={"include": [regex]})
     assert say(document) == []
     try_to_create(document)

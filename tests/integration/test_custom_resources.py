@@ -1,4 +1,4 @@
-"""Custom resources in the API server: what may not change, who writes what, what kubectl shows."""
+"""Custom resources in the API server: immutable fields, writers of fields, kubectl's columns."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def create(api_server: ApiServer, namespace: str) -> Change:
 
 @pytest.fixture
 def change(api_server: ApiServer, namespace: str) -> Change:
-    """Merge something into an object that is there; ``part`` is ``/status`` for its status."""
+    """Merge a patch into an existing object; ``part`` is ``/status`` for its status."""
 
     def change(document: Document, patch: Document, part: str = "") -> Document:
         where = path_of(document["kind"], namespace, document["metadata"]["name"])
@@ -55,7 +55,7 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
 
 def test_the_kind_of_offsets_stays(create: Change, change: Change) -> None:
     made = create(flow())
-    change(made, {"spec": {"offsets": {"mode": "Translated"}}})  # which it has by default
+    change(made, {"spec": {"offsets": {"mode": "Translated"}}})  # the default
     with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of the"):
         change(made, {"spec": {"offsets": {"mode": "Preserved"}}})
     preserved = create(flow("billing", offsets={"mode": "Preserved"}))
@@ -157,7 +157,7 @@ def test_a_unit_is_held_released_and_claimed_again(create: Change, change: Chang
 
 
 def test_a_status_may_say_more_than_the_definitions_know(create: Change) -> None:
-    """Of a newer operator, and of tools that keep conditions of their own."""
+    """Store statuses of a newer operator, and conditions of other tools."""
     condition = {"type": "example.com/Approved", "status": "True", "reason": "Sunny"}
     with pytest.raises(ApiError, match=r"conditions\[0\].lastTransitionTime: Required value"):
         create(flow(), {"conditions": [condition]})
@@ -205,7 +205,7 @@ def test_each_writer_applies_its_own_part(api_server: ApiServer, namespace: str)
 
 
 def table(api_server: ApiServer, *what: str) -> list[str]:
-    """What ``kubectl get`` prints, without the ages at the end."""
+    """Return the output of ``kubectl get`` without the ages at the end."""
     lines = api_server.kubectl("get", *what).splitlines()
     return [" ".join(line.split()[:-1]) for line in lines]
 
@@ -272,7 +272,7 @@ def test_a_flow_is_scaled_like_a_deployment(
     made = create(flow(), {"replicas": 2, "selector": "headrace.dev/flow=orders"})
     scale = f"{path_of('ReplicationFlow', namespace, 'orders')}/scale"
     before = api_server.rest.get(scale)
-    assert before["spec"] == {"replicas": 2}  # a default that nobody wrote
+    assert before["spec"] == {"replicas": 2}  # a default
     assert before["status"] == {"replicas": 2, "selector": "headrace.dev/flow=orders"}
     api_server.kubectl("scale", "-n", namespace, "--replicas=5", "rflow/orders")
     drivers = api_server.get("-n", namespace, "rflow", "orders")["spec"]["drivers"]

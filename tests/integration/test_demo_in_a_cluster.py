@@ -1,4 +1,4 @@
-"""What ``make demo-k8s`` prints in the end runs as printed, in a shell that has nothing else."""
+"""The commands that ``make demo-k8s`` prints at its end run as printed, in an empty shell."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ LEADER = f"{OPERATOR}-0"
 
 @pytest.fixture
 def demo(api_server: ApiServer, namespace: str) -> str:
-    """Its namespace, with the flow, the test and the replica that leads; nothing runs."""
+    """Create the flow, the test and the leader's Lease; return the namespace. Nothing runs."""
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -36,7 +36,7 @@ def demo(api_server: ApiServer, namespace: str) -> str:
 
 @pytest.fixture
 def no_kubectl(demo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PATH has nothing but bash and make, once the API server is there: Go may have to build it."""
+    """Reduce PATH to bash and make, once the API server runs: Go may have to build it."""
     for program in ("bash", "make"):
         (tmp_path / program).symlink_to(str(shutil.which(program)))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -74,7 +74,7 @@ def test_a_kubectl_of_the_path_is_preferred(
 
 
 def run(script: str) -> "subprocess.CompletedProcess[str]":
-    """By a shell that a person has open in the clone."""
+    """Run a script in a shell that a user has open in the clone."""
     return subprocess.run(
         ["bash", "-c", script],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""``delivery.mode: ExactlyOnce``: what a reader of committed records finds on the target."""
+"""``delivery.mode: ExactlyOnce``: the records that a reader of committed records finds."""
 
 import json
 import time
@@ -60,7 +60,7 @@ def flow_of(name: str, east: SandboxCluster, west: SandboxCluster, topic: str) -
 
 
 def more(cluster: ClusterAccess, topic: str, records: int) -> Callable[[], bool]:
-    """Whether so many have come since the first call that was answered."""
+    """Return whether that number arrived since the first call that was answered."""
     first: list[int] = []
 
     def come() -> bool:
@@ -109,7 +109,7 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
     for number, progress in stored(spec(west), topic).items():
         assert progress.in_transaction
         assert progress.source_offset == len(source[number])
-        # What may follow is the marker of the transaction that has stored this.
+        # The marker of the transaction that stored this may follow.
         assert ends[ats[number]] - progress.target_offset in {0, 1}
 
 
@@ -136,7 +136,7 @@ def test_aborted_transactions_of_the_source_are_not_copied(
 def test_a_fenced_producer_commits_nothing_more(
     east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
-    """Its successor, of the other mover, finds all that was committed, and copies the rest."""
+    """Let its successor, of the other mover, find all committed records, and copy the rest."""
     topic = make_topic(spec(east), unique("replaced"), 2)
     make_topic(spec(west), f"record.{topic}", 2)
     produce(spec(east), topic, numbered(1_000, 2))
@@ -208,7 +208,7 @@ def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """Each in turn: leaders of data and of progress, and the transactions' coordinator."""
+    """Kill, in turn, leaders of data and of progress, and the transactions' coordinator."""
     west = start_cluster("three", brokers=3)
     topic = make_topic(spec(east), unique("brokers"), 4)
     copy = f"east.{topic}"
@@ -345,7 +345,7 @@ def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
 
 
 def checkpointed(run: FlowRun) -> int:
-    """How many groups have an exact checkpoint for what they have committed."""
+    """Return the number of groups with an exact checkpoint for their committed offsets."""
     code, printed = headrace("flow", "groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
@@ -356,7 +356,7 @@ def checkpointed(run: FlowRun) -> int:
 def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Killed drivers, and one that is frozen past its Lease: the whole of ``headrace verify``."""
+    """Kill drivers, and freeze one past its Lease, during the whole of ``headrace verify``."""
     name = unique("judged")
     flow = flow_of(name, east, west, name)
     flow["spec"]["delivery"]["commitIntervalMs"] = 1_000

@@ -1,6 +1,6 @@
-"""Every file of examples/, applied as it is written: what a person then reads, and what is copied.
+"""Every file of examples/, applied as it is written: the messages to the user, and the copies.
 
-(That each is accepted, strictly, is in test_crds.py.)
+(Strict acceptance of each file is tested in test_crds.py.)
 """
 
 import base64
@@ -51,12 +51,12 @@ TOPICS = {
 """A topic that the flow of the example copies, and its copy."""
 
 ALIKE = TOPICS.keys() - {"flow.yaml", "secure-flow.yaml"}
-"""Without their brokers they say what ``flow.yaml`` says."""
+"""Examples that report the same as ``flow.yaml`` without their brokers."""
 
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Resources]:
-    """With an operator, which lets tests break things, and what runs its pods."""
+    """Yield a namespace with an operator that allows chaos, and a kubelet."""
     give_rights(api_server, namespace, chaos=True)
     with (
         running_operator(api_server, namespace, tmp_path, chaos=True) as operator,
@@ -68,14 +68,14 @@ def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """What the examples speak of: a cluster that is left, and a larger one."""
+    """Yield the clusters of the examples: a small one that is migrated to a larger one."""
     plans = [ClusterPlan("east", secure=True), ClusterPlan("west", brokers=3, secure=True)]
     with Sandbox.start("examples", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
         yield sandbox
 
 
 def status(resources: Resources, document: Document) -> Document:
-    """What the object says of itself, conditions by type."""
+    """Return an object's status, with its conditions by type."""
     object = resources.get(KINDS[document["kind"]], document["metadata"]["name"])
     found: Document = object.get("status", {})
     of = {one["type"]: one for one in found.get("conditions", [])}
@@ -97,7 +97,7 @@ def test_every_example_has_its_line_here() -> None:
 def test_an_example_without_its_brokers_says_what_is_missing(
     example: Path, resources: Resources, wait_until: Wait
 ) -> None:
-    # Ports that nobody listens on, whoever else runs a sandbox on this machine.
+    # Ports that nothing listens on, even if another sandbox runs on this machine.
     text = example.read_text().replace("127.0.0.1:1909", "127.0.0.1:")
     documents = list(yaml.safe_load_all(text))
     resources.apply(*documents)
@@ -147,7 +147,7 @@ def test_an_example_with_brokers_is_ready_and_copies(
 
 
 def there(document: Document, sandbox: Sandbox) -> Document:
-    """The document, with the addresses and the Secrets of what runs here."""
+    """Return the document with the addresses and the Secrets of the sandbox."""
     east, west = sandbox.clusters
     if document["kind"] == "Secret":
         folder = sandbox.secrets / document["metadata"]["name"]

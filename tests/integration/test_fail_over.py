@@ -33,7 +33,7 @@ WaitUntil = Callable[..., Any]
 
 
 def commit_everywhere(cluster: SandboxCluster, name: str, topic: str, log: Log) -> dict[str, int]:
-    """20 groups: at the head, in mid-batch, inside each hole, at the end."""
+    """Commit for 20 groups: at the head, in mid-batch, inside each hole, at the end."""
     offsets = [offset for offset, _ in log]
     holes = [a + 1 for a, b in pairwise(offsets) if b - a > 1]
     places = [0, offsets[-1] + 1, *holes]
@@ -96,7 +96,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """Its broker is killed while a producer sends, which goes on when it is back."""
+    """Kill the broker while a producer sends, which continues when the broker is back."""
     gone, name = start_cluster("gone"), unique("lost")
     topic = make_topic(spec(gone), name, 1)
     manifest = flow(name, gone, west, topic)
@@ -108,7 +108,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
         wait_until(lambda: checkpoints(run), until=lambda n: n == 20)
         seen = count(spec(gone), topic)
         wait_until(lambda: source_end(run), until=lambda end: end >= seen)
-        # Of these no checkpoint is written any more.
+        # No checkpoint of these commits is written any more.
         for group, at in list(groups.items())[::2]:
             groups[group] = at + 7
             commit(gone, group, topic, {0: at + 7})
@@ -133,7 +133,7 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
         assert copies[-1][0] < partition["targetEnd"]
         gone.start()
     log = positions(gone, topic)
-    # An offset is a record of this log. What the flow did not know of came after it saw its end.
+    # An offset is a record of this log. Records unknown to the flow arrived after it saw its end.
     assert seen <= partition["sourceEnd"] <= suspended
     unknown = len(log) - partition["sourceEnd"]
     assert len(log) - len(copies) == found["notCopied"] - partition["notStored"] + unknown
@@ -146,21 +146,21 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
 
 
 def source_end(run: FlowRun) -> int:
-    """Of the log that is lost if the source dies now, as far as the flow knows it."""
+    """Return the last known end of the log that is lost if the source dies now."""
     (partition,) = fail_over(run, "--source-is-gone", "--dry-run")["partitions"]
     end: int = partition["sourceEnd"]
     return end
 
 
 def checkpoints(run: FlowRun) -> int:
-    """How many groups have an exact one for what they have committed."""
+    """Return the number of groups with an exact checkpoint for their committed offsets."""
     code, printed = headrace("flow", "groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 def stopped(run: FlowRun) -> bool:
-    """Whether its source tasks have noticed that something is wrong."""
+    """Return whether its source tasks have noticed that something is wrong."""
     return all(unit.get("lastError") for unit in run.units()) if run.units() else False
 
 
@@ -168,7 +168,7 @@ def stopped(run: FlowRun) -> bool:
 def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """And the two flows run beside each other: neither copies what the other has copied."""
+    """Run the two flows side by side as well: neither copies the other's copies."""
     name = unique("prefix")
     topic = make_topic(spec(east), name, 1)
     in_transactions(east, topic, [(20, True), (3, False), (10, True)])

@@ -36,9 +36,12 @@ RATE = 300
 def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Before the first of three fail-overs the groups stop at the head, at the end, in mid-batch,
-    inside each hole, 100,000 records behind, or after reading on under load; before the others
-    all read on under load. Each goes on at its very next record, every time."""
+    """Fail over three times; each time, every group resumes at exactly its next record.
+
+    Before the first fail-over the groups stop at the head, at the end, in mid-batch, inside each
+    hole, 100,000 records behind, or after they read under load. Before the others, all of them read
+    under load.
+    """
     name = unique("cycle")
     topic = make_topic(spec(east), name, 1)
     groups = [f"{name}-{number}" for number in range(20)]
@@ -88,7 +91,7 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
 def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """As a GitOps tool starts it: no record goes round, though no manifest names both flows."""
+    """Start the flow as a GitOps tool does: no record goes round, though no manifest names both."""
     name = unique("beside")
     topic = make_topic(spec(east), name, 1)
     produce(spec(east), topic, numbered(50, 1))
@@ -112,7 +115,7 @@ def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
 
 
 def commit_everywhere(cluster: SandboxCluster, groups: Sequence[str], topic: str, log: Log) -> None:
-    """At the head, so many records behind, at the end, in mid-batch, in each hole."""
+    """Commit at the head, ``BEHIND`` records back, at the end, in mid-batch, in each hole."""
     offsets = [offset for offset, _ in log]
     holes = [hole for a, b in pairwise(offsets) for hole in range(a + 1, b)]
     stops = [0, offsets[-BEHIND], offsets[-1] + 1, BEHIND + 7, *holes]
@@ -121,7 +124,7 @@ def commit_everywhere(cluster: SandboxCluster, groups: Sequence[str], topic: str
 
 
 def value(number: int) -> bytes:
-    """Of a record of ``numbered``."""
+    """Return the value of a record of ``numbered``."""
     return b"value-%d" % number
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong with drivers, brokers and assignors while a flow copies; nothing is missing."""
+"""Faults of drivers, brokers and assignors while a flow copies; no record is missing."""
 
 import os
 from collections.abc import Callable
@@ -60,7 +60,7 @@ if "driver" in sys.orig_argv:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder from which processes that are started import."""
+    """Return a folder from which started processes import."""
     site = tmp_path / "site"
     site.mkdir()
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -70,7 +70,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """How the plug-in ``moody`` feels: a file; the plug-in is installed as pip would."""
+    """Install the plug-in ``moody`` as pip would, and return the file that sets its behaviour."""
     (site / "moody.py").write_text(PLUG_IN)
     info = site / "moody-1.dist-info"
     info.mkdir()
@@ -83,7 +83,7 @@ def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def message_of(scene: Scene, type: str) -> str:
-    """The message of a condition; empty without one."""
+    """Return the message of a condition, or an empty one."""
     condition: dict[str, Any] = scene.run.condition(type)
     message: str = condition.get("message", "")
     return message
@@ -104,7 +104,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             "knows a stranger": "there is no driver stranger",
         }.items():
             write_whole(mood, how.encode())
-            scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
+            scene.ask("scale", drivers=3)  # running or starting: it requests again
             message = wait_until(
                 lambda: message_of(scene, "AssignmentFailed"),
                 until=lambda seen, sentence=sentence: sentence in seen,
@@ -114,7 +114,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             held = wait_until(scene.holders, until=lambda on: len(on) == PARTITIONS)
             assert held == before
 
-        # What loses its driver meanwhile waits, and the flow says so.
+        # A task that loses its driver in this state waits, and the flow reports it.
         victim = min(before.values())
         scene.process(victim).kill()
         wait_until(
@@ -152,7 +152,7 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
             until=lambda seen: f"{victim} (" in str(seen),
         )
         scene.settle(1)
-        # It holds nothing any more, and goes.
+        # It holds no unit any more, and ends.
         wait_until(lambda: len(scene.run.drivers()) == 1)
         wait_until(lambda: not message_of(scene, "DriverUnresponsive"))
         assert "driver lost" not in scene.run.output
@@ -186,7 +186,7 @@ def test_a_broker_that_stands_still_for_a_while(
         broker = (east if side == "source" else west).broker(1)
         broker.freeze()
         try:
-            # Who writes a record a second notices first, and says so.
+            # The heartbeat task writes a record a second: it notices and reports the fault first.
             wait_until(
                 lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
                 until=lambda seen: "did not acknowledge a heartbeat" in str(seen),
@@ -207,7 +207,7 @@ def test_a_target_at_the_end_of_a_slow_line(
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """100 ms each way: a tenth of a second more of lag, and nothing else."""
+    """Add 100 ms each way, which costs a tenth of a second more of lag, and nothing else."""
     with held_ports([None]) as (port,):
         pass
     with Proxy(HOST, port, delay_s=0.1) as line:

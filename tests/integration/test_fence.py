@@ -46,7 +46,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 def east_and_west(
     sandbox: Sandbox, records: int, **copies: str
 ) -> tuple[SandboxCluster, SandboxCluster, str]:
-    """``copies``: settings of the target topic."""
+    """Return both clusters and a topic with records; ``copies`` are the target topic's settings."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("fenced"), 2)
     make_topic(spec(west), f"east.{topic}", 2, **copies)
@@ -74,7 +74,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
         old.open({one: CopyFrom(0, -1, writer=writer) for one in both})
         run_until_caught_up(old, spec(east), both, wait_until)
 
-        # Nothing of this is in progress: the next owner is told that all is still to be copied.
+        # Nothing of this is in progress: the next owner has to copy all records.
         own = next_mover.fencing.identify(unique("headrace-new"))
         began = time.monotonic()
         before = {
@@ -105,7 +105,7 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
 def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """As with ``delivery.mode: ExactlyOnce``."""
+    """Count committed records only, as with ``delivery.mode: ExactlyOnce``."""
     east, west, topic = east_and_west(sandbox, 0)
     records = numbered(1_000, 2)
     produce(spec(east), topic, records)
@@ -145,7 +145,7 @@ def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
 
 
 def before(topic: str, *writers: OwnerProducer, numbers: Iterable[int] = (0, 1)) -> Befores:
-    """Nothing of what they have appended is in progress."""
+    """Return the state of partitions whose appended records are not in progress."""
     return {
         TopicPartition(topic, number): Before(
             TopicPartition(f"east.{topic}", number), 0, 0, frozenset(writers)
@@ -203,14 +203,14 @@ def test_a_first_batch_that_comes_when_its_owner_has_come_back_is_refused(
 
 
 def is_produce(sent: bytes) -> bool:
-    """Whether a request begins there that has batches: behind its size is its key, 0."""
+    """Return whether a request with batches begins here: its key 0 follows its size."""
     return sent[4:6] == b"\0\0"
 
 
 def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_refused(
     east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
-    """The partition goes from one owner to another and back."""
+    """Move the partition from one owner to another and back."""
     with held_ports([None]) as (port,):
         pass
     with Proxy(HOST, port) as line:
@@ -262,7 +262,7 @@ def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_
 def test_an_id_whose_epochs_are_spent_fences_nothing(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """There are 32,767; then the coordinator gives another producer id."""
+    """Raise the epoch 32,767 times; then the coordinator returns another producer id."""
     east, west, topic = east_and_west(sandbox, 1_000)
     both, mover, name = partitions(topic, 2), batch_mover(east, west), unique("headrace-spent")
     first = mover.fencing.identify(name)
@@ -273,7 +273,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
             while (await transactions.init_producer_id()).epoch < epoch:
                 pass
 
-        for reply in [start(raised(32_750)) for _ in range(5)]:  # so many are under way
+        for reply in [start(raised(32_750)) for _ in range(5)]:  # several are in flight
             loop.wait(reply, 5 * WITHIN_S)
         loop.wait(start(raised(32_765)), WITHIN_S)
     last = mover.fencing.identify(name)
@@ -294,7 +294,7 @@ def test_an_id_whose_epochs_are_spent_fences_nothing(
 def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
     east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
-    """A lane renews its id daily; brokers forget one that nobody asks for in a week."""
+    """Let an id expire: a lane renews its id daily, and brokers forget an idle one after a week."""
     expiring = start_cluster(
         "expiring",
         properties={
@@ -349,14 +349,14 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
 def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
     sandbox: Sandbox, wait_until: WaitUntil
 ) -> None:
-    """Of one that is frozen, say: its transaction ends by itself after a minute at the earliest."""
+    """Read past the transaction of a frozen task, which ends after a minute at least."""
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
     progress = Progress("s", 7, 0, "t", 5, 3, "orders-source-task-0 on me/1")
     frozen = transactional(west, unique("frozen"))
 
     def read_until(reader: ProgressLog, wanted: Progress) -> None:
-        """A marker is written after the coordinator's answer."""
+        """Read until the progress is found: a marker is written after the coordinator's answer."""
 
         def found() -> Progress | None:
             reader.read_to_end()
@@ -379,7 +379,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
         next_owner.read_to_end()
         assert next_owner.get(key) == progress
 
-        # So are transactions of an owner: what it has committed counts, and nothing else.
+        # For an owner's transactions, only committed progress counts.
         owner = transactional(west, unique("owner"))
         owner.init_transactions()
         for offset, ends in ((8, "commit"), (9, "abort"), (10, "")):

@@ -15,7 +15,7 @@ from headrace.standalone.fleet import DriverProcess, Fleet, driver_server
 
 
 class Recorder:
-    """What the fleet said of its drivers."""
+    """Events of the fleet about its drivers."""
 
     def __init__(self) -> None:
         self.joined: list[DriverProcess] = []
@@ -33,7 +33,7 @@ async def eventually(holds: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def running_fleet(log: Path | None = None) -> AsyncIterator[tuple[Fleet, Recorder]]:
-    """A fleet of one driver, which has joined; ``log``: the file of all drivers."""
+    """Yield a fleet of one driver, which has joined; ``log`` is the file of all drivers."""
     events = Recorder()
     fleet = Fleet(
         driver_server(),

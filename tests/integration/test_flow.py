@@ -315,7 +315,7 @@ def test_another_writer_on_the_target_is_shown(
         wait_until(lambda: arrived(spec(west), f"east.{topic}") == 10)
 
         def condition() -> dict[str, str]:
-            # Again and again: a task that stood still a while knows nothing of earlier offsets.
+            # Repeat it: a task that stalled for a while has no earlier offsets to compare with.
             produce(spec(west), f"east.{topic}", numbered(1, 1))
             produce(spec(east), topic, numbered(10, 1, first=10))
             return run.condition("ForeignWriter")

@@ -1,4 +1,4 @@
-"""What a person can get wrong about a flow: the sentence, and the exit code."""
+"""Mistakes that users make in a flow: the message and the exit code of each."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -20,7 +20,7 @@ RECORDS, SIZE = 4_000, 10_000
 
 
 class Disk:
-    """A file system of its own; to mount one takes root."""
+    """A file system of its own. Mounting it requires root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,11 +28,11 @@ class Disk:
         self._mount("size=" + SMALL)
 
     def enlarge(self) -> None:
-        """Add what a disk is enlarged by."""
+        """Add the space by which a disk is enlarged."""
         self._mount("remount,size=" + LARGE)
 
     def close(self) -> None:
-        """Its content is gone."""
+        """Unmount the disk, which deletes its content."""
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def _mount(self, options: str) -> None:

@@ -1,6 +1,6 @@
-"""The manifests of docs/gitops.md, from the page: what they would apply, on a real API server.
+"""The manifests of docs/gitops.md, from the page: their effect on a real API server.
 
-Neither Argo CD nor Flux is here. Both render this chart with the values of their manifest, apply
+Argo CD and Flux do not run here. Both render this chart with the values of their manifest, apply
 it, and compare from then on: a field that the API server stores otherwise is a lasting difference.
 """
 
@@ -27,13 +27,13 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
 def of_argo_cd() -> tuple[str, Object]:
-    """The path of a chart, and its values."""
+    """Return the path of Argo CD's chart, and its values."""
     source = MANIFESTS["Application"]["spec"]["source"]
     return source["path"], source["helm"]["valuesObject"]
 
 
 def of_flux() -> tuple[str, Object]:
-    """The same."""
+    """Return the path of Flux's chart, and its values."""
     spec = MANIFESTS["HelmRelease"]["spec"]
     return spec["chart"]["spec"]["chart"], spec["values"]
 
@@ -91,7 +91,7 @@ def test_what_is_in_git_is_stored_as_it_is(
 def as_stored(
     api_server: ApiServer, namespace: str, manager: str, objects: list[Object]
 ) -> list[Object]:
-    """By a dry run of a server-side apply: all defaults are filled in, nothing is kept."""
+    """Return objects by a dry run of a server-side apply, which adds all defaults."""
     answer = api_server.kubectl(
         "-n", namespace, "apply", "--server-side", "--force-conflicts", "--dry-run=server",
         f"--field-manager={manager}", "-o", "json", "-f", "-",
@@ -103,7 +103,7 @@ def as_stored(
 
 
 def changed(written: Any, live: Any, path: str = "") -> Iterator[str]:
-    """The fields of ``written`` that read otherwise in ``live``, as a three-way diff has it."""
+    """Yield the fields of ``written`` that differ in ``live``, as a three-way diff has them."""
     if isinstance(written, dict) and isinstance(live, dict):
         for key, value in written.items():
             yield from changed(value, live.get(key), f"{path}.{key}")

@@ -34,7 +34,7 @@ def shown(run: FlowRun) -> list[tuple[int, int]]:
 
 
 def translated(run: FlowRun) -> dict[int, int]:
-    """By partition, the target offset of the checkpoint of a run's only group."""
+    """Return the target offset in the checkpoint of a run's only group, by partition."""
     groups = printed("flow", "groups", run.name)["groups"]
     return {one["partition"]: one["checkpoint"]["targetOffset"] for one in groups}
 

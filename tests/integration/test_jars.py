@@ -33,7 +33,7 @@ def _publish(repository: Path, jar: Jar, content: bytes) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of our own, named by HEADRACE_MAVEN_REPOSITORY, and an empty cache."""
+    """Return a test repository that HEADRACE_MAVEN_REPOSITORY names; the cache is empty."""
     folder = tmp_path / "repository & more"
     folder.mkdir()
     monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", folder.as_uri())
@@ -43,7 +43,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def real_jars(monkeypatch: pytest.MonkeyPatch) -> dict[Jar, bytes]:
-    """What the real repository has (in the user's own cache after the first time)."""
+    """Return the jars of the real repository (from the user's own cache after the first time)."""
     files = jars(JarSet.SPARK_KAFKA)
     return {jar: f.read_bytes() for jar, f in zip(pinned(JarSet.SPARK_KAFKA), files, strict=True)}
 
@@ -100,7 +100,7 @@ def test_a_jar_that_is_not_there_is_named(
 def test_a_repository_that_does_not_answer_is_named(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # no server listens
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
     message = str(caught.value)

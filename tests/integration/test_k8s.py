@@ -183,7 +183,7 @@ def test_a_pod_finds_its_api_server(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """As a kubelet sets it up: two variables, and two files of the ServiceAccount."""
+    """Set the pod up as a kubelet does: two variables, and two files of the ServiceAccount."""
     monkeypatch.setenv("HOME", str(tmp_path))
     token, authority = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text(api_server.token(namespace, "default"))
@@ -208,7 +208,7 @@ def test_a_pod_finds_its_api_server(
 
 
 def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namespace: str) -> None:
-    """Stopped, killed and frozen API servers; what changes meanwhile is told afterwards."""
+    """Stop, kill and freeze the API server; changes during the outage are reported afterwards."""
     changes: list[tuple[str, str]] = []
 
     def note(change: WatchEvent) -> None:
@@ -289,7 +289,7 @@ def test_leases_expire_by_the_observers_clock(own_api_server: OwnApiServer, name
                 await eventually(lambda: not keepers[0].held)
                 await eventually(lambda: keepers[1].held)
 
-                # Whoever comes back is back; an outage makes nobody lost.
+                # A holder that returns is accepted again; an outage makes no holder lost.
                 async with running(keeper(client, "a", "2").run()):
                     await eventually(lambda: names[0] not in watch.expired)
                     assert watch.holder(names[0]) == "a/2"
@@ -300,7 +300,7 @@ def test_leases_expire_by_the_observers_clock(own_api_server: OwnApiServer, name
                     own_api_server.thaw()
                     await eventually(lambda: all(one.held for one in keepers[1:]))
                     assert watch.expired == before
-                    tasks[2].cancel()  # a renewal would make it anew
+                    tasks[2].cancel()  # a renewal would create it again
                     await asyncio.gather(tasks[2], return_exceptions=True)
                     await keepers[1].release()
                     await eventually(lambda: watch.holder(names[1]) == "")
@@ -311,7 +311,7 @@ def test_leases_expire_by_the_observers_clock(own_api_server: OwnApiServer, name
 def test_whoever_returns_late_after_a_restart_of_the_api_server_is_not_lost(
     own_api_server: OwnApiServer, namespace: str
 ) -> None:
-    """As in a fleet, whose renewals an API server that starts takes one after the other."""
+    """Restart an API server, which accepts the renewals of a fleet one after the other."""
     duration_s = 3
     lost = set[tuple[str, str]]()
     names = [(namespace, name) for name in ("a", "b", "c", "d", "e")]
@@ -442,7 +442,7 @@ def test_a_leader_that_cannot_renew_ends(own_api_server: OwnApiServer, namespace
             async with running(other.run(forever)) as (leading,):
                 await eventually(lambda: other.leads)
                 assert other.problems() == []
-                # Whatever is renewed meanwhile: a replacement might be refused.
+                # A renewal may happen at this moment: a replacement might be refused.
                 thief = {"spec": {"holderIdentity": "a thief"}}
                 await client.patch(LEASE, namespace, "short", thief)
                 with pytest.raises(LeadershipLost, match="another replica took the Lease short"):

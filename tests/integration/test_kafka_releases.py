@@ -30,7 +30,7 @@ long = pytest.mark.long
 
 @pytest.fixture
 def start_kafka(tmp_path: Path, wait_until: WaitUntil) -> Iterator[StartKafka]:
-    """``start_kafka("east", "2.8.2")``: a broker of that release."""
+    """Yield ``start_kafka("east", "2.8.2")``, which starts a broker of that release."""
     with other_kafkas(tmp_path, wait_until) as start:
         yield start
 

@@ -27,7 +27,7 @@ PROBE = {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1, "failureT
 
 
 def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
-    """Replicas of a small server named ``web``; ``more`` is of the container."""
+    """Return a Deployment of a small server named ``web``; ``more`` are fields of the container."""
     container = {
         "name": "web",
         "image": "any",
@@ -82,7 +82,7 @@ class Web:
         return found
 
     def container(self) -> dict[str, Any]:
-        """The status of the only pod's container; empty when there is none."""
+        """Return the status of the only pod's container, or an empty one."""
         statuses = [pod["status"].get("containerStatuses") for pod in self.pods()]
         return statuses[0][0] if statuses and statuses[0] else {}
 

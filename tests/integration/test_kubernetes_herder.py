@@ -42,7 +42,7 @@ def flow_under_load(
     *,
     standbys: int = 0,
 ) -> Iterator[Scene]:
-    """Two drivers, four tasks; afterwards nothing is missing, and what is repeated is said."""
+    """Yield two drivers with four tasks; then check that nothing is missing."""
     name = unique("pods")
     topic = make_topic(spec(east), name, PARTITIONS)
     tasks = {"max": PARTITIONS, "standbys": standbys}
@@ -81,7 +81,7 @@ def settle(made: Scene, wait_until: WaitUntil, *drivers: str) -> None:
 
 
 def reported_lost(driver: Driver) -> set[str]:
-    """The units of which it found out: by its reports, by its progress, or when it lets go."""
+    """Return the units that it found lost by a report, by progress, or on release."""
     words = '(?:lost|"stopped: not ours any more"|"could not release")'
     return set(re.findall(rf"event={words} .*?task=(\S+)", driver.log.read_text()))
 
@@ -124,7 +124,7 @@ def test_claims_moves_and_lets_go(
         assert f"east.{made.name}" in annotations["headrace.dev/target-topics"].split("\n")
         assert made.log().count("restart requested") == 1
 
-        # A stranger's status: nobody holds what another says to hold, until the time-out.
+        # An unknown driver's status: no driver runs a unit that another claims, until the time-out.
         made.patch(
             f"{task}/status",
             {"status": {"driverName": "stranger", "driverIncarnation": "x", "epoch": 99}},
@@ -132,7 +132,7 @@ def test_claims_moves_and_lets_go(
         wait_until(lambda: made.epochs().get(task, 0) > 99)
         wait_until(lambda: made.running().get(task) == other)
 
-        # TERM: all is let go of, the Lease goes; the other goes on with it.
+        # TERM: all units are released, the Lease is deleted; the other driver continues.
         assert made.drivers["a"].end() == 0
         units = wait_until(made.units)
         assert not [u for u in units if u.get("status", {}).get("driverName") == "a"]
@@ -383,7 +383,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
 
 @contextmanager
 def in_process(made: Scene) -> Iterator[Worker]:
-    """A driver's Worker in this very process, for all units of the flow."""
+    """Run a driver's Worker in this very process, for all units of the flow."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

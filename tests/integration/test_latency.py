@@ -1,4 +1,4 @@
-"""What the probe's consumers measure on real clusters, whatever the clocks say."""
+"""Latencies that the probe's consumers measure on real clusters, whatever the clocks show."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ COUNT = 20
 def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
     east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
 ) -> None:
-    """Half of the messages are of a producer whose clock is ahead, half of one that is behind."""
+    """Measure messages of two producers, one with a fast and one with a slow clock."""
     name = unique("clocks")
     spec = {
         "source": {"alias": east.name, "bootstrapServers": east.bootstrap_servers},

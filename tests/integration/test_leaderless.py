@@ -1,5 +1,8 @@
-"""A partition of the target without a leader, or with followers that lag: it waits by itself, the
-others are taken over, and nobody relies on a marker that is not there."""
+"""A partition of the target without a leader, or with followers that lag.
+
+Only that partition waits, and the others are taken over. No owner relies on a marker that does not
+exist.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +51,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster]
 
 
 def create(cluster: SandboxCluster, topic: NewTopic) -> None:
-    """And wait until it can be used."""
+    """Create a topic, and wait until it can be used."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([topic])[topic.topic].result()
     all_of_it = partitions(topic.topic, topic.num_partitions)
@@ -56,7 +59,7 @@ def create(cluster: SandboxCluster, topic: NewTopic) -> None:
 
 
 def topic_on(east: SandboxCluster, target: SandboxCluster) -> str:
-    """A topic of two partitions; the copies are on brokers 1 and 3, each on that one alone."""
+    """Create a topic of two partitions, whose copies are on broker 1 and broker 3 alone."""
     topic = make_topic(spec(east), unique("orders"), 2)
     copy = f"{east.name}.{topic}"
     create(target, NewTopic(copy, 2, replica_assignment=[[1], [3]], config=ONE_IN_SYNC))
@@ -77,7 +80,7 @@ def test_it_delays_no_other_of_its_task(
     produce(spec(east), topic, numbered(2_000, 2))
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(lambda: (end(0), end(1)), until=lambda ends: ends == (1000, 1000))
-        for driver in run.drivers():  # progress need not name all that they have appended
+        for driver in run.drivers():  # progress may lack some of their appended records
             driver.kill()
         run.process.kill()
         run.end(60)
@@ -124,7 +127,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
 
         target.broker(3).start()
         produce(spec(east), topic, numbered(200, [0, 1], first=200))
-        run_until_caught_up_there(old, leaderless, wait_until)  # nobody has closed it there yet
+        run_until_caught_up_there(old, leaderless, wait_until)  # no marker has closed it there yet
         [error] = [str(one.error) for one in old.problems()]
         assert "INVALID_PRODUCER_EPOCH" in error, "it writes where it was fenced"
         second = mover.fencing.resume(own, {leaderless: wanted[leaderless]})[leaderless]
@@ -139,7 +142,10 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
 def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence(
     target: SandboxCluster, east: SandboxCluster, wait_until: WaitUntil, closing: str
 ) -> None:
-    """Brokers lose the marker of a partition without a leader; the next one would drop them."""
+    """Fence after brokers lost the marker of a partition without a leader.
+
+    The next marker would abort the committed records.
+    """
     topic, progress = topic_on(east, target), make_topic(spec(target), unique("progress"), 1)
     copy = f"{east.name}.{topic}"
     records = numbered(200, 2)
@@ -193,8 +199,11 @@ def test_a_marker_that_no_follower_has_closes_nothing(
     wait_until: WaitUntil,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
-    records lie above the high watermark; then the leader is killed, and the follower leads."""
+    """Freeze the follower, so that marker and records are above the high watermark.
+
+    Then the leader is killed, and the follower leads. This is the last test here, because it leaves
+    a broker dead.
+    """
     monkeypatch.setattr(fence, "READ_S", 1.5)
     topic = make_topic(spec(east), unique("orders"), 1)
     copy = f"{east.name}.{topic}"

@@ -1,4 +1,4 @@
-"""Records that are gone from real brokers, and what ``spec.onDataLoss`` makes of it."""
+"""Records that real brokers have deleted, and the effect of ``spec.onDataLoss``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,19 +20,19 @@ OLD, NEW = numbered(100, 1), numbered(50, 1, first=100)
 
 
 def losses(run: FlowRun) -> list[dict[str, Any]]:
-    """All but their times."""
+    """Return the losses without their times."""
     lost = run.status().get("losses", [])
     return [{name: value for name, value in one.items() if name != "time"} for one in lost]
 
 
 def ready(run: FlowRun) -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = run.condition("Ready")
     return condition.get("status", ""), condition.get("reason", "")
 
 
 def recreate(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
-    """At once: a topic that discovery does not find is no loss, but a topic less."""
+    """Recreate a topic at once: a topic that discovery does not find is removed, and no loss."""
     admin = Admin(spec(cluster))
     admin.delete_topic(topic)
     wait_until(lambda: admin.create_topic(topic, 1))
@@ -72,7 +72,7 @@ def test_retention_that_was_faster_than_the_flow(
             lambda: run.condition("DataLossDetected").get("message", ""),
             until=lambda said: "offsets 100 to 119 are lost" in said,
         )
-        # The others of its task go on, whatever becomes of this one.
+        # The other partitions of its task continue in any case.
         wait_until(partial(arrived, spec(west), f"east.{other}"), until=partial(eq, 50))
         if policy == "Fail":
             wait_until(partial(ready, run), until=partial(eq, ("False", "DataLost")))
@@ -125,7 +125,7 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
 def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """One is copied to its end, and is no loss; the other waits for a person meanwhile."""
+    """Copy one topic to its end, which is no loss, while the other waits for a user."""
     lost, whole = (make_topic(spec(east), unique(word), 1) for word in ("lost", "whole"))
     produce(spec(east), lost, OLD)
     produce(spec(east), whole, OLD)

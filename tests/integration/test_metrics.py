@@ -1,4 +1,4 @@
-"""What Prometheus reads of drivers and operator that work: real brokers, a real API server."""
+"""Metrics of working drivers and of the operator: real brokers, a real API server."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ class Scraped:
         ]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Of all series that have these labels."""
+        """Return the values of all series that have these labels."""
         return [
             sample.value
             for sample in self._samples
@@ -41,7 +41,7 @@ class Scraped:
         ]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of all series that have these labels."""
+        """Return the sum of all series that have these labels."""
         return sum(self.values(name, **labels))
 
 
@@ -61,7 +61,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
     tmp_path: Path,
     wait_until: Wait,
 ) -> None:
-    """One driver, so that nothing moves; a source of its own, where no heartbeats are to copy."""
+    """Use one driver, so that nothing moves, and a source without heartbeats to copy."""
     source, name = start_cluster("source"), unique("metrics")
     topic = make_topic(spec(source), name, PARTITIONS)
     records = numbered(RECORDS, PARTITIONS)
@@ -144,7 +144,7 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
         ' "latencyMs": {"p50": 5, "p99": 40, "p999": 60, "max": 70},'
         ' "completionTime": "2026-11-21T12:00:00Z"}}'
     )
-    resources.apply(test)  # an operator that runs would begin it, and write its status beside us
+    resources.apply(test)  # a running operator would begin it, and also write its status
     resources.kubectl("patch", "mtest/once", "--subresource=status", "--type=merge", "-p", status)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         wait_until(lambda: "leads" in operator.log)

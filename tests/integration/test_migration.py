@@ -42,7 +42,7 @@ EARLIER = (("first", b'"old"'), ("second", b"1"))
 
 @pytest.fixture
 def old_api_server(own_api_server: OwnApiServer) -> Iterator[OwnApiServer]:
-    """Start an API server that stores v1alpha1, whatever the fields of an object are."""
+    """Start an API server that stores v1alpha1, and accepts all fields of an object."""
     own_api_server.kubectl("delete", "crd", *NAMES)
     for file in CRDS.glob("*.yaml"):
         definition = yaml.safe_load(file.read_text())
@@ -92,7 +92,7 @@ def test_objects_of_v1alpha1_are_refused_until_they_are_converted(
     assert spec["onRecordError"] == {"action": "DeadLetter", "deadLetterTopic": "dead"}
     # Latest counted from the creation of the old object.
     assert spec["startFrom"].keys() == {"mode", "timestamp"}
-    # The API server shows what is in force.
+    # The API server shows the settings in force.
     assert (spec["delivery"], spec["state"]) == ({"mode": "AtLeastOnce"}, "Running")
 
 

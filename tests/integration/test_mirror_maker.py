@@ -18,7 +18,7 @@ HEADRACE = [sys.executable, "-m", "headrace"]
 def test_mirror_maker_2_is_killed_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By clusters of its own: MirrorMaker 2 writes heartbeats, as flows of other tests do."""
+    """Use clusters of its own: MirrorMaker 2 writes heartbeats, as flows of other tests do."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     name = unique("judged")
     sandbox = Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west")], detached=True)

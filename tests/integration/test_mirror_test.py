@@ -1,5 +1,7 @@
-"""Mirror tests of real clusters, with real Spark jobs: what is broken is found, and nothing passes
-by accident."""
+"""Mirror tests of real clusters, with real Spark jobs.
+
+Faults are found, and nothing passes by accident.
+"""
 
 import json
 import os
@@ -38,7 +40,7 @@ MESSAGES = 4_000
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, installed outside the clone (what it depends on stays where it is)."""
+    """Return the folder of the wheel, installed outside the clone without its dependencies."""
     wheels, site = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
     subprocess.run([*build, wheels], cwd=CLONE, check=True, capture_output=True)
@@ -102,21 +104,21 @@ def submitted(site: Path, job: str, test: Path, out: Path) -> "subprocess.Popen[
 
 @dataclass
 class Tampering:
-    """Records of one topic on their way, by partition, and what was done to them."""
+    """Records of one topic that are being copied, by partition, and their faults."""
 
     by_partition: dict[int, list[Record]]
     done: dict[str, set[int]]
     """Sequence numbers by class."""
     originals: dict[int, list[Record]] = field(default_factory=dict)
-    """As they are on the source, offset by offset."""
+    """Records of the source, in the order of their offsets."""
 
     @property
     def records(self) -> list[Record]:
-        """Of all partitions."""
+        """Records of all partitions."""
         return [record for records in self.by_partition.values() for record in records]
 
     def pair(self, partition: int) -> tuple[int, int]:
-        """Places of two data records of one producer, the earlier one first."""
+        """Return the places of two data records of one producer, the earlier one first."""
         records = self.by_partition[partition]
         first = len(records) // 2
         who = dict(records[first].headers)["id"]
@@ -157,7 +159,7 @@ class Tampering:
         self.by_partition[partition].insert(0, forged)
 
     def copy(self, partition: int, to: int) -> None:
-        """Once more, in another partition."""
+        """Copy a record once more, into another partition."""
         place, _ = self.pair(partition)
         record = self.by_partition[partition][place]
         self.by_partition[to].insert(0, record._replace(partition=to))
@@ -180,7 +182,7 @@ class Tampering:
         self.done.setdefault("corrupted", set()).add(partition)
 
     def exchange(self, partition: int, other: "Tampering") -> None:
-        """One record for that of another topic."""
+        """Exchange one record with another topic's record."""
         place, _ = self.pair(partition)
         for one in (self, other):
             one.note("corrupted", one.by_partition[partition][place])
@@ -188,7 +190,7 @@ class Tampering:
         here[place], there[place] = there[place], here[place]
 
     def replay(self, topic: str, partition: int, count: int) -> None:
-        """Records that an earlier run sent to this topic."""
+        """Add records that an earlier run sent to this topic."""
         writer = messages.MessageFactory("earlier-0-0", 100)
         at = TopicPartition(topic, partition)
         sent_ms = self.by_partition[partition][0].timestamp_ms - 60_000
@@ -199,7 +201,7 @@ class Tampering:
             self.by_partition[partition].insert(seq, old)
 
     def cut(self, partition: int) -> None:
-        """Lose the end: the last data record and the sentinel behind it."""
+        """Lose the end: the last data record and the sentinel after it."""
         *kept, last, _ = self.by_partition[partition]
         self.note("missing", last)
         self.by_partition[partition] = kept
@@ -214,8 +216,10 @@ def carry(source: SandboxCluster, target: SandboxCluster, topic: str) -> Tamperi
 
 
 def at_other_offsets(tamperings: dict[str, Tampering]) -> Counter[tuple[str, int]]:
-    """How many copies of each topic and partition are not where their originals are, on a target
-    that was empty."""
+    """Return the number of copies at other offsets than their originals, by topic and partition.
+
+    The target must have been empty.
+    """
     by_headers, by_value = {}, {}
     for tampering in tamperings.values():
         for log in tampering.originals.values():
@@ -243,8 +247,10 @@ def deliver(target: SandboxCluster, topic: str, tampering: Tampering) -> None:
 def test_what_a_mirror_breaks_is_found_and_named(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
-    partitions than there are producers."""
+    """Use the scripts of an installed wheel, by spark-submit.
+
+    One topic exists already, with fewer partitions than there are producers.
+    """
     name = unique("tampered")
     document = mirror_test(name, east, west, settle_s=1, topics=5)
     document["spec"]["budgets"] = {"unequalOffsets": 5}
@@ -308,7 +314,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert change.expected in {"0", "1", "2"}
     assert key.source is not None
     assert (key.source.topic, key.source.partition) == (names[1], 1)
-    # The copy in partition 0, not a message that lies elsewhere.
+    # The copy in partition 0, not a message in another place.
     (copy,) = (e for e in result.examples[FindingType.DUPLICATED] if e.topic == f"east.{names[2]}")
     assert (copy.partition, copy.offset) == (0, 0)
     moved = at_other_offsets({f"east.{t}": at for t, at in zip(names, all_topics, strict=True)})
@@ -341,7 +347,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
 def killed_while_it_reads(
     test: Path, out: Path, wait_until: WaitUntil
 ) -> "subprocess.CompletedProcess[str]":
-    """A comparison whose JVM is killed while it reads the source."""
+    """Run a comparison whose JVM is killed while it reads the source."""
     script = CLONE / "spark-jobs" / "verify.py"
     with (out / "verify.log").open("w+") as log:
         job = subprocess.Popen(
@@ -401,9 +407,11 @@ def in_a_transaction(
 def test_compacted_topics_and_transactions_are_judged_as_all_others(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Two topics that a mirror copied well, and two in which it did not. On the source other
-    transactions lie around the load; on the target all records were copied in vain before: what
-    was aborted is neither there nor there twice."""
+    """Judge two topics that a mirror copied well, and two that it did not.
+
+    Other transactions surround the load on the source. On the target, all records were first copied
+    in a transaction that was aborted: these copies are neither a copy nor a duplicate.
+    """
     name, out = unique("kinds"), tmp_path / "out"
     topics = [f"{name}-{word}" for word in ("compacted", "lossy", "committed", "uncommitted")]
     compacted, lossy, committed, uncommitted = topics
@@ -460,7 +468,7 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
 def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """Into one partition more than the source has; one record strays from its key."""
+    """Copy into one partition more than the source has; one record strays from its key."""
     name, out = unique("by-key"), tmp_path / "out"
     topic = f"{name}-0"
     make_topic(spec(west), f"east.{topic}", 4)
@@ -505,7 +513,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     installed: Path,
     wait_until: WaitUntil,
 ) -> None:
-    """The load is one that somebody ends early; its messages have no headers."""
+    """End the load early; its messages have no headers."""
     topic = f"{unique('late')}-0"
     load = {"topics": 1, "messages": 10**7, "messagesPerSecond": 500, "messageFormat": "Body"}
     document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, **load)
@@ -542,7 +550,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
 def test_a_killed_driver_is_survived_and_told(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The whole of ``headrace verify`` on a flow of ours."""
+    """Run the whole of ``headrace verify`` on a flow of headrace's."""
     name = unique("told")
     test = mirror_test(name, east, west, settle_s=60, messages=30_000, messagesPerSecond=2_000)
     for clusters in ("source", "target"):
@@ -608,14 +616,14 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
 def test_a_killed_load_is_no_verdict(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """Its metrics are served until then."""
+    """Scrape the metrics, which are served until the load is killed."""
     name = unique("crashed")
     for number in range(2):
         make_topic(spec(west), f"east.{name}-{number}", 3)
     test = mirror_test(name, east, west, messages=10**7, messagesPerSecond=100)
     report = tmp_path / "report"
     with held_ports([None]) as (port,):
-        pass  # free, until somebody else takes it
+        pass  # free, until another process takes it
     command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
     verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     seen = wait_until(lambda: scraped(port), until=lambda seen: seen.get("messages_produced", 0))
@@ -683,12 +691,12 @@ def test_a_cluster_is_no_mirror_of_itself(east: SandboxCluster, tmp_path: Path) 
 
 
 def _most_in_a_second(times_ms: list[int]) -> int:
-    """The most that any second holds, wherever it begins."""
+    """Return the largest number of records in any second."""
     return max(last - bisect_left(times_ms, at - 999) + 1 for last, at in enumerate(times_ms))
 
 
 def _jvm_of(script: str, of: int) -> psutil.Process | None:
-    """The JVM of a job that ``of`` started, once it has Python workers: then its stage runs."""
+    """Return the JVM of a job that ``of`` started, once Python workers show that its stage runs."""
     for job in psutil.Process(of).children(recursive=True):
         try:
             if any(word.endswith(script) for word in job.cmdline()):

@@ -1,5 +1,8 @@
-"""produce.py, probe.py and verify.py by kafka-mirror-tester's flags, on real brokers: its metrics
-are there while they run, for the chart's dashboard, and a verdict in the end."""
+"""The scripts produce.py, probe.py and verify.py with kafka-mirror-tester's flags.
+
+The brokers are real. The scripts serve the tester's metrics for the chart's dashboard while they
+run, and print a verdict at the end.
+"""
 
 import json
 import subprocess
@@ -45,7 +48,7 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
     make_topic(spec(east), topic, 2)
     make_topic(spec(west), topic, 2)
     with held_ports([None, None]) as (load_port, probe_port):
-        pass  # free, until somebody else takes them
+        pass  # free, until another process takes them
     sides = (east.bootstrap_servers, west.bootstrap_servers)
     both = (f"--id={run}", f"--topics={topic}", "--use-message-headers=false")
     consume = (
@@ -83,7 +86,7 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
             picked = {"namespace": "default", "test": run, "__rate_interval": f"{5 * SCRAPE_S}s"}
             wait_until(found.ready)
             wait_until(partial(found.unanswered, PAGE, picked), until=partial(eq, set()))
-        # As theirs, it sends until somebody ends it.
+        # Like kafka-mirror-tester, it sends until it is ended.
         (tmp_path / "end-load").touch()
         output, _ = load.communicate(timeout=WITHIN_S)
         assert load.returncode == 0, (tmp_path / "produce.log").read_text()

@@ -1,4 +1,4 @@
-"""The operator carries MirrorTests out. No pod runs here: the test says what became of each."""
+"""The operator runs MirrorTests. No pod runs here: the test reports the outcome of each pod."""
 
 import json
 import re
@@ -33,7 +33,7 @@ HARMFUL = {"containers": [{"name": "c", "image": "i"}]}
 
 
 class Stages:
-    """The Jobs of test ``nightly``: their pods wait for a node until the test says what they do."""
+    """The Jobs of test ``nightly``, whose pods wait for a node until the test sets their status."""
 
     def __init__(self, resources: Resources, wait_until: Wait) -> None:
         self._resources, self._wait_until = resources, wait_until
@@ -56,7 +56,7 @@ class Stages:
         self.pod_is(stage, phase="Succeeded" if how == "Complete" else "Failed")
 
     def pod_is(self, stage: str, **status: Any) -> None:
-        """What a kubelet would say of the stage's pod."""
+        """Set the status of the stage's pod, as a kubelet would."""
         of_stage = ("-l", f"headrace.dev/mirror-test=nightly,headrace.dev/stage={stage}")
         pods = self._wait_until(lambda: self._resources.get("pods", *of_stage)["items"])
         self._resources.kubectl(
@@ -147,7 +147,7 @@ def test_a_load_whose_job_is_gone_is_not_sent_again(
     wait_until(lambda: status(resources)["phase"], until=lambda p: p == "Running")
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
     wait_until(lambda: status(resources).get("verdict"), until=lambda v: v == "Inconclusive")
-    stages.are_gone()  # nothing waits for the probe any more
+    stages.are_gone()  # no stage waits for the probe any more
 
 
 def test_a_test_waits_for_its_flow_and_says_so(
@@ -221,7 +221,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
     judged, ready = status(resources), condition(resources, "Ready")
     assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
 
-    # Nor does it touch a test that has ended: one that comes after it is told, it is not.
+    # It does not touch a test that has ended. A later test reports the fault, this one does not.
     give_rights(api_server, resources.namespace, without="list jobs")
     with running_operator(api_server, resources.namespace, tmp_path):
         resources.kubectl("label", "mtest/nightly", "look=after", "--overwrite")
@@ -355,7 +355,7 @@ def test_a_node_that_is_too_small_is_said(
         r"onto other nodes by spec.podTemplate",
         stalled["message"],
     )
-    stages.is_ready("probe")  # another node came
+    stages.is_ready("probe")  # another node joined
     stages.appears("produce")
     wait_until(lambda: condition(resources, "Stalled"), until=partial(eq, {}))
 
@@ -379,7 +379,7 @@ def test_all_pods_are_as_pod_security_restricts_them(
 def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
-    """The line of docs/security-kubernetes.md about Spark drivers, asked and attempted."""
+    """Check the line of docs/security-kubernetes.md about Spark drivers, and attempt it."""
     resources.apply(TEST)
     stages.appears("probe")
 
@@ -387,7 +387,7 @@ def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
         who = f"--as=system:serviceaccount:{resources.namespace}:{account}"
         return resources.kubectl("run", f"by-{account}", "--image=spark", "--dry-run=server", who)
 
-    wait_until(lambda: "created" in attempt("nightly-spark"))  # a right is a moment old
+    wait_until(lambda: "created" in attempt("nightly-spark"))  # permissions take effect late
     for account in ("headrace-operator", "nightly-executor"):
         with pytest.raises(KubectlError, match='cannot create resource "pods"'):
             attempt(account)

@@ -56,7 +56,7 @@ ALL_THAT_FIRE = {
     "HeadraceReplicationLag",
     "HeadraceTaskFailed",
 }
-"""Of the chart's alerts: by the faults of this test."""
+"""Alerts of the chart that the faults of this test cause."""
 VERDICT = {
     "status": {
         "phase": "Finished",
@@ -80,11 +80,11 @@ class Scene:
     """The topic whose copy takes records of ``SMALL_BYTES`` only."""
 
     def fails(self, alert: str) -> list[dict[str, str]]:
-        """The labels of an alert that fires, as often as it does."""
+        """Return the labels of each firing instance of an alert."""
         return [labels for labels in self.prometheus.firing() if labels["alertname"] == alert]
 
     def end_a_test(self) -> None:
-        """A mirror test ends: the verdict is Failed. It waited for its flow, with no pod."""
+        """End a mirror test with the verdict Failed. It waited for its flow, with no pod."""
         self.resources.apply(mirror_test("nightly", flowName="nobody"))
         patch = ("--subresource=status", "--type=merge", "-p", json.dumps(VERDICT))
         self.resources.kubectl("patch", "mtest/nightly", *patch)
@@ -92,7 +92,7 @@ class Scene:
 
 @pytest.fixture
 def west(start_cluster: Callable[..., SandboxCluster]) -> SandboxCluster:
-    """A target of the test's own, as its broker is frozen."""
+    """Start a target of the test's own, because its broker is frozen."""
     return start_cluster("west")
 
 
@@ -144,7 +144,7 @@ def watched(
 
 
 def dashboards() -> Iterator[dict[str, Any]]:
-    """All but that of a mirror test that runs: none does (see test_mirror_tester_flags)."""
+    """Yield all dashboards except a running mirror test's (see test_mirror_tester_flags)."""
     for file in sorted((CHART / "files" / "dashboards").iterdir()):
         if file.stem != "mirror-tester":
             yield json.loads(file.read_text())
@@ -169,7 +169,7 @@ def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
 def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """Those that a Prometheus has of it, and those of the page that it serves itself."""
+    """Check the panels that a Prometheus fills, and the panels of the run's own page."""
     name = unique("alone")
     topic = make_topic(spec(east), name, PARTITIONS)
     commit(east, f"{name}-readers", topic, {0: 0})
@@ -208,7 +208,7 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
 def test_each_alert_fires_once(
     watched: Scene, east: SandboxCluster, west: SandboxCluster, wait_until: Wait
 ) -> None:
-    """A fault after the other; each is one alert, which says what it is about."""
+    """Inject one fault after the other; each causes one alert, which names its subject."""
     began_s = time.time()
     prometheus = watched.prometheus
     flow = {"namespace": watched.resources.namespace, "flow": watched.flow}

@@ -1,4 +1,7 @@
-"""The operator on a real API server: what it makes, mends, refuses and says. No driver runs."""
+"""The operator on a real API server: what it creates, repairs, refuses and reports.
+
+No driver runs.
+"""
 
 import time
 import uuid
@@ -48,7 +51,7 @@ def children(resources: Resources) -> set[str]:
 
 
 def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 
@@ -108,7 +111,7 @@ def test_nothing_is_written_when_nothing_changed(
     wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     writes = operator.writes()
     assert writes > 0
-    # The flow changes and wants nothing else than before; the operator looks at all of it.
+    # The flow changes, but not its wanted state; the operator compares all of it.
     resources.kubectl("annotate", "rflow/orders", "somebody=looked")
     wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
     assert operator.writes() == writes, operator.log
@@ -153,7 +156,7 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
 def test_an_upgrade_rolls_out_one_flow_after_the_other(
     resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """Nobody runs their pods: a roll-out does not end before its flow is deleted."""
+    """Roll out without a kubelet: a roll-out does not end before its flow is deleted."""
     api_server = resources.api_server
     give_rights(api_server, resources.namespace)
     urgent = FLOW | {"metadata": {"name": "urgent"}}
@@ -393,8 +396,10 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
 def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    """By the topics of their units: the patterns alone do not show it. It starts when the other one
-    is stopped, or gone."""
+    """Compare the topics of their units: the patterns alone do not show the cycle.
+
+    The later flow starts when the other one is stopped or deleted.
+    """
     here, there = ({"alias": f"k{n}", "bootstrapServers": f"127.0.0.1:{n}"} for n in (1, 2))
     named = {"replicationPolicy": {"type": "Identity"}}
     away_and_back = {
@@ -500,7 +505,7 @@ def test_an_operator_for_all_namespaces(
 def test_an_operator_of_two_namespaces_and_of_some_flows(
     own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    """A canary: what it does not select is as if it were not there."""
+    """Run a canary operator, which ignores the flows that it does not select."""
     give_rights(own_api_server, resources.namespace, everywhere=True)
     other = Resources(own_api_server, f"{resources.namespace}-b")
     third = Resources(own_api_server, f"{resources.namespace}-c")
@@ -556,7 +561,7 @@ def test_a_leader_that_cannot_renew_its_lease_ends(
 
 
 class _Unchanged:
-    """Whether what was seen stayed the same for a while."""
+    """A condition that is true if an observation stayed the same for a while."""
 
     def __init__(self, for_s: float) -> None:
         self._for_s, self._seen, self._since = for_s, None, 0.0

@@ -42,12 +42,12 @@ class Scene:
         self.manifest: dict[str, Any] = {}
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """The source tasks, by name."""
+        """Return the source tasks, by name."""
         tasks = self.resources.tasks(self.flow)
         return {name: task for name, task in tasks.items() if task["spec"]["type"] == "SourceTask"}
 
     def holders(self) -> dict[str, str]:
-        """Which driver runs each source task that is where it shall be."""
+        """Return the driver of each source task that runs on its assigned driver."""
         return {
             name: task["status"]["driverName"]
             for name, task in self.tasks().items()
@@ -56,11 +56,11 @@ class Scene:
         }
 
     def epochs(self) -> dict[str, int]:
-        """How often each source task was claimed."""
+        """Return how often each source task was claimed."""
         return {name: task["status"]["epoch"] for name, task in self.tasks().items()}
 
     def settle(self, drivers: int | None, *, without: str = "") -> dict[str, str]:
-        """Wait until all tasks run, on so many drivers, None: on any; on which each does."""
+        """Wait until all tasks run on that number of drivers (None: any); return their drivers."""
 
         def settled(holders: dict[str, str]) -> bool:
             on = set(holders.values())
@@ -71,7 +71,7 @@ class Scene:
         return found
 
     def left(self) -> list[str]:
-        """All that there is of the flow."""
+        """Return all objects of the flow."""
         names = self.resources.kubectl("get", OF_A_FLOW, "-o", "name").split()
         return [name for name in names if self.flow in name]
 
@@ -92,7 +92,7 @@ def under_load(
     tmp_path: Path,
     wait_until: Wait,
 ) -> Begin:
-    """``with under_load() as scene:``; afterwards nothing is missing or out of order."""
+    """Return a context manager of a scene; at its end nothing is missing or out of order."""
 
     @contextmanager
     def begin(**more: Any) -> Iterator[Scene]:
@@ -120,7 +120,7 @@ def under_load(
 def test_kubectl_apply_carries_records_and_says_so(
     under_load: Begin, api_server: ApiServer, namespace: str, wait_until: Wait
 ) -> None:
-    """In a namespace as platform teams give it: restricted, with a quota that asks for limits."""
+    """Use a namespace as platform teams give it: restricted, with a quota that demands limits."""
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     api_server.kubectl("label", "namespace", namespace, restricted)
     quota = {"spec": {"hard": {"limits.cpu": "2", "limits.memory": "2Gi", "pods": "2"}}}
@@ -200,7 +200,7 @@ def test_a_container_that_is_killed_takes_its_tasks_again(
 def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets_some_again(
     under_load: Begin, wait_until: Wait
 ) -> None:
-    """As when the node is lost that runs a driver and an admission webhook."""
+    """Freeze a driver, as if the node were lost that runs it and an admission webhook."""
     with under_load() as scene:
         holders = scene.holders()
         victim = holders[min(holders)]
@@ -337,7 +337,7 @@ def test_two_operators_that_both_lead_lose_nothing(
             wait_until(lambda: "leads" in second.log)
             scene.resources.kubectl("scale", f"rflow/{scene.flow}", "--replicas=3")
             wait_until(lambda: len(scene.kubelet.pods()), until=partial(eq, 3))
-            # Balance is not asked for: each may move a unit in the same moment as the other.
+            # Balance is not required: each may move a unit in the same moment as the other.
             holders = scene.settle(None)
             victim = holders[min(holders)]
             scene.resources.kubectl("delete", "pod", victim, "--wait=false")

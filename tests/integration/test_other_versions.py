@@ -1,4 +1,4 @@
-"""What the operator makes of objects that a newer version, an older one, or a stranger wrote."""
+"""The operator and objects that a newer version, an older one, or another client wrote."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ MOMENT = "2026-11-21T12:00:00Z"
 
 @pytest.fixture
 def operator(operator: Operator) -> Iterator[Operator]:
-    """One that nothing of it surprises."""
+    """Run an operator in whose log no error may appear."""
     yield operator
     assert "internal error" not in operator.log
     assert "Traceback" not in operator.log
@@ -29,7 +29,10 @@ def operator(operator: Operator) -> Iterator[Operator]:
 
 @pytest.fixture
 def change_crds(own_api_server: OwnApiServer) -> Iterator[Callable[..., None]]:
-    """``change_crds(change)``: ``change`` is given the schema of each kind by name, for a while."""
+    """Yield ``change_crds(change)``, which passes each kind's name and schema to ``change``.
+
+    The definitions are restored at the end.
+    """
 
     def change(how: Callable[[str, Document], None]) -> None:
         for file in CRDS.glob("*.yaml"):
@@ -44,13 +47,13 @@ def change_crds(own_api_server: OwnApiServer) -> Iterator[Callable[..., None]]:
 
 
 def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 
 
 def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None:
-    """It got all that a flow gets; there is nobody who runs its pods."""
+    """Wait until a flow has all its objects; no kubelet runs its pods."""
     wait_until(lambda: ready(resources, name), until=partial(eq, ("False", "NoDrivers")))
     wait_until(
         lambda: resources.get("deployment", f"{name}-driver")["spec"]["replicas"],
@@ -59,13 +62,13 @@ def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None
 
 
 def remove_rules(schema: Document, path: str) -> None:
-    """Those about the field at ``path`` of the spec: a rule may only name what there is."""
+    """Remove the rules about a field at ``path`` of the spec: rules may only name known fields."""
     rules = schema["spec"]["x-kubernetes-validations"]
     rules[:] = [rule for rule in rules if rule.get("fieldPath") != path]
 
 
 def write_status(resources: Resources, what: str, **status: Any) -> None:
-    """As ``kubectl edit --subresource=status``."""
+    """Write a status like ``kubectl edit --subresource=status``."""
     resources.kubectl(
         *("patch", what, "--subresource=status", "--type=merge", "--field-manager=kubectl-edit"),
         *("-p", json.dumps({"status": status})),
@@ -73,7 +76,7 @@ def write_status(resources: Resources, what: str, **status: Any) -> None:
 
 
 def accepted(apply: Callable[[], object]) -> Callable[[], bool]:
-    """The API server takes a moment to know a definition that changed."""
+    """Return a condition for ``apply``: a changed definition takes effect after a moment."""
 
     def attempt() -> bool:
         try:
@@ -255,7 +258,7 @@ def test_definitions_that_are_older_than_the_operator(
     change_crds: Callable[..., None],
     wait_until: Wait,
 ) -> None:
-    """What they do not know cannot be written: the flow says so, and gets what it needs."""
+    """Report fields that the definitions lack; the flow nevertheless gets its drivers."""
 
     def older(kind: str, schema: Document) -> None:
         if kind == "ReplicationFlow":

@@ -1,4 +1,4 @@
-"""The JRE that comes from PyPI runs Spark, which asks it for a module that it lacks."""
+"""The JRE of PyPI runs Spark, which requests a module that it lacks."""
 
 import os
 import subprocess

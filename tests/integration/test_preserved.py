@@ -1,4 +1,4 @@
-"""Offsets of the target equal those of the source, on real brokers, whoever is killed meanwhile."""
+"""Target offsets equal source offsets on real brokers, even if processes are killed."""
 
 import os
 import random
@@ -52,7 +52,7 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 def fill(east: ClusterAccess, client: Wire, seed: int) -> list[str]:
-    """Topics of one partition: transactions and codecs, a head that is gone, compaction."""
+    """Write topics of one partition: transactions and codecs, a deleted head, compaction."""
     mixed = make_topic(east, unique("mixed"), 1, **KEPT)
     RandomLog(client, mixed, f"mixed {seed}").fill(60)
     cut = make_topic(east, unique("cut"), 1, **KEPT)
@@ -83,7 +83,7 @@ def copying(
 def copied_though_killed(
     east: ClusterAccess, west: ClusterAccess, method: GapPolicy, topics: list[str], seed: int
 ) -> None:
-    """Of copiers that are killed while they write, the last one is not."""
+    """Run copiers that are killed while they write, except for the last one."""
     for topic in topics:
         make_topic(west, topic, 1, **KEPT)
     name, chance = unique("preserved"), random.Random(seed)
@@ -113,7 +113,10 @@ def copied_though_killed(
 def assert_equal(
     east: ClusterAccess, west: ClusterAccess, topic: str, *, copies: bool = False
 ) -> None:
-    """Every offset. ``copies``: those that compaction left have the next record of the source."""
+    """Assert that every offset is equal.
+
+    ``copies``: offsets that compaction left empty may have the source's next record.
+    """
     copy, source = visible(west, topic), visible(east, topic)
     more = copy.keys() - source.keys()
     assert {offset: one for offset, one in copy.items() if offset not in more} == source
@@ -143,7 +146,7 @@ def test_every_offset_is_equal_though_copiers_are_killed(
 def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
     start_cluster: Callable[..., SandboxCluster], west: SandboxCluster
 ) -> None:
-    """Though copiers are killed in the middle of its holes."""
+    """Kill copiers in the middle of the topic's holes."""
     here = spec(start_cluster("thinned", properties=CLEANER))
     topics = [make_topic(here, unique(method.lower()), 1, **COMPACTED) for method in GapPolicy]
     with wire_client(here) as client:
@@ -175,8 +178,11 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
     group_count: int,
     judged: bool,
 ) -> None:
-    """And groups go on at the target with exactly the next record; a mirror test of the flow,
-    while others write to its topics in transactions, finds every offset equal."""
+    """Check that groups resume at the target with exactly the next record.
+
+    A mirror test of the flow finds every offset equal, while other clients write to its topics in
+    transactions.
+    """
     with wire_client(spec(east)) as client:
         mixed, cut = (make_topic(spec(east), unique(word), 1, **KEPT) for word in ("mixed", "cut"))
         for topic in (mixed, cut):
@@ -250,7 +256,7 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
 
 
 def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Result:
-    """The result of a mirror test whose load goes to these topics."""
+    """Return the result of a mirror test whose load goes to these topics."""
     test = {
         "apiVersion": "headrace.dev/v1beta1",
         "kind": "MirrorTest",
@@ -280,7 +286,7 @@ def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Res
 
 
 def next_offset(cluster: SandboxCluster, group: str, topic: str) -> int | None:
-    """Of the record with which a consumer of this group goes on; None at the end."""
+    """Return the offset of the record at which this group's consumer resumes; None at the end."""
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -300,7 +306,7 @@ def next_offset(cluster: SandboxCluster, group: str, topic: str) -> int | None:
 
 
 async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any]:
-    """Who has written to the partition, and whether this transactional id is known."""
+    """Return the partition's producers, and whether this transactional id is known."""
     states = (await describe_producers(target, [at])).all()[at]
     try:
         known = await Transactions(target, data_id).describe(timeout_s=5)
@@ -318,7 +324,7 @@ def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
     wait_until: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    """While a lane is open, and for the next owner."""
+    """Forget the writers while a lane is open, and before the next owner."""
     west = start_cluster("forgetful", properties=FORGETFUL)
     topic, name = make_topic(spec(east), unique("mixed"), 1, **KEPT), unique("preserved")
     copy = TopicPartition(f"east.{topic}", 0)

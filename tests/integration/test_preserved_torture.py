@@ -1,6 +1,8 @@
-"""Offsets of the target equal those of the source, or the flow says which do not, whatever happens
-to its drivers and to the target. More than in CI: ``HEADRACE_TORTURE_ROUNDS=100``, and
-``HEADRACE_TORTURE_SEED``."""
+"""Target offsets equal source offsets, or the flow reports which do not, whatever happens.
+
+Faults hit its drivers and the target. To run more than in CI, set ``HEADRACE_TORTURE_ROUNDS=100``
+and ``HEADRACE_TORTURE_SEED``.
+"""
 
 import os
 import time
@@ -21,7 +23,7 @@ from headrace.sandbox import ClusterPlan, Sandbox
 ROUNDS = int(os.environ.get("HEADRACE_TORTURE_ROUNDS", "5"))
 SEED = int(os.environ.get("HEADRACE_TORTURE_SEED", "1"))
 WITH_TOMBSTONES = {**COMPACTED, "delete.retention.ms": "86400000"}
-"""So the last record of each key stays, and says why earlier ones went."""
+"""Settings that keep the last record of each key, which explains why earlier ones were removed."""
 
 
 @pytest.mark.long

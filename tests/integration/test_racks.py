@@ -1,4 +1,4 @@
-"""A source in three racks: each driver reads the replica of its own, as the kernel counts bytes."""
+"""A source in three racks: each driver reads the replica in its rack, by the kernel's counts."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PARTITIONS, RECORDS, VALUE_BYTES = 12, 6_000, 2_000
 
 
 def bytes_of_other_racks(run: FlowRun, cluster: SandboxCluster) -> tuple[int, int]:
-    """What the drivers received of brokers in other racks, and of all brokers."""
+    """Return the bytes that drivers received from brokers in other racks, and from all brokers."""
     ports = [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
     drivers = {process.pid: rack_of(process) for process in run.drivers()}
     assert sorted(drivers.values()) == list(RACKS)
@@ -43,8 +43,10 @@ def test_drivers_read_in_their_own_rack(
     tmp_path: Path,
     wait_until: Callable[..., Any],
 ) -> None:
-    """Each partition has two replicas: its task is on a driver beside one of them, and fetches from
-    that one also where it follows."""
+    """Place two replicas of each partition; its task is on a driver in the rack of one of them.
+
+    The task fetches from that replica, even if it is a follower.
+    """
     cluster = start_cluster("racks", brokers=3, racks=RACKS)
     topic = topic_of_two_replicas(cluster, wait_until)
     flow = manifest(

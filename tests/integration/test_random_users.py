@@ -1,7 +1,7 @@
-"""Spark under a user that its image does not know, as OpenShift gives each namespace its own.
+"""Spark under a user that its image does not list, as OpenShift gives each namespace its own.
 
-A namespace of users and mounts has what counts of a container: the number of the user, and the
-file of names. No cluster with CRI-O is here; its line in that file is written as CRI-O writes it.
+A namespace of users and mounts has the relevant parts of a container: the number of the user, and
+the file of names. No cluster with CRI-O runs here; its line in that file is written as CRI-O does.
 """
 
 import os
@@ -16,11 +16,11 @@ from support.patience import WITHIN_S
 from headrace.toolchain.java import packaged_jre
 
 USER = 1000660000
-"""Such as OpenShift's: far above those of an image."""
+"""User id like OpenShift's, far above the user ids of an image."""
 IMAGE = "root:x:0:0:root:/root:/bin/bash\nheadrace:x:10001:10001::/tmp:/usr/sbin/nologin\n"
-"""What ``spark-jobs/Dockerfile`` leaves in ``/etc/passwd``, as far as it counts."""
+"""Relevant lines of ``/etc/passwd`` in the image of ``spark-jobs/Dockerfile``."""
 CRI_O = f"{USER}:x:{USER}:0:{USER} user:/tmp:/sbin/nologin\n"
-"""What CRI-O adds: ``GeneratePasswd`` of its ``utils``."""
+"""Line that CRI-O adds (``GeneratePasswd`` of its ``utils``)."""
 SPARK_ENV = Path(__file__).parents[2] / "spark-jobs" / "spark-env.sh"
 SCRIPT = """
 from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ print(spark.range(3).count(), spark.sparkContext.sparkUser())
 
 
 def run_spark(tmp_path: Path, names: str) -> "subprocess.CompletedProcess[str]":
-    """The script, by Spark with the image's ``spark-env.sh``, as ``USER`` of the group 0."""
+    """Run Spark's script with the image's ``spark-env.sh``, as ``USER`` of the group 0."""
     passwd, settings = tmp_path / "passwd", tmp_path / "conf"
     passwd.write_text(names)
     settings.mkdir()

@@ -1,4 +1,4 @@
-"""``headrace flow rebuild``: stopped partitions whose offsets are preserved are made again."""
+"""``headrace flow rebuild`` creates stopped partitions with preserved offsets again."""
 
 import re
 from collections.abc import Callable
@@ -39,8 +39,10 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
     wait_until: Callable[..., Any],
     say: Say,
 ) -> None:
-    """One that another client has written to, with its topic; one that retention has overtaken, by
-    itself."""
+    """Rebuild a partition that another client has written to, and one that retention has overtaken.
+
+    The first is rebuilt with its whole topic, the second by itself.
+    """
     written, late = (make_topic(spec(east), unique(word), 2, **KEPT) for word in ("w", "late"))
     name, group = unique("rebuilt"), unique("group")
     flow = manifest(
@@ -86,7 +88,7 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
             return str(run.units())
 
         wait_until(said, until=lambda text: text.count("headrace flow rebuild") >= 2)
-        # What cannot be done, and what would be done: nothing is changed.
+        # Impossible rebuilds, and rebuilds that are only shown: nothing is changed.
         assert f"`headrace flow rebuild {name} {written}` rebuilds all 2 partitions" in say(
             name, f"{written}/0", "--yes", code=3
         )
@@ -126,7 +128,7 @@ def test_a_flow_of_a_cluster_has_its_copy_made_again(
     wait_until: Callable[..., Any],
     say: Say,
 ) -> None:
-    """Its driver gets the annotation and ``spec.pausedPartitions``; brokers are asked from here."""
+    """Give its driver the annotation and ``spec.pausedPartitions``; the command uses brokers."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     topic, name = make_topic(spec(east), unique("pods"), 2, **KEPT), unique("rebuilt")
     produce(spec(east), topic, numbered(100, 2))

@@ -1,4 +1,4 @@
-"""What a mirror does with records that the target does not take: real brokers refuse them."""
+"""A mirror and records that real brokers of the target refuse."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ KEPT = {"topicConfigs": {"enabled": False}}
 
 
 def make_topic_on(cluster: SandboxCluster, name: str, broker: int) -> None:
-    """A topic of one partition, which only this broker holds."""
+    """Create a topic of one partition, which only this broker holds."""
     topic = NewTopic(name, 1, replica_assignment=[[broker]])
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.create_topics([topic])[name].result(20)
@@ -74,7 +74,7 @@ TOO_LARGE, TOO_OLD = 700, 1_300
 
 
 def with_refused_records() -> list[Record]:
-    """2,000 records, of which a target refuses two: one for its size, one for its timestamp."""
+    """Return 2,000 records, of which a target refuses two: for a size, and for a timestamp."""
     records = numbered(2_000, 1)
     records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
     records[TOO_OLD] = records[TOO_OLD]._replace(timestamp_ms=1_700_000_000_000)
@@ -157,8 +157,10 @@ def test_refused_records_and_no_others_are_left_out(
 def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The run is killed as soon as something behind it arrives: the next one compares the target
-    with the source, which has that record."""
+    """Kill the run as soon as a record after the refused one arrives.
+
+    The next run compares the target with the source, which has that record.
+    """
     topic = make_topic(spec(east), unique("left-out"), 1, **{"max.message.bytes": "10000000"})
     copy = f"east.{topic}"
     make_topic(spec(west), copy, 1, **{"max.message.bytes": "50000"})

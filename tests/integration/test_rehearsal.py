@@ -22,7 +22,7 @@ GROUPS = [f"headrace-rehearsal-{unique('g')}-{number}" for number in range(5)]
 
 
 def of_flow(name: str, source: SandboxCluster, target: SandboxCluster, topic: str) -> MirrorTestRun:
-    """As ``headrace verify`` resolves it."""
+    """Return the run of a mirror test as ``headrace verify`` resolves it."""
     document = {
         "metadata": {"name": name, "annotations": {FLOW_LABEL: name}},
         "spec": {

@@ -1,5 +1,7 @@
-"""The Job that rehearses a fail-over: with the rights of the chart, a flow in pods, real brokers.
-The test sends the load, and reports what probe and producer would."""
+"""The Job that rehearses a fail-over, with the chart's permissions, a flow in pods, real brokers.
+
+The test sends the load, and reports what probe and producer would.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -53,14 +55,14 @@ class Rehearsing:
         resources.apply(*build_run(self.run), build_job(self.run, Stage.REHEARSAL))
 
     def job(self) -> Any:
-        """Its status."""
+        """Return the status of the Job."""
         return self.resources.get("job", self.run.part(Stage.REHEARSAL))["status"]
 
     def is_ready(self) -> bool:
         return bool(self.job().get("ready"))
 
     def ended(self) -> set[str]:
-        """How the Job ended."""
+        """Return the outcome of the Job."""
         return {one["type"] for one in self.job().get("conditions", ())}
 
     def pods(self) -> list[str]:
@@ -68,7 +70,7 @@ class Rehearsing:
         return [pod["metadata"]["name"] for pod in found]
 
     def send(self) -> None:
-        """The load, and the reports of its producer and the probe."""
+        """Send the load, and the reports of its producer and the probe."""
         for sent in range(0, MESSAGES, QUARTER):
             produce(spec(self._source), self._topic, numbered(QUARTER, 2, first=sent))
             self._report(documents.progress_key("p-0"), {"acknowledged": sent + QUARTER})
@@ -83,7 +85,7 @@ class Rehearsing:
         return Rehearsed.model_validate(found)
 
     def state(self) -> str:
-        """Of the flow, as its spec has it."""
+        """Return the flow's state in its spec."""
         return str(self.resources.flow(self.name)["spec"].get("state", "Running"))
 
 

@@ -1,4 +1,4 @@
-"""A partition that data loss stopped is brought back as the runbook says, on real brokers."""
+"""A partition that data loss stopped is reset as the runbook describes, on real brokers."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ OLD, NEW, NEXT = numbered(100, 1), numbered(50, 1, first=100), numbered(10, 1, f
 
 
 def remedy(flow: str, topic: str) -> list[list[str]]:
-    """The commands of the runbook for a flow of this machine."""
+    """Return the commands of the runbook for a flow of this machine."""
     lines = re.findall(r"^headrace (flow reset .+)$", RUNBOOK.read_text(), re.MULTILINE)
     words = {"FLOW": flow, "TOPIC/PARTITION": f"{topic}/0"}
     return [[words.get(word, word) for word in line.split()] for line in lines]
@@ -82,7 +82,7 @@ def test_the_runbook_s_remedy_for_a_loss(
         assert (task["restarts"], task["phase"]) == (0, "Running")
         assert run.stop() == 0, run.output
 
-    # Git is behind: what it asks for was reset later.
+    # Git has an old annotation: its partitions were reset later.
     flow["metadata"]["annotations"] = {"headrace.dev/reset": f"{lost} {other}@2026-01-01T00:00:00Z"}
     produce(spec(east), lost, NEXT)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:

@@ -1,5 +1,8 @@
-"""The table of docs/security-kubernetes.md that says what permissions give: each line is checked
-as ``kubectl auth can-i`` does, and attempted. The docstring of its test is its first cell."""
+"""The table of docs/security-kubernetes.md about the consequences of permissions.
+
+Each line is checked as ``kubectl auth can-i`` does, and attempted. The docstring of its test is its
+first cell.
+"""
 
 import re
 from collections.abc import Iterator
@@ -33,17 +36,17 @@ USERS = {
     "tests": ["create mirrortests.headrace.dev"],
     "tasks": ["get replicationtasks.headrace.dev", "patch replicationtasks.headrace.dev"],
 }
-"""People, and the rights that they have on headrace's kinds; they have no others."""
+"""Users and all their permissions on headrace's kinds."""
 
 
 class Wait(Protocol):
-    """As the fixture ``wait_until``."""
+    """The fixture ``wait_until``."""
 
     def __call__(self, poll: Any, *, until: Any = bool) -> Any: ...
 
 
 class Installed:
-    """The chart in a namespace of its own; ``flows`` is the namespace in which people work."""
+    """The chart in a namespace of its own; ``flows`` is the users' namespace."""
 
     def __init__(self, api_server: ApiServer, folder: Path, wait: Wait) -> None:
         self.api_server, self._folder, self._wait = api_server, folder, wait
@@ -56,19 +59,19 @@ class Installed:
             one.kubectl("wait", "--for=create", "--timeout=300s", "serviceaccount/default")
 
     def render(self, *arguments: str) -> list[Document]:
-        """What Helm makes for both namespaces."""
+        """Return the objects that Helm renders for both namespaces."""
         watched = f"--set=watchNamespaces={{{self.flows.namespace},{self.name}}}"
         scope = ("--set=scope=Namespace", watched, "--set=chaos.enabled=true")
         return render(*scope, *arguments, namespace=self.name)
 
     def give(self, *arguments: str) -> None:
-        """Its accounts and rights."""
+        """Create its accounts and permissions."""
         items = [one for one in self.render(*arguments) if one["kind"] in KINDS_OF_RIGHTS]
         everything = {"apiVersion": "v1", "kind": "List", "items": items}
         self.api_server.kubectl("apply", "-f", "-", input=everything)  # each in its namespace
 
     def operate(self, identity: str, *arguments: str) -> None:
-        """From now on, one operator of the chart with these values, by its Deployment's command."""
+        """Start one operator of the chart with these values, by its Deployment's command."""
         if self._operator:
             self._operator.end()  # it releases its Lease
         (deployment,) = (o for o in self.render(*arguments) if o["kind"] == "Deployment")
@@ -79,13 +82,13 @@ class Installed:
         self._operator = self._running.enter_context(run)
 
     def close(self) -> None:
-        """End it, and remove all that it had."""
+        """End it, and delete all its objects."""
         self._running.close()
         for one in (self.flows, self.own):
             one.kubectl("delete", "namespace", one.namespace, "--wait=false")
 
     def account(self, name: str, namespace: str = "") -> str:
-        """A ServiceAccount's user name; of ``flows`` if no namespace is named."""
+        """Return a ServiceAccount's user name; the default namespace is the one of ``flows``."""
         return f"system:serviceaccount:{namespace or self.flows.namespace}:{name}"
 
     @property
@@ -94,7 +97,10 @@ class Installed:
         return self.account(ACCOUNT, self.name)
 
     def may(self, user: str, right: str, namespace: str = "", name: str = "") -> bool:
-        """``kubectl auth can-i``: a right is like ``patch pods/ephemeralcontainers``."""
+        """Return the answer of ``kubectl auth can-i``.
+
+        A permission has a form like ``patch pods/ephemeralcontainers``.
+        """
         verb, _, what = right.partition(" ")
         resource, _, sub = what.partition("/")
         attributes = {
@@ -113,26 +119,26 @@ class Installed:
         return allowed
 
     def may_not(self, user: str, *rights: str, **where: str) -> None:
-        """None of these rights."""
+        """Assert that the user has none of these permissions."""
         assert [right for right in rights if self.may(user, right, **where)] == []
 
     def as_user(self, user: str, *arguments: str, input: Document | None = None) -> str:
-        """kubectl, typed by that user about ``flows``."""
+        """Run kubectl as that user in ``flows``."""
         who = ("-n", self.flows.namespace, f"--as={user}")
         return self.api_server.kubectl(*who, *arguments, input=input)
 
     def create(self, user: str, manifest: Document, namespace: str = "") -> str:
-        """``kubectl create``, typed by that user."""
+        """Run ``kubectl create`` as that user."""
         where = ("-n", namespace or self.flows.namespace, f"--as={user}")
         return self.api_server.kubectl(*where, "create", "-f", "-", input=manifest)
 
     def is_refused(self, user: str, *arguments: str, input: Document | None = None) -> None:
-        """It is attempted, and the API server has no right for it."""
+        """Assert that the API server refuses a command for a missing permission."""
         with pytest.raises(KubectlError, match=r"Forbidden|forbidden"):
             self.as_user(user, *arguments, input=input)
 
     def pod_of(self, label: str) -> Document:
-        """A pod that somebody's object led to."""
+        """Return the pod that a user's object led to."""
         pods = self._wait(lambda: self.flows.get("pods", "-l", label)["items"])
         pod: Document = pods[0]
         return pod
@@ -168,8 +174,11 @@ READ = ("get", "secret", "password")
 def chart(
     shared_api_server: ApiServer, wait_until: Wait, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
-    """The chart with chaos, its operator at work; what people made who may make little else: a flow
-    with drivers, one without, and a test of each sort."""
+    """Yield the chart with chaos, and its running operator.
+
+    Users with few permissions have created a flow with drivers, one without, and a test of each
+    sort.
+    """
     chart = Installed(shared_api_server, tmp_path_factory.mktemp("operator"), wait_until)
     try:
         chart.give()
@@ -198,7 +207,7 @@ def grant(where: Resources, user: str, right: str) -> None:
 
 
 def mounted(pod: Document) -> set[str]:
-    """The Secrets that a pod has."""
+    """Return the Secrets that a pod mounts."""
     return {v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v}
 
 

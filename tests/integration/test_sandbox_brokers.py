@@ -23,7 +23,7 @@ def _admin(cluster: SandboxCluster) -> Admin:
 
 
 def _brokers(cluster: SandboxCluster) -> int:
-    """How many brokers the cluster's metadata names."""
+    """Return the number of brokers in the cluster's metadata."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return len(client.list_topics(timeout=10).brokers)
 

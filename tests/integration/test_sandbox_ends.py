@@ -1,4 +1,4 @@
-"""However the process ends that started a sandbox, nothing is left of it."""
+"""Sandboxes whose starting process ends in any way: no process of them is left."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ with Sandbox.start("mine", [ClusterPlan("east")], home=Path(sys.argv[1])) as san
 
 @pytest.fixture
 def starter(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process that starts a sandbox and stays."""
+    """Yield a process that starts a sandbox and stays."""
     command = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -43,7 +43,7 @@ def _wait_for_start(starter: "subprocess.Popen[str]") -> None:
 
 
 def _children(starter: "subprocess.Popen[str]", command: str = "") -> list[ProcessRecord]:
-    """The processes that ``starter`` started and whose command line holds ``command``."""
+    """Return the processes that ``starter`` started and whose command line contains ``command``."""
     found = []
     for child in psutil.Process(starter.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess, Fatal):  # or a zombie: it ended just now

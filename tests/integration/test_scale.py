@@ -1,4 +1,4 @@
-"""``kubectl scale`` and what an HPA asks of the scale subresource, with drivers that run."""
+"""``kubectl scale`` and an HPA's requests to the scale subresource, with drivers that run."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -31,8 +31,10 @@ class Scale:
         return found
 
     def write(self, replicas: int) -> bool:
-        """As an HPA does: the object that was read, with another number; whether it was still the
-        newest, else it is tried again."""
+        """Replace the object that was read with another number of replicas, as an HPA does.
+
+        Returns False if the object was no longer the newest; the caller tries again.
+        """
         scale = self.read()
         scale["spec"]["replicas"] = replicas
         try:
@@ -44,14 +46,14 @@ class Scale:
         return True
 
     def pods(self) -> set[str]:
-        """Those that the selector selects."""
+        """Return the pods that the selector selects."""
         selector = self.read()["status"]["selector"]
         return {
             pod["metadata"]["name"] for pod in self.resources.get("pods", "-l", selector)["items"]
         }
 
     def figures(self) -> dict[str, int]:
-        """What is asked for, and what there is."""
+        """Return the numbers of requested and of running replicas."""
         scale, status = self.read(), self.resources.flow("orders")["status"]
         running = {pod.name for pod in self._kubelet.pods()}
         return {
@@ -67,7 +69,7 @@ class Scale:
 def scale(
     *, api_server: ApiServer, namespace: str, kubelet: Kubelet, tmp_path: Path
 ) -> Iterator[Scale]:
-    """Drivers without any broker: they live all the same."""
+    """Yield drivers without any broker, which nevertheless run."""
     give_rights(api_server, namespace)
     resources = Resources(api_server, namespace)
     nowhere = {"alias": "east", "bootstrapServers": "127.0.0.1:1"}

@@ -1,4 +1,4 @@
-"""Clusters behind TLS and passwords: copied from and to; and what is said when they stay shut."""
+"""Clusters behind TLS and passwords: copies from and to them, and messages if access is denied."""
 
 import base64
 import json
@@ -45,8 +45,10 @@ WaitUntil = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` with TLS listeners; the user has the rights that
-    docs/permissions.md names, and no others."""
+    """Yield the clusters ``east`` and ``west`` with TLS listeners.
+
+    The user has exactly the permissions that docs/permissions.md names.
+    """
     home = tmp_path_factory.mktemp("sandboxes")
     plans = [ClusterPlan(name, secure=True, properties=GUARDED) for name in ("east", "west")]
     with Sandbox.start("locked", plans, home=home) as sandbox:
@@ -71,7 +73,7 @@ def target(locked: Sandbox) -> SandboxCluster:
 
 @pytest.fixture
 def mounted(locked: Sandbox, tmp_path: Path) -> Mounted:
-    """The Secrets of both, in a folder of this test's own."""
+    """Return the Secrets of both, in a folder of this test's own."""
     return Mounted(tmp_path / "mounted", locked.secrets)
 
 
@@ -85,7 +87,7 @@ def flow(name: str, from_: dict[str, Any], to: dict[str, Any], topic: str) -> di
 
 
 def secret_values(folder: Path) -> list[str]:
-    """What must not be seen anywhere: passwords and lines of private keys, as text and base64."""
+    """Return the secret values: passwords and lines of private keys, as text and base64."""
     found = [file.read_text() for file in folder.glob("*/password")]
     found += [file.read_text().splitlines()[1] for file in folder.glob("*/tls.key")]
     return found + [base64.b64encode(value.encode()).decode() for value in found]
@@ -239,7 +241,7 @@ def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_co
 
 @pytest.fixture
 def awkward_password(source: SandboxCluster, mounted: Mounted) -> Iterator[None]:
-    """The source's, while the test lasts."""
+    """Change the source's password while the test lasts."""
     before = mounted.password(source)
     change_password(source, CANARY)
     mounted.write(f"{source.name}-user", {"password": CANARY.encode()})
@@ -334,7 +336,7 @@ def test_password_and_certificate_are_changed_under_load(
             certify(new)
             trusted.write_bytes(new.certificate)
             wait_until(lambda: run.output.count("secrets changed: new clients") >= 2)
-            # No connection of before is left: everybody has to get in anew.
+            # No earlier connection is left: all clients have to authenticate again.
             strict.broker(1).restart()
             source.broker(1).restart()
             sent = load.sent

@@ -1,7 +1,7 @@
 """The pages of a service on one machine: their commands run as they are printed.
 
-The folders are ones of this test, and what needs root or systemd (users, groups, units) is played
-by small programs; systemd's part is done from the example's own unit file.
+The folders belong to this test. Small programs replace the parts that require root or systemd
+(users, groups, units); systemd's part follows the example's own unit file.
 """
 
 import os
@@ -65,11 +65,11 @@ class Machine:
         (root / UNIT.name).write_text(self.here(UNIT.read_text()))
 
     def here(self, text: str) -> str:
-        """With the folders of this machine."""
+        """Return the text with the folders of this machine."""
         return re.sub(r"(?<![\w.])/(opt|etc|var/lib|run)/", rf"{self._root}/\1/", text)
 
     def bash(self, script: str, **more: str) -> str:
-        """Run a block of commands; what it printed."""
+        """Run a block of commands, and return its output."""
         self._asked.write_text("")
         done = subprocess.run(
             ["bash", "-e", "-c", self.here(script)],
@@ -87,7 +87,7 @@ class Machine:
 
     @property
     def log(self) -> str:
-        """What the service logged."""
+        """Log of the service."""
         file = self._root / "journal"
         return file.read_text() if file.exists() else ""
 

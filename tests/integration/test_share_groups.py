@@ -21,7 +21,7 @@ WaitUntil = Callable[..., Any]
 
 @pytest.fixture
 def flow(east: SandboxCluster, west: SandboxCluster) -> dict[str, Any]:
-    """A flow that sets the groups of one test, as often as it can. Its topic has holes."""
+    """Return a flow that sets the groups of one test as often as it can. Its topic has holes."""
     name = unique("share")
     topic = make_topic(spec(east), name, 1)
     in_transactions(east, topic, [(40, True), (3, False), (1, True), (60, True), (2, False)])
@@ -33,7 +33,7 @@ def admin(cluster: SandboxCluster) -> Admin:
 
 
 def start(cluster: SandboxCluster, group: str, topic: str) -> int | None:
-    """Of the only partition."""
+    """Return the start offset of the only partition."""
     found, refused = admin(cluster).share_starts([group])
     if refused:
         raise refused[group]  # coordinators may still load
@@ -41,14 +41,14 @@ def start(cluster: SandboxCluster, group: str, topic: str) -> int | None:
 
 
 def set_start(cluster: SandboxCluster, group: str, topic: str, offset: int) -> bool:
-    """As ``kafka-share-groups --reset-offsets`` does; whether the brokers took it."""
+    """Set a start offset as ``kafka-share-groups --reset-offsets`` does, and return success."""
     return admin(cluster).set_share_starts({group: {TopicPartition(topic, 0): offset}}) == {}
 
 
 def very_next(
     source: SandboxCluster, target: SandboxCluster, topic: str, offset: int | None
 ) -> tuple[int, Any]:
-    """The first copy of a record at or behind a source offset: its offset and value."""
+    """Return the offset and value of the first copy of a record at or after a source offset."""
     assert offset is not None
     value = next(value for at, value in positions(source, topic) if at >= offset)
     return next(one for one in positions(target, f"east.{topic}") if one[1] == value)

@@ -1,4 +1,4 @@
-"""Tasks that share the partitions of a flow by what they carry, under load."""
+"""Tasks that share the partitions of a flow by their rates, under load."""
 
 import re
 import time
@@ -26,8 +26,10 @@ PARTITIONS = 8
 
 
 def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
-    """The source tasks as they are now, by name: first asked for is the one that is given some.
-    None while one of them does not answer."""
+    """Return the present source tasks, by name; none if a task does not answer.
+
+    The dict starts with the task that receives partitions.
+    """
     try:
         return {
             unit["name"]: ReplicationTask.model_validate(
@@ -40,12 +42,12 @@ def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
 
 
 def assigned(task: ReplicationTask) -> Partitions:
-    """What a task is to copy, but for heartbeats, which other tests may have left here."""
+    """Return a task's assigned partitions without heartbeats, which other tests may have left."""
     return _data(TopicPartitions.unpack(task.spec.partitions))
 
 
 def held(task: ReplicationTask) -> Partitions:
-    """What it copies."""
+    """Return the partitions that a task copies."""
     return _data(TopicPartitions.unpack(task.status.partitions))
 
 
@@ -54,7 +56,7 @@ def _data(partitions: Partitions) -> Partitions:
 
 
 def settled(run: FlowRun, partitions: int) -> dict[str, ReplicationTask]:
-    """The source tasks when they copy so many partitions, as told; else none."""
+    """Return the source tasks if they copy that number of partitions as assigned, else none."""
     tasks = source_tasks(run)
     copied = [at for task in tasks.values() for at in held(task)]
     as_assigned = all(held(task) == assigned(task) for task in tasks.values())
@@ -80,7 +82,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
         wait_until(run.settled)
         before = wait_until(lambda: settled(run, PARTITIONS))
         full, light = sorted(before)
-        # All that is heavy lies in one task: 100 records for each one of the others.
+        # All heavy partitions are in one task: 100 records for each one of the others.
         heavy = sorted(at.partition for at in assigned(before[full]))
         rest = sorted(at.partition for at in assigned(before[light]))
         with (
@@ -102,16 +104,16 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 return len(held(tasks[light])) == PARTITIONS // 2 + 2
 
             began = time.monotonic()
-            wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
+            wait_until(evened_out, within_s=100)  # rates are compared again after 60 s
             after = wait_until(lambda: settled(run, PARTITIONS))
             moved = {at.partition for at in assigned(after[light]) - assigned(before[light])}
             assert moved < set(heavy)
-            # In none, between the two; a look may come too late to see each of them there.
+            # Some are in neither task for a moment; a poll may be too late to see each of them.
             assert {at.partition for at in limbo} <= moved
             leaving = [int(n) for n in re.findall(r"event=split .* leaving=(\d+)", run.output)]
             assert sum(leaving) >= len(moved)
             assert leaving[-1] == 0
-            # The task that let go ran on: it was not claimed anew.
+            # The task that released partitions ran on: it was not claimed again.
             assert after[full].status.epoch == before[full].status.epoch
             silences = watch.longest_silences(began + 1)  # the load needs a moment to begin
             figures = {
@@ -120,7 +122,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             }
             print(f"silence of partitions with 300 records/s, s: {figures}")
 
-            # Another connector goes on with this split.
+            # Another connector continues with this split.
             drivers = {unit["driverName"] for unit in wait_until(run.settled)}
             (connector,) = wait_until(lambda: run.units("SourceConnector"))
             (other,) = drivers - {connector["driverName"]}

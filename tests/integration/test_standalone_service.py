@@ -22,12 +22,12 @@ from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
 NOT_HERE = {"headrace_api_requests_total"}
-"""There is no API server."""
+"""Metrics that a run lacks, because there is no API server."""
 
 
 @pytest.fixture(autouse=True)
 def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records of this test's own."""
+    """Keep the records of runs in a folder of this test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
@@ -38,7 +38,7 @@ def get(run: FlowRun, path: str) -> str:
 
 
 def metrics(run: FlowRun) -> dict[str, list[dict[str, str]]]:
-    """The labels of all series, by metric."""
+    """Return the labels of all series, by metric."""
     text = get(run, "/metrics").removeprefix("200 ")
     found: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(text):
@@ -54,7 +54,7 @@ def asked_by_the_dashboard() -> set[str]:
 
 
 def shown_by_the_dashboard(run: FlowRun, title: str) -> list[str]:
-    """The series of a panel of the run's own page."""
+    """Return the series of a panel of the run's own page."""
     document = json.loads(get(run, "/dashboard.json").removeprefix("200 "))
     return [
         name for panel in document["panels"] if panel["title"] == title for name in panel["series"]

@@ -1,4 +1,4 @@
-"""Standby tasks: who takes over when a driver is killed, and how soon."""
+"""Standby tasks: which driver takes over when one is killed, and how soon."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from headrace.sandbox import SandboxCluster
 
 
 def observed(watch: Watch, since: float) -> set[int]:
-    """The partitions of which a record has arrived since then."""
+    """Return the partitions of which a record has arrived since then."""
     waited_s = time.monotonic() - since
     return {n for n, silence in watch.longest_silences(since).items() if silence < waited_s}
 
@@ -27,7 +27,7 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
     capsys: pytest.CaptureFixture[str],
     standbys: int,
 ) -> None:
-    """Three drivers, one killed with -9, three times; with standbys, those take over."""
+    """Kill one of three drivers three times; with standbys, those take over."""
     more = {"drivers": {"replicas": 3}, "tasks": {"standbys": standbys}}
     with flow_under_load(east, west, tmp_path, wait_until, **more) as scene:
         taken: list[float] = []
@@ -35,7 +35,7 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
         with Watch(spec(west), f"east.{scene.run.name}", PARTITIONS) as watch:
             for _ in range(3):
                 scene.settle(3)
-                time.sleep(2)  # what was silent before does not count
+                time.sleep(2)  # earlier silence does not count
                 tasks = scene.tasks()
                 before = wait_until(
                     scene.run.units,

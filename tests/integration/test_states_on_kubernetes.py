@@ -1,4 +1,4 @@
-"""``spec.state`` of a flow in a cluster, and what a test asks for in vain."""
+"""``spec.state`` of a flow in a cluster, and requests of a test that have no effect."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator
 
 
 def ready(resources: Resources, name: str) -> tuple[str, str]:
-    """Status and reason of Ready."""
+    """Return status and reason of Ready."""
     condition = resources.condition(name, "Ready")
     return condition.get("status", ""), condition.get("reason", "")
 

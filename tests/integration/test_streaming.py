@@ -1,4 +1,4 @@
-"""A Spark job that keeps its offsets itself goes on at a target with the offsets of the source."""
+"""A Spark job that stores its own offsets resumes at a target with the source's offsets."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ Record = tuple[int, bytes | None]
 
 @contextmanager
 def streaming(topic: str, folder: Path) -> Iterator[Callable[[SandboxCluster], list[Record]]]:
-    """A running job; called with a cluster, it gives what it read of it."""
+    """Yield a running job as a function that returns the records it read from a cluster."""
     known: set[Path] = set()
     with (folder / "spark.log").open("wb") as log:
         job = subprocess.Popen(
@@ -61,7 +61,7 @@ def streaming(topic: str, folder: Path) -> Iterator[Callable[[SandboxCluster], l
 def test_a_job_with_its_own_checkpoint_goes_on_at_the_target(
     east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    """The source is stopped. Its log has transactions, and begins behind 0."""
+    """Stop the source, whose log has transactions and begins after offset 0."""
     topic = make_topic(spec(east), unique("orders"), 1, **{"retention.ms": "-1"})
     flow = manifest(
         unique("preserved"),

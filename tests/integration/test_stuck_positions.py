@@ -1,4 +1,4 @@
-"""What real brokers serve and nobody can copy: an open transaction, batches that are damaged."""
+"""Data of real brokers that cannot be copied: an open transaction, damaged batches."""
 
 import struct
 import time
@@ -41,7 +41,7 @@ class ShiftedClock:
 
 
 class Scene:
-    """A lane that copies partition 0 of a topic, and what its task asks about it."""
+    """A lane that copies partition 0 of a topic, with its detector of stuck positions."""
 
     def __init__(self, lane: Lane, at: TopicPartition, clock: ShiftedClock, stuck: StuckPositions):
         self.lane, self.at, self.clock, self.stuck = lane, at, clock, stuck
@@ -99,7 +99,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
 
 
 def damage(cluster: SandboxCluster, topic: str, change: Callable[[bytearray], None]) -> None:
-    """Change the batch at offset 2 where the broker keeps it: nobody checks what is there."""
+    """Change the batch at offset 2 in the broker's file, which no process checks."""
     (log,) = cluster.brokers[0].folder.rglob(f"{topic}-0/00000000000000000000.log")
     with log.open("r+b") as file:
         data, at = file.read(), 0
@@ -132,7 +132,7 @@ def claim_a_record_longer_than_its_batch(batch: bytearray) -> None:
 
 @pytest.fixture
 def topic(east: SandboxCluster) -> Iterator[str]:
-    """Five batches of one record each; no broker starts again with what is damaged."""
+    """Write five batches of one record each; no broker starts again with the damaged log."""
     topic = make_topic(spec(east), unique("damaged"), 1)
     for record in numbered(5, 1):
         produce(spec(east), topic, [record])

@@ -31,7 +31,7 @@ _SETTINGS = {
 
 @contextmanager
 def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Killed at the end, unless it was stopped."""
+    """Yield MirrorMaker 2's process, and kill it at the end unless it was stopped."""
     east, west = sandbox.clusters
     process, _ = start_mirror_maker(sandbox, east, west, topic, _SETTINGS)
     try:
@@ -42,14 +42,14 @@ def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[byt
 
 
 def headrace(*words: str) -> tuple[int, str]:
-    """A command, its exit code and what it printed."""
+    """Run a command, and return its exit code and its output."""
     command = [sys.executable, "-m", "headrace", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def mm2(verb: str, *words: str) -> dict[str, Any]:
-    """``headrace flow import mm2`` or ``export mm2``, which does it."""
+    """Run ``headrace flow import mm2`` or ``export mm2``, and return its report."""
     code, printed = headrace(verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
@@ -57,19 +57,19 @@ def mm2(verb: str, *words: str) -> dict[str, Any]:
 
 
 def goes_on(found: dict[str, Any], topic: str) -> dict[int, int]:
-    """By partition of the topic: heartbeats are taken over, too."""
+    """Return the resume offset of each partition of the topic, ignoring heartbeats."""
     here = [one for one in found["partitions"] if one["topic"] == topic]
     return {one["partition"]: one["goesOnAt"] for one in here}
 
 
 def not_lower(now: Mapping[Any, tuple[int, str]], before: Mapping[Any, tuple[int, str]]) -> bool:
-    """Of what ``RemoteClusterUtils`` answers."""
+    """Return whether no offset of ``RemoteClusterUtils`` decreased."""
     return all(now[at][0] >= offset for at, (offset, _) in before.items())
 
 
 @pytest.mark.long
 def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
-    """Nothing is missing; only what MirrorMaker 2 had not stored when it was killed is doubled."""
+    """Copy in turns: only records that a killed MirrorMaker 2 had not stored are doubled."""
     plans = [ClusterPlan("east"), ClusterPlan("west")]
     with Sandbox.start("turns", plans, home=tmp_path / "sandboxes") as sandbox:
         east, west = sandbox.clusters

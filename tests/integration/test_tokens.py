@@ -41,7 +41,7 @@ def issuer() -> Iterator[TokenEndpoint]:
 
 @pytest.fixture(scope="module")
 def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` whose brokers take tokens of ``issuer``."""
+    """Yield clusters ``east`` and ``west`` whose brokers accept tokens of ``issuer``."""
     properties = issuer.broker_properties()
     plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
         wait_until(run.ready)
         before = len(issuer.issued)
         wait_until(lambda: len(issuer.issued) > before + 2)  # two processes
-        wait_until(run.ready)  # tokens are replaced while all goes on
+        wait_until(run.ready)  # tokens are replaced while the flow copies
         assert "stalled: checking the claim" not in run.output
         issuer.stop()
         away = stalled_by(f"the token endpoint {issuer.url} refuses connections")

@@ -82,6 +82,6 @@ SAID = "policy raises: target_topic("
 
 
 def errors(run: FlowRun) -> str:
-    """Of the source connector."""
+    """Return the errors of the source connector."""
     units = run.units("SourceConnector")
     return "; ".join(unit.get("lastError", {}).get("message", "") for unit in units)

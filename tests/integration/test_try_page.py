@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    """Without the demo, which CI runs by itself: it installs."""
+    """Leave out the demo, which installs and which CI runs by itself."""
     demo, *blocks = BLOCKS
     assert demo == "make demo\n"
     assert len(blocks) >= 6

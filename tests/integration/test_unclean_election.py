@@ -31,13 +31,13 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCluster
 
 @pytest.fixture
 def unclean(brokers: SandboxCluster) -> SandboxCluster:
-    """All of it runs; a test leaves some dead."""
+    """Return the cluster with all brokers running; a test leaves some dead."""
     brokers.start()
     return brokers
 
 
 def make_unclean(cluster: SandboxCluster, topic: str) -> str:
-    """A topic of one partition, on brokers 1 and 2: either may lead, whatever it lacks."""
+    """Create a topic of one partition on two brokers that may lead even without all records."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     made = NewTopic(topic, 1, replica_assignment=[[1, 2]], config=settings)
@@ -46,7 +46,7 @@ def make_unclean(cluster: SandboxCluster, topic: str) -> str:
 
 
 def let_the_other_lead(cluster: SandboxCluster, topic: str, wait_until: WaitUntil) -> None:
-    """Broker 2, which lacks what came while it was dead."""
+    """Return broker 2, which lacks the records of the time when it was dead."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
     def leader() -> int:
@@ -70,7 +70,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
     assert arrived(spec(west), f"unclean.{topic}") == 150
 
     let_the_other_lead(source, topic, wait_until)
-    produce(spec(source), topic, numbered(200, 1))  # Offset 150 is there again, another record.
+    produce(spec(source), topic, numbered(200, 1))  # Offset 150 has another record now.
 
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"))
@@ -80,7 +80,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
 
 
 def write_markers(client: WireCluster, at: TopicPartition, count: int) -> None:
-    """As many takes-over would: empty transactions."""
+    """Write empty transactions, as the fences of many owners would."""
     transactions = Transactions(client, unique("markers"))
 
     async def write() -> None:

@@ -27,7 +27,7 @@ Say = Callable[..., str]
 
 @pytest.fixture
 def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resources:
-    """A flow with one task, which ``driver-1`` runs; commands are typed by an administrator."""
+    """Create a flow with one task, which ``driver-1`` runs; an administrator runs commands."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     resources = Resources(api_server, namespace)
     task = {
@@ -53,7 +53,7 @@ def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def say(resources: Resources, capsys: pytest.CaptureFixture[str]) -> Say:
-    """``say("task", "list", code=0)``: what a command about the namespace prints."""
+    """Return ``say("task", "list", code=0)``, which returns a command's output in the namespace."""
 
     def run(*command: str, code: int = 0, name: str = "headrace") -> str:
         assert main([*command, "-n", resources.namespace], name) == code

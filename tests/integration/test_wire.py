@@ -43,7 +43,10 @@ from headrace.sandbox import SandboxCluster as Brokers
 
 pytestmark = pytest.mark.in_one_worker
 LOGIN_LASTS_S = 4.0
-"""It is renewed at 95 % of that at the latest: by then something has to run the loop."""
+"""Lifetime of a login.
+
+It is renewed at 95 % of that at the latest: by then something has to run the loop.
+"""
 PROPERTIES = {"connections.max.reauth.ms": str(int(LOGIN_LASTS_S * 1000))}
 
 
@@ -85,7 +88,7 @@ def run(cluster: ClusterClient, coroutine: Any) -> Any:
 
 @pytest.fixture
 def at(brokers: Brokers, cluster: ClusterClient) -> TopicPartition:
-    """A partition of a topic of this test's own, which the client knows."""
+    """Create a partition of a topic of this test's own, which the client knows."""
     at = TopicPartition(unique("wire"), 0)
     make_topic(access_to(brokers), at.topic, 1)
     run(cluster, log_ends(cluster, [at])).all()
@@ -229,7 +232,7 @@ def test_a_marker_fences_the_old_epoch(
 
 
 def seen_marker(cluster: ClusterClient, at: TopicPartition, identity: ProducerIdentity) -> Batch:
-    """It is written after the coordinator's answer: read on until it is there."""
+    """Return a marker. It is written after the coordinator's answer: read until then."""
     deadline, offset = time.monotonic() + WITHIN_S, 0
     while time.monotonic() < deadline:
         found: list[Batch] = run(cluster, fetch(cluster, at, offset))[1]

@@ -1,8 +1,8 @@
-"""A flow between two clusters of three brokers, under load, while things go wrong at random.
+"""A flow between two clusters of three brokers, under load, with random faults.
 
 ``make soak``, or ``cd tests && python -m soak --minutes 10 --seed N``. Brokers, drivers and secrets
 suffer at the same time, each from a thread of its own. At the end every record of the source is
-looked up on the target: nothing may be missing, out of order, or there twice. The producer ids and
+looked up on the target: none may be missing, out of order, or doubled. The producer ids and
 sequences in the target's log prove that no partition had two owners at a time.
 
 Exit codes: 0 Passed, 1 Failed, 2 Inconclusive.
@@ -41,9 +41,9 @@ from headrace.errors import HeadraceError
 from headrace.host import state_home
 
 CAUGHT_UP_S = 120.0
-"""So long may nothing be copied: brokers have just been started, and tasks wait for a back-off."""
+"""Longest time without a copy: brokers have just been started, and tasks wait for a back-off."""
 MENDED_S = 200.0
-"""Three starts of a broker, each as slow as it may be."""
+"""Time of three starts of a broker at their slowest."""
 _CALM_LOOKS = 3
 _PAUSE_S = (3.0, 12.0)
 _CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 2}
@@ -62,7 +62,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     console.print(f"seed {options.seed}, {options.minutes:g} minutes; folder {folder}")
     try:
-        # A socket's path has 107 bytes at most: not in a folder that may lie deep.
+        # A socket's path has 107 bytes at most: do not use a folder that may be deep.
         with tempfile.TemporaryDirectory(prefix="soak-") as sockets:
             os.environ["XDG_RUNTIME_DIR"] = sockets
             os.environ["PYTHONFAULTHANDLER"] = "1"  # a driver that crashes says where
@@ -155,7 +155,7 @@ def _run_for(
 
 
 def _come_to_rest(stage: Stage, say: Say) -> tuple[list[str], AtRest | None]:
-    """Wait until all is copied, and end the flow; what was not as it has to be."""
+    """Wait until all records are copied, end the flow, and return the problems."""
     problems: list[str] = []
     after = None
     began = moved_at = time.monotonic()

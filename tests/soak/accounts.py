@@ -1,8 +1,8 @@
-"""What became of every record of one partition, and what some were copied twice behind. Pure.
+"""An account of every record of one partition, with a reason for each repeated copy. Pure.
 
-No record may be: the batch mover fences, and compares. Where one is, this says what a mover without
-a fence would have repeated it for: an owner that took over at or below it, from a driver that was
-killed or frozen, or a lane that was renewed.
+No record may be repeated: the batch mover fences, and compares. If one is, this module says why a
+mover without a fence would have repeated it: an owner took over at or below it, from a driver that
+was killed or frozen, or a lane was renewed.
 """
 
 from collections import defaultdict
@@ -15,25 +15,31 @@ from soak.faults import Fault, FaultKind
 CLOCK_S = 0.05
 """Brokers and drivers share a clock, but stamp in milliseconds, and a batch when it is complete."""
 THAW_S = 10.0
-"""So long after a thaw may requests arrive that the driver had queued when it was frozen."""
+"""Longest time after a thaw until the requests arrive that the driver had queued before."""
 RENEWAL_S = 60.0
-"""So long after a task copies again may what it reads again arrive: brokers may be away."""
+"""Longest time until the records arrive that a resumed task reads again.
+
+Brokers may be unreachable.
+"""
 
 LOST = "driver lost"
 UNIT_TAKEN = "driver did not release its unit in time, the unit is taken"
 PARTITION_TAKEN = "partition taken from a task that did not release it in time"
 STOPPED = "stopped: not ours any more"
-"""A task from which one partition was taken stops with all that it has."""
+"""Event of a task that lost one partition and therefore stops all of its partitions."""
 COPYING = "copying"
 UNANSWERED = "released without an answer of the target: these records may come twice"
-"""A broker that was away may have taken what the owner before had sent it."""
+"""Explanation: an unreachable broker may have appended the requests of the owner before."""
 UNSTORED = "released before its progress was stored: records may come twice"
 TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED, UNANSWERED, UNSTORED)
-"""Events of the log that name an owner from whom something was taken."""
+"""Events of the log that name an owner which lost a unit or a partition."""
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")
-"""Events of the log. A task that renews its lane drops what waits to be sent again, too: what of
-that had been written without an answer is written twice."""
+"""Events of the log that renew a lane.
+
+A task that renews its lane also drops records that wait to be sent again. Records that had been
+written without an answer are therefore written twice.
+"""
 
 _PAST_LEASE = (FaultKind.DRIVER_KILLED, FaultKind.DRIVER_FROZEN)
 _FROZEN = (FaultKind.DRIVER_FROZEN, FaultKind.DRIVER_STALLED)
@@ -46,7 +52,7 @@ class Arrival:
     target_offset: int
     source_offset: int
     at_s: float
-    """When the broker appended it, Unix seconds."""
+    """Time at which the broker appended it, in Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,16 @@ class Stored:
     """Unix seconds."""
     task: str
     driver: str
-    """``<name>/<incarnation>``."""
+    """Driver as ``<name>/<incarnation>``."""
     epoch: int
     source_offset: int
     """The next one to copy."""
     target_offset: int = 0
-    """The next one behind what is acknowledged."""
+    """Target offset after the last acknowledged record."""
     writer: tuple[int, int] | None = None
     """Producer id and epoch of the owner."""
     fencing: bool = False
-    """Whether it is the claim of a take-over that is not done yet."""
+    """Whether this is the claim of an unfinished take-over."""
 
 
 @dataclass(frozen=True)
@@ -77,29 +83,29 @@ class Logged:
     event: str
     task: str = ""
     driver: str = ""
-    """Its name, where the herder logged it."""
+    """Name of the task, if the herder logged it."""
     partition: str = ""
-    """``<topic>-<partition>``, where the connector logged it."""
+    """Partition as ``<topic>-<partition>``, if the connector logged it."""
     why: str = ""
 
 
 @dataclass(frozen=True)
 class TakeOver:
-    """An owner began: what is stored counts, whatever the one before had acknowledged besides."""
+    """A change of owner: progress counts as stored, without later acknowledgements."""
 
     at_s: float
     stored: int
     acknowledged: int
-    """Behind the last source offset that the target had by then."""
+    """Source offset after the last record that the target had acknowledged by then."""
     before: Stored
     """The last of the owner before."""
     since_s: float
-    """When that one had taken over."""
+    """Time at which the owner before had taken over."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A copy of what was there already."""
+    """A copy of a record that was already on the target."""
 
     arrival: Arrival
     why: str
@@ -110,26 +116,26 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Account:
-    """Of one partition."""
+    """Account of one partition."""
 
     name: str
     records: int
-    """On the source."""
+    """Records on the source."""
     missing: Sequence[tuple[int, int]] = ()
     """Ranges of source offsets, both ends included."""
     missing_at: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """By the first offset of a range: when its neighbours arrived, Unix seconds."""
+    """Arrival times of a range's neighbours in Unix seconds, by the first offset of the range."""
     reordered: Sequence[Arrival] = ()
-    """First arrivals behind a later record."""
+    """First arrivals after a later record."""
     repeats: Sequence[Repeat] = ()
     foreign: int = 0
-    """Records on the target that the source has not."""
+    """Records on the target that do not exist on the source."""
     behind: int = 0
     """Records at the end of the source that are not missing, but were not copied yet."""
 
     @property
     def missing_count(self) -> int:
-        """How many records."""
+        """Number of missing records."""
         return sum(last - first + 1 for first, last in self.missing)
 
     @property
@@ -148,12 +154,13 @@ def account(
     log: Sequence[Logged],
     caught_up: bool = True,
 ) -> Account:
-    """The account of one partition.
+    """Return the account of one partition.
 
-    ``caught_up``: whether the flow said that it had copied all; else what lies behind the last copy
-    is not missing.
-    ``source``: the offsets there are; ``target`` and ``progress`` in the order of their logs;
-    arrivals with a negative source offset are of records that the source has not.
+    ``caught_up`` is whether the flow reported that it had copied all records. If it did not,
+    records after the last copy are not missing.
+
+    ``source`` contains the existing offsets. ``target`` and ``progress`` are in the order of their
+    logs. Arrivals with a negative source offset are records that the source lacks.
     """
     ours = [arrival for arrival in target if arrival.source_offset >= 0]
     firsts = _first_arrivals(ours)
@@ -179,7 +186,7 @@ def account(
 
 
 def take_overs(progress: Sequence[Stored], target: Sequence[Arrival]) -> list[TakeOver]:
-    """All changes of the owner or of its epoch; what an earlier one still wrote is passed over."""
+    """Return all changes of the owner or of its epoch, without late writes of earlier owners."""
     valid: list[Stored] = []
     for stored in progress:
         if not valid or stored.epoch >= valid[-1].epoch:
@@ -195,7 +202,7 @@ def take_overs(progress: Sequence[Stored], target: Sequence[Arrival]) -> list[Ta
 
 
 class _Explanation:
-    """Of the repeats of one partition, taken in the order of their arrival."""
+    """Explanation of the repeats of one partition, in the order of their arrival."""
 
     def __init__(
         self,
@@ -226,8 +233,11 @@ class _Explanation:
         return Repeat(arrival, self._renewal(arrival))
 
     def _take_overs_before(self, arrival: Arrival) -> Iterator[TakeOver]:
-        """Since the copy before this one. The first of them is from the owner who wrote that; the
-        others, who did not get as far, need no explanation."""
+        """Yield the take-overs after the copy before this one.
+
+        The first of them is from the owner that wrote that copy. The others did not get as far, and
+        need no explanation.
+        """
         offset = arrival.source_offset
         before = [a for a in self._arrivals[offset] if a.target_offset < arrival.target_offset][-1]
         since = [
@@ -242,7 +252,7 @@ class _Explanation:
                 yield take_over
 
     def _loss_of(self, take_over: TakeOver) -> Fault | None:
-        """The kill or the freeze that cost the owner before its partition."""
+        """Return the kill or the freeze that cost the owner before its partition."""
         return next(
             (
                 fault
@@ -256,8 +266,10 @@ class _Explanation:
         )
 
     def _logged_loss(self, take_over: TakeOver) -> str:
-        """The log names an owner from whom it was taken, though nobody had killed it: its machine
-        was too slow, or brokers did not let it store what it had."""
+        """Return the log's explanation for an owner that lost its partition without a kill.
+
+        Its machine was too slow, or brokers did not let it store its progress.
+        """
         before = take_over.before
         name = before.driver.partition("/")[0]
         for line in self._log:
@@ -270,7 +282,7 @@ class _Explanation:
         return ""
 
     def _thaw(self, arrival: Arrival) -> Fault | None:
-        """A frozen owner's requests: they repeat, or what comes after them does."""
+        """Return the freeze of an owner whose requests, or the records after them, are repeats."""
         offset = arrival.source_offset
         for fault in self._faults:
             if fault.kind not in _FROZEN:
@@ -291,7 +303,7 @@ class _Explanation:
         return None
 
     def _renewal(self, arrival: Arrival) -> str:
-        """A line of the owner's log that names a renewal, behind whose position this lies."""
+        """Return the renewal in the owner's log whose position is before this record."""
         for line in reversed(self._log):
             if line.event not in RENEWALS or not self._soon(line, arrival.at_s):
                 continue
@@ -309,7 +321,7 @@ class _Explanation:
         return ""
 
     def _soon(self, line: Logged, at_s: float) -> bool:
-        """Whether that is soon after the task copied again, as that line made it."""
+        """Return whether that is soon after the task copied again, as that line made it."""
         resumed_s = next(
             (
                 one.at_s
@@ -354,8 +366,10 @@ def _ranges(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _neighbours(firsts: Mapping[int, Arrival], first: int, last: int) -> tuple[float, float]:
-    """When the record before a gap arrived, and the one behind it; where there is none, the one
-    on the other side counts."""
+    """Return when the records before and after a gap arrived.
+
+    If one of them does not exist, the other one counts.
+    """
     before = [a.at_s for offset, a in firsts.items() if offset < first]
     behind = [a.at_s for offset, a in firsts.items() if offset > last]
     return (before or behind or [0.0])[-1], (behind or before[-1:] or [0.0])[0]

@@ -21,14 +21,14 @@ _STARTS = 3
 
 
 class BrokerFaults:
-    """Of one cluster."""
+    """Faults of one cluster."""
 
     def __init__(self, cluster: SandboxCluster, journal: FaultJournal, progress: str = "") -> None:
-        """``progress``: the progress topic that the cluster holds."""
+        """Prepare the faults; ``progress`` is the progress topic that the cluster holds."""
         self._cluster, self._journal, self._progress = cluster, journal, progress
 
     def deck(self) -> list[tuple[FaultKind, Inflict]]:
-        """What can be done to the cluster."""
+        """Return the faults that the cluster allows."""
         deck: list[tuple[FaultKind, Inflict]] = [
             (FaultKind.BROKER_KILLED, self._kill),
             (FaultKind.BROKER_FROZEN, self._freeze),
@@ -41,7 +41,7 @@ class BrokerFaults:
         return deck
 
     def whole(self) -> bool:
-        """Whether every partition has all its replicas in sync."""
+        """Return whether every partition has all its replicas in sync."""
         client = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
         try:
             topics = client.list_topics(timeout=_ASK_S).topics.values()
@@ -73,13 +73,17 @@ class BrokerFaults:
                     _start([broker])
 
     def _stop_for_long(self, chance: random.Random, stop: threading.Event) -> None:
-        """What only this broker holds has no leader for longer than any time-out of a task's."""
+        """Stop a broker, and leave its partitions leaderless for longer than tasks' time-outs."""
         broker = chance.choice(self._cluster.brokers)
         with self._away(FaultKind.LEADERLESS, [broker], BrokerProcess.stop):
             stop.wait(chance.uniform(*LEADERLESS_S))
 
     def _kill_two(self, chance: random.Random, stop: threading.Event) -> None:
-        """No controller, two partitions without a leader, the others without enough replicas."""
+        """Kill two brokers.
+
+        The cluster has no controller then, two partitions lack a leader, the others enough
+        replicas.
+        """
         brokers = chance.sample(self._cluster.brokers, 2)
         with self._away(FaultKind.TWO_BROKERS_KILLED, brokers, BrokerProcess.kill):
             stop.wait(chance.uniform(*TWO_KILLED_S))
@@ -99,7 +103,7 @@ class BrokerFaults:
         brokers: Sequence[BrokerProcess],
         end: Callable[[BrokerProcess], None],
     ) -> Iterator[None]:
-        """They are there again when the fault is over."""
+        """End brokers for the block, and start them when the fault is over."""
         with self._journal.fault(kind, " and ".join(map(str, brokers))):
             try:
                 for broker in brokers:

@@ -1,4 +1,4 @@
-"""Faults of drivers, and of what they log in with."""
+"""Faults of drivers, and of their credentials."""
 
 import random
 import threading
@@ -21,7 +21,7 @@ _GRACE_S = 2.0
 
 
 def identity(process: psutil.Process) -> str:
-    """``<name>/<incarnation>`` of a driver; empty for another process, or one that has ended."""
+    """Return a driver's ``<name>/<incarnation>``; empty for another or an ended process."""
     try:
         words = words_of(process)
         return f"{words[words.index('--name') + 1]}/{words[words.index('--incarnation') + 1]}"
@@ -30,15 +30,15 @@ def identity(process: psutil.Process) -> str:
 
 
 class DriverFaults:
-    """Of the drivers of a run: all but the veteran may be killed, any may be frozen."""
+    """Faults of a run's drivers: all but the veteran may be killed, any may be frozen."""
 
     def __init__(self, stage: Stage, journal: FaultJournal, veteran: int) -> None:
-        """``veteran``: the process whose memory is watched."""
+        """Prepare the faults; ``veteran`` is the process whose memory is watched."""
         self._stage, self._journal, self._veteran = stage, journal, veteran
         self._passwords = 0
 
     def deck(self) -> list[tuple[FaultKind, Inflict]]:
-        """What can be done to them; kills and freezes come twice as often as the rest."""
+        """Return the faults of drivers; kills and freezes occur twice as often as the others."""
         return [
             (FaultKind.DRIVER_KILLED, self._kill),
             (FaultKind.DRIVER_FROZEN, self._freeze),
@@ -50,7 +50,7 @@ class DriverFaults:
         ]
 
     def recovered(self) -> bool:
-        """Whether all source tasks run, on as many drivers as there are to be."""
+        """Return whether all source tasks run, on the configured number of drivers."""
         return len(self._stage.run.settled(DRIVERS)) > 0
 
     def _drivers(self, *, veteran: bool) -> dict[str, psutil.Process]:
@@ -93,7 +93,7 @@ class DriverFaults:
                 process.resume()
 
     def _change_password(self, chance: random.Random, stop: threading.Event) -> None:
-        """The cluster knows the new one first: whoever logs in between is refused."""
+        """Change the password in the cluster first: clients that log in before the Secret fail."""
         self._passwords += 1
         source, password = self._stage.source, f"rotated-{self._passwords}"
         with self._journal.fault(FaultKind.PASSWORD_CHANGED, f"cluster {source.name}"):
@@ -109,7 +109,7 @@ class DriverFaults:
 
 
 def _until_done(change: Callable[[], None]) -> None:
-    """Its brokers may be away, too, and a time-out says nothing of what they have done."""
+    """Retry a change: brokers may be unreachable, and a time-out does not show its outcome."""
     deadline = time.monotonic() + _CHANGED_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The history of each partition as text: who owned it, what was stored, what arrived."""
+"""The history of each partition as text: its owners, its stored progress, its arrivals."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def write_evidence(
 
 
 def clock(at_s: float) -> str:
-    """UTC, as the logs have it."""
+    """Return the time in UTC, as the logs have it."""
     return time.strftime("%H:%M:%S", time.gmtime(at_s)) + f".{int(at_s * 1000) % 1000:03}"
 
 
@@ -41,7 +41,7 @@ def _of_progress(progress: Sequence[Stored]) -> Iterator[tuple[float, str]]:
 
 
 def _of_arrivals(target: Sequence[Arrival]) -> Iterator[tuple[float, str]]:
-    """Runs of source offsets without a gap, as the target appended them at one time."""
+    """Yield runs of source offsets without a gap that the target appended at one time."""
     run: list[Arrival] = []
     for arrival in target:
         last = run[-1] if run else None

@@ -1,4 +1,4 @@
-"""What was done to brokers and drivers, and when."""
+"""Faults of brokers and drivers, with their times."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What can be done."""
+    """Kind of a fault."""
 
     BROKER_KILLED = "broker killed"
     BROKER_FROZEN = "broker frozen"
@@ -26,24 +26,24 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One that is over, or goes on. Times are Unix seconds."""
+    """A fault that has ended or lasts. Times are Unix seconds."""
 
     number: int
     """Counts from 1."""
     kind: FaultKind
     on: str
-    """What it was done to, for people."""
+    """Target of the fault, for people."""
     began_s: float
     ended_s: float = float("inf")
-    """When it was put right: a broker answers again, a driver is thawed."""
+    """Time of the repair: a broker answers again, or a driver is thawed."""
     driver: str = ""
-    """``<name>/<incarnation>`` of the driver that was killed or frozen."""
+    """Killed or frozen driver as ``<name>/<incarnation>``."""
 
     def __str__(self) -> str:
         return f"fault {self.number}, {self.kind} ({self.on})"
 
     def is_near(self, first_s: float, last_s: float, after_s: float = 15.0) -> bool:
-        """Whether it was going on between these, or was over for less than ``after_s``."""
+        """Return whether it lasted between these times, or ended less than ``after_s`` before."""
         return self.began_s <= last_s and self.ended_s >= first_s - after_s
 
 
@@ -57,13 +57,13 @@ class FaultJournal:
 
     @property
     def faults(self) -> list[Fault]:
-        """In the order of their beginnings."""
+        """Return the faults in the order of their beginnings."""
         with self._lock:
             return list(self._faults.values())
 
     @contextmanager
     def fault(self, kind: FaultKind, on: str, driver: str = "") -> Iterator[None]:
-        """A fault that lasts as long as the block."""
+        """Record a fault that lasts as long as the block."""
         with self._lock:
             number = len(self._faults) + 1
             self._faults[number] = Fault(number, kind, on, time.time(), driver=driver)

@@ -1,7 +1,7 @@
-"""What does the harm: threads that draw faults from decks, until the time is over.
+"""Threads that draw faults from decks until the time is over.
 
-Each has its own random numbers, from the seed: what it draws depends on nothing else. A deck is
-used up before it is shuffled again, so that a run of some minutes has had all of it.
+Each has its own random numbers, from the seed: its faults depend on nothing else. A deck is used up
+before it is shuffled again, so that a run of some minutes contains all of its faults.
 """
 
 import random
@@ -15,11 +15,11 @@ RECOVERY_S = 45.0
 """Faults on faults, for ever, would only show that nothing is copied then."""
 
 Inflict = Callable[[random.Random, threading.Event], None]
-"""Inflict a fault, wait, and put it right: also, and at once, when the event is set."""
+"""Function that injects a fault, waits, and repairs it; at once if the event is set."""
 
 
 class Hazard:
-    """One thread, one fault at a time."""
+    """A thread that injects one fault at a time."""
 
     def __init__(
         self,
@@ -29,8 +29,11 @@ class Hazard:
         pause_s: tuple[float, float],
         recovered: Callable[[], bool],
     ) -> None:
-        """``pause_s``: least and most between two faults. ``recovered``: whether what suffers is
-        whole again; waited for, but not for ever."""
+        """Prepare the thread.
+
+        ``pause_s`` is the least and the most time between two faults. ``recovered`` is whether the
+        affected cluster or driver works again. The thread waits for that for a limited time.
+        """
         self._recovered = recovered
         self._random = random.Random(f"{seed} {name}")
         self._name, self._deck, self._pause_s = name, deck, pause_s
@@ -43,14 +46,14 @@ class Hazard:
         self._thread.start()
 
     def stop(self) -> None:
-        """Put right what there is; ``join`` waits for that."""
+        """Repair the present fault; ``join`` waits for that."""
         self._stop.set()
 
     def join(self, timeout_s: float | None = None) -> None:
         self._thread.join(timeout_s)
 
     def _await_recovery(self) -> bool:
-        """Whether to go on: not when the time is over."""
+        """Return whether to continue: not if the time is over."""
         deadline = time.monotonic() + RECOVERY_S
         while not self._recovered() and time.monotonic() < deadline:
             if self._stop.wait(1):

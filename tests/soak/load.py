@@ -29,7 +29,7 @@ class NumberedLoad:
     def __init__(
         self, cluster: SandboxCluster, topics: Mapping[str, int], per_second: int, log: Path
     ) -> None:
-        """``log`` takes what the client says of its connections and of its sequence numbers."""
+        """Prepare a load; the client logs connections and sequence numbers to ``log``."""
         self._log = logging.getLogger("soak.load")
         self._log.propagate = False
         self._log.setLevel(logging.DEBUG)
@@ -40,7 +40,7 @@ class NumberedLoad:
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self.sent: Counter[tuple[str, int]] = Counter()
         self.acknowledged: Counter[tuple[str, int]] = Counter()
-        """Records that the source must have, by topic and partition: the first so many numbers."""
+        """Records that the source must have, by topic and partition: numbers from 0 on."""
         self.problem = ""
         """A sentence when the source refused some: a soak without its load says nothing."""
 
@@ -48,7 +48,7 @@ class NumberedLoad:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more, and wait until all is acknowledged."""
+        """Stop writing, and wait until all records are acknowledged."""
         self._stop.set()
         self._thread.join()
 

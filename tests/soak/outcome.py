@@ -16,7 +16,7 @@ CLIENTS_MORE_MOST = 6
 """Drivers have some clients of their own for the types of units that they have, and which driver
 has which is not the same before and after: one that is never freed comes again with each fault."""
 JUDGED_FROM_MINUTES = 6
-"""Before that a driver still grows to its size."""
+"""Minutes before which a driver still grows to its size."""
 _EXAMPLES = 5
 
 
@@ -24,32 +24,34 @@ BEHIND = "the flow did not catch up"
 
 
 class Verdict(StrEnum):
-    """Of a soak."""
+    """Verdict of a soak."""
 
     PASSED = "Passed"
     FAILED = "Failed"
     INCONCLUSIVE = "Inconclusive"
-    """What was to be tested, or what tests it, was not as it has to be."""
+    """The tested system or the test itself was not in the required state."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out."""
+    """Outcome of a soak."""
 
     seed: int
     minutes: float
     faults: Sequence[Fault]
     accounts: Sequence[Account]
     source_problems: Sequence[str]
-    """What the source lost, what its load did not do, which broker did not start again."""
+    """Losses of the source, faults of its load, and brokers that did not start again."""
     mirror_problems: Sequence[str]
-    """What the mirror did besides: it did not catch up, it ended."""
+    """Other problems of the mirror: it did not catch up, or it ended."""
     memory: Sequence[float]
-    """Bytes, in the middle and in the last third, of the veteran driver; empty when they do not
-    compare."""
+    """Memory of the veteran driver, in bytes, in the middle and in the last third.
+
+    It is empty if the two cannot be compared.
+    """
     before: AtRest
     after: AtRest | None
-    """None: the flow never was at rest again."""
+    """None if the flow never settled again."""
 
     @property
     def records(self) -> int:
@@ -77,7 +79,7 @@ class Outcome:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed before Inconclusive: a loss is one, whatever else went wrong."""
+        """Verdict. Failed precedes Inconclusive, because a loss is proved in any case."""
         if any(self._losses()):
             return Verdict.FAILED
         if any(self.doubts()):
@@ -85,7 +87,7 @@ class Outcome:
         return Verdict.FAILED if any(self.failures()) else Verdict.PASSED
 
     def failures(self) -> Iterator[str]:
-        """Why it is not Passed: what was lost, where, and which faults were near."""
+        """Reasons why it is not Passed: the losses, their places, and the faults near them."""
         yield from self._losses()
         yield from self.mirror_problems
         yield from self._growth()
@@ -147,7 +149,7 @@ class Outcome:
         return f"; near in time: {', '.join(map(str, near))}" if near else "; no fault was near"
 
     def explained(self) -> Counter[str]:
-        """Repeats by what explains them."""
+        """Return the number of repeats by their explanation."""
         return Counter(
             f"{one.name}: {repeat.why or 'nothing explains them'}"
             for one in self.accounts

@@ -1,4 +1,4 @@
-"""What both clusters hold at the end, and what the run has logged."""
+"""The contents of both clusters at the end, and the log of the run."""
 
 import re
 from collections import Counter, defaultdict
@@ -48,13 +48,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Books:
-    """All partitions."""
+    """Accounts of all partitions."""
 
     accounts: Sequence[Account]
     source_problems: Sequence[str]
-    """What the source lost of what it had acknowledged: then nothing is proved."""
+    """Acknowledged records that the source lost: if there are any, nothing is proved."""
     disputes: Sequence[str]
-    """See ``writers.disputes``."""
+    """Findings of ``writers.disputes``."""
 
 
 def close_books(
@@ -102,7 +102,7 @@ def close_books(
 
 
 def written(target: SandboxCluster, partition: str) -> list[Written]:
-    """The batches of ``<topic>-<partition>``, by the files of the replica that has most of them."""
+    """Return the batches of ``<topic>-<partition>`` in the files of the most complete replica."""
     replicas = [_batches(broker.data / partition) for broker in target.brokers]
     return [
         Written(
@@ -117,12 +117,12 @@ def written(target: SandboxCluster, partition: str) -> list[Written]:
 
 
 def _batches(folder: Path) -> list[Batch]:
-    segments = sorted(folder.glob("*.log"))  # none where it has no replica
+    segments = sorted(folder.glob("*.log"))  # none if it has no replica
     return split_batches(memoryview(b"".join(one.read_bytes() for one in segments))).batches
 
 
 def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) -> Iterator[Arrival]:
-    """Of a record that the source itself holds twice, the copies are paired in their order."""
+    """Yield arrivals. The copies of a record that the source holds twice are paired in order."""
     arrived: Counter[bytes] = Counter()
     for entry in target:
         offsets = copies.get(entry.value, (-1,))
@@ -132,7 +132,7 @@ def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) ->
 
 
 def read_entries(cluster: SandboxCluster, topic: str) -> Iterator[Entry]:
-    """All that a topic holds; each partition in its order."""
+    """Yield all entries of a topic; each partition in its order."""
     admin = Admin(spec(cluster))
     partitions = [TopicPartition(topic, n) for n in range(admin.topics()[topic])]
     ends = admin.offsets(partitions, Position.LATEST)
@@ -156,12 +156,12 @@ def read_entries(cluster: SandboxCluster, topic: str) -> Iterator[Entry]:
 
 
 def read_log(file: Path) -> list[Logged]:
-    """The lines that may explain a repeat."""
+    """Return the lines that may explain a repeat."""
     return list(logged(file.read_text(errors="replace").splitlines()))
 
 
 def ended_drivers(log: Sequence[Logged], faults: Sequence[Fault]) -> list[str]:
-    """A sentence when there were more drivers than kills account for; each has a new name."""
+    """Return a sentence if more drivers ended than were killed; each driver has a new name."""
     names = {line.driver for line in log if line.event == JOINED}
     kills = sum(fault.kind is FaultKind.DRIVER_KILLED for fault in faults)
     ended = len(names) - DRIVERS - kills
@@ -169,7 +169,7 @@ def ended_drivers(log: Sequence[Logged], faults: Sequence[Fault]) -> list[str]:
 
 
 def logged(lines: Sequence[str]) -> Iterator[Logged]:
-    """Of tasks that renewed their lanes; of drivers that were lost or did not release a task."""
+    """Yield the lines on renewed lanes, on lost drivers, and on tasks that were not released."""
     for line in lines:
         fields = {
             key: quoted or plain for key, quoted, plain in _FIELD.findall(line) if quoted or plain
@@ -192,7 +192,7 @@ _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 
 
 def _progress(target: SandboxCluster) -> dict[tuple[str, int], list[Stored]]:
-    """Its history, as far as nothing was compacted: the active segment never is."""
+    """Return the history of progress in the active segment, which is never compacted."""
     history: dict[tuple[str, int], list[Stored]] = defaultdict(list)
     for entry in read_entries(target, PROGRESS):
         if entry.value:

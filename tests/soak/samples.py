@@ -19,31 +19,34 @@ _LOOKS = 10
 
 @dataclass(frozen=True)
 class Sample:
-    """Of one moment."""
+    """Measurements of one moment."""
 
     at_s: float
     """Monotonic seconds."""
     rss: int
-    """Bytes resident."""
+    """Resident bytes."""
     threads: int
     clients: int
-    """Of librdkafka: each has a thread of its own, and one for each broker."""
+    """Clients of librdkafka: each has a thread of its own, and one for each broker."""
     units: str
-    """Types of the units that it has: each takes clients, with threads and buffers of their own."""
+    """Types of its units: each type needs clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)
 class AtRest:
-    """Of all drivers together, while nothing moves and nothing is in error. Each task takes
-    clients, and a task that starts takes more of them for a moment: only here do they compare."""
+    """Resources of all drivers together while the flow is idle and free of errors.
+
+    Each task needs clients, and a starting task needs more of them for a moment. Only idle flows
+    can be compared.
+    """
 
     clients: int
-    """The fewest of some looks."""
+    """The lowest of several samples."""
     threads: int
 
 
 def at_rest(drivers: Sequence[psutil.Process]) -> AtRest:
-    """After some seconds: a client that is not used any more needs some to end."""
+    """Measure for some seconds, because an unused client needs some time to end."""
     looks = []
     for _ in range(_LOOKS):
         time.sleep(EVERY_S)
@@ -57,7 +60,7 @@ class Sampler:
     """Takes samples of a process until ``stop``."""
 
     def __init__(self, process: psutil.Process, units: Callable[[], str]) -> None:
-        """``units`` are the types of those that it has at the moment."""
+        """Sample a process; ``units`` returns the types of its present units."""
         self._process, self._units = process, units
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
@@ -78,7 +81,7 @@ class Sampler:
                 clients = len(threads_named(CLIENT, self._process.pid))
             except psutil.NoSuchProcess:
                 return
-            if units := self._units():  # else the run did not answer
+            if units := self._units():  # empty if the run did not answer
                 self.samples.append(Sample(time.monotonic(), memory, threads, clients, units))
 
     def save(self, file: Path) -> None:
@@ -90,10 +93,10 @@ class Sampler:
 
 
 def memory_of_thirds(samples: Sequence[Sample]) -> list[float]:
-    """The median of the middle and of the last third of the time, while the driver has the same
-    types of units: in the first third it grows to its size. In bytes.
+    """Return the median memory, in bytes, of the middle and of the last third of the time.
 
-    Empty when the driver had no units that it had in both.
+    Only samples with the same types of units are compared. In the first third the driver grows to
+    its size. The result is empty if the driver had no units that it had in both thirds.
     """
     if not samples:
         return []

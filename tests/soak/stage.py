@@ -21,7 +21,7 @@ FLOW = "soak"
 SAFE = {"soak-a": 6, "soak-b": 4}
 """Partitions of topics that have three replicas."""
 SOLO = "soak-solo"
-"""A partition on each broker, which no other holds: without that broker it has no leader."""
+"""Topic with a partition on each broker, which is without a leader if that broker is down."""
 TOPICS: Mapping[str, int] = {**SAFE, SOLO: BROKERS}
 PROGRESS = progress_topic("east")
 READY_S = 120.0
@@ -30,7 +30,7 @@ _ASK_S = 20.0
 
 @dataclass(frozen=True)
 class Stage:
-    """What a soak acts on."""
+    """Clusters and processes that a soak acts on."""
 
     source: SandboxCluster
     target: SandboxCluster
@@ -49,7 +49,7 @@ def certify(mounted: Mounted, target: SandboxCluster, authority: Authority) -> N
 
 @contextmanager
 def staged(folder: Path, say: Callable[[str], None]) -> Iterator[Stage]:
-    """Clusters, topics, the flow; all of it ends with the block, and with this process."""
+    """Yield clusters, topics and the flow, which end with the block and with this process."""
     authority, trusted = Authority("soak"), folder / "trusted.pem"
     trusted.write_bytes(authority.certificate)
     plans = [
@@ -92,7 +92,7 @@ def _manifest(source: SandboxCluster, target: SandboxCluster) -> dict[str, Any]:
 
 
 def _make_topics(source: SandboxCluster, target: SandboxCluster) -> None:
-    """The copies, too: their brokers stamp them, so that one can tell when a record arrived."""
+    """Create the topics and their copies, whose brokers stamp records with the time of arrival."""
     arrived = {"message.timestamp.type": "LogAppendTime"}
     for cluster, prefix, config in ((source, "", {}), (target, f"{source.name}.", arrived)):
         for name, partitions in SAFE.items():

@@ -11,7 +11,7 @@ _COLOURS = {Verdict.PASSED: "green", Verdict.FAILED: "red", Verdict.INCONCLUSIVE
 
 
 def show(console: Console, outcome: Outcome) -> None:
-    """All that is known."""
+    """Print all results."""
     _show_faults(console, outcome)
     _show_repeats(console, outcome)
     table = Table(title=f"soak of {outcome.minutes:g} minutes, seed {outcome.seed}", box=None)

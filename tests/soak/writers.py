@@ -1,4 +1,4 @@
-"""Who appended the copies of one partition, by the target's log itself: never two owners. Pure."""
+"""The writers of one partition's copies, by the target's log: never two owners at a time. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -24,13 +24,18 @@ class Written(NamedTuple):
 
 
 def disputes(name: str, log: Sequence[Written], progress: Sequence[Stored]) -> list[str]:
-    """What contradicts that one owner appended at a time, each once and without a gap."""
+    """Return contradictions to the rule that one owner appends at a time.
+
+    Each batch is expected once, and without a gap.
+    """
     return [*_of_runs(name, log), *_of_acknowledgements(name, log, progress)]
 
 
 def _of_runs(name: str, log: Sequence[Written]) -> Iterator[str]:
-    """Each identity wrote one run, from sequence 0 on: behind the first batch of the next one
-    nothing of an earlier one was accepted."""
+    """Check that each identity wrote one run, starting at sequence 0.
+
+    After the first batch of the next one, no batch of an earlier one was accepted.
+    """
     ended: set[Identity] = set()
     before: Written | None = None
     for batch in log:
@@ -53,7 +58,7 @@ def _of_runs(name: str, log: Sequence[Written]) -> Iterator[str]:
 def _of_acknowledgements(
     name: str, log: Sequence[Written], progress: Iterable[Stored]
 ) -> Iterator[str]:
-    """What an owner stored as acknowledged, it has appended itself."""
+    """Check that each owner itself appended the records that it stored as acknowledged."""
     for before, stored in pairwise(progress):
         same = (before.task, before.driver, before.epoch) == (
             stored.task,

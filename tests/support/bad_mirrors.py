@@ -1,6 +1,6 @@
-"""Random loads, and what mirrors at fault make of them: for the mirror test's checks.
+"""Random loads, and the copies that faulty mirrors make of them, for the mirror test's checks.
 
-A case has two topics of its own. ``mirror_oracle`` says by brute force what is wrong with it.
+A case has two topics of its own. ``mirror_oracle`` finds its faults by brute force.
 """
 
 import random
@@ -23,24 +23,24 @@ Logs = dict[TopicPartition, list[Raw]]
 
 @dataclass
 class Case:
-    """A load, what the source has of it, and what the target has."""
+    """A load, with its records on the source and on the target."""
 
     name: str
     partitioning: Partitioning
     keys: int
     same_offsets: bool
-    """Whether the mirror promised them."""
+    """Whether the mirror promised equal offsets."""
     topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]
     source: list[Raw] = field(default_factory=list)
     target: list[Raw] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    """What was done to it: for the message of a failure."""
+    """Faults that were put into the case, for the message of a failure."""
     source_has_lost: bool = False
 
 
 def random_case(seed: int, partitioning: Partitioning, *, same_offsets: bool = False) -> Case:
-    """The case of a seed."""
+    """Return the case that a seed determines."""
     dice = random.Random(f"{partitioning}/{seed}")
     partitions = dice.choice([1, 2, 2, 3])
     case = Case(
@@ -91,12 +91,12 @@ class _Shape(NamedTuple):
     partitions: int
 
     def place(self, seq: int) -> TopicPartition:
-        """Where a number goes on the source."""
+        """Return the source partition of a number."""
         return TopicPartition(self.topic, messages.partition_of(seq, self.keys, self.partitions))
 
 
 def _sent(dice: random.Random, shape: _Shape, sent: dict[str, int], format: MessageFormat) -> Logs:
-    """Every number of every producer, each in its order, then the sentinels."""
+    """Return every number of every producer, each in its order, then the sentinels."""
     logs: Logs = {TopicPartition(shape.topic, p): [] for p in range(shape.partitions)}
     writers = {who: messages.MessageFactory(who, _MESSAGE_BYTES, format) for who in sent}
     turns = [who for who, number in sent.items() for _ in range(number)]
@@ -123,7 +123,7 @@ def _failed(dice: random.Random, sent: int) -> tuple[tuple[int, int], ...]:
 def _is_lost(
     dice: random.Random, record: Raw, failed: dict[str, tuple[tuple[int, int], ...]]
 ) -> bool:
-    """Of what was not acknowledged a part is on the source."""
+    """Return whether an unacknowledged record is missing on the source; half of them are stored."""
     who, seq, *_ = (record.value or b"").decode(errors="replace").split(";")
     if record.is_sentinel or not any(a <= int(seq) <= b for a, b in failed[who]):
         return False
@@ -148,7 +148,7 @@ def _stream(shape: _Shape, who: str, sent: int, failed: tuple[tuple[int, int], .
 
 
 def _break_the_load(dice: random.Random, case: Case, logs: Logs) -> None:
-    """Now and then the source loses what it acknowledged, or the manifest is cut."""
+    """Delete acknowledged records of the source now and then, or cut the manifest."""
     at = dice.choice(sorted(logs))
     if dice.random() < 0.1:
         logs[at].pop(dice.randrange(len(logs[at])))
@@ -161,7 +161,7 @@ def _break_the_load(dice: random.Random, case: Case, logs: Logs) -> None:
 
 
 def _laid_out(dice: random.Random, logs: Logs) -> list[Raw]:
-    """With offsets; between them there may be others, say of transactions' marks."""
+    """Return the records with offsets; gaps between them stand for markers, for example."""
     found = []
     for at, log in sorted(logs.items()):
         offset = 0
@@ -172,8 +172,10 @@ def _laid_out(dice: random.Random, logs: Logs) -> list[Raw]:
 
 
 def _at_their_offsets(dice: random.Random, logs: Logs) -> list[Raw]:
-    """Each where it was, or behind the one before it: later holes make up for what is too many. Now
-    and then one fills a hole."""
+    """Return each record at its source offset, or after the record before it.
+
+    Later holes make up for a surplus of records. Now and then a record fills a hole.
+    """
     found = []
     for at, log in sorted(logs.items()):
         end = 0
@@ -185,7 +187,7 @@ def _at_their_offsets(dice: random.Random, logs: Logs) -> list[Raw]:
 
 
 def _mirrored(dice: random.Random, case: Case, partitions: int) -> Logs:
-    """What a mirror makes of the source that does as it promised."""
+    """Return the copies that a correct mirror makes of the source."""
     more = 0 if case.partitioning is Partitioning.PRESERVED else dice.randrange(2)
     copies: Logs = {
         TopicPartition(topic.name, p): [] for topic in case.topics for p in range(partitions + more)
@@ -233,7 +235,7 @@ def _double(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
 
 
 def _double_elsewhere(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """Into another partition, or another topic."""
+    """Copy a record into another partition, or another topic."""
     others = [to for to in sorted(logs) if to != at]
     near = [to for to in others if to.topic == at.topic]
     if logs[at]:
@@ -248,7 +250,7 @@ def _swap(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
 
 
 def _move(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """To another partition, or into the other topic."""
+    """Move a record to another partition, or into the other topic."""
     if logs[at]:
         record = logs[at].pop(dice.randrange(len(logs[at])))
         to = logs[dice.choice(sorted(logs))]
@@ -291,7 +293,7 @@ def _header_lost(dice: random.Random, record: Raw) -> Raw:
 
 
 def _alien(dice: random.Random, logs: Logs, at: TopicPartition) -> None:
-    """A message that nobody sent, of a known or an unknown producer."""
+    """Insert a message that was never sent, from a known or an unknown producer."""
     who = f"{RUN}-{dice.choice([0, 9])}-0"
     message = messages.MessageFactory(who, _MESSAGE_BYTES).message(
         at, 50 + dice.randrange(2), NOW_MS

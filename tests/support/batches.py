@@ -20,7 +20,10 @@ def record_batch(
     base_sequence: int = -1,
     attributes: int = 0,
 ) -> bytearray:
-    """An uncompressed batch, as a producer sends it; ``base_offset`` as a broker would store it."""
+    """Return an uncompressed batch as a producer sends it.
+
+    ``base_offset`` is the first offset, as a broker would store it.
+    """
     records = tuple(
         Record(
             attributes=i8(0),
@@ -47,7 +50,7 @@ def record_batch(
 
 
 def encoded(message: Any) -> bytes:
-    """A message of kio's, without a header."""
+    """Return a kio message without a header, encoded."""
     buffer = io.BytesIO()
     entity_writer(cast(Any, type(message)))(buffer, message)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""All that a flow in a cluster writes, to be searched for its secrets."""
+"""All places to which a flow in a cluster writes, to be searched for its secrets."""
 
 import base64
 import json
@@ -26,8 +26,10 @@ class Scene:
         self._locked = locked
 
     def make_secrets(self, changed: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """The Secrets of both clusters, some of them ``changed``, or more; what must not be seen of
-        those of the clusters."""
+        """Create the Secrets of both clusters, and return the values that must not be visible.
+
+        ``changed`` replaces some of the Secrets or adds more, whose values are not returned.
+        """
         key = (self._locked.secrets / "west-client" / "tls.key").read_text()
         files = {
             folder.name: {file.name: file.read_text() for file in folder.iterdir()}
@@ -42,7 +44,7 @@ class Scene:
         return {one["type"]: one for one in status.get("conditions", [])}
 
     def places(self) -> dict[str, str]:
-        """All that can be looked at, but Secrets, by what it is."""
+        """Return all visible texts except Secrets, by their place."""
         kinds = self.resources.kubectl(
             "api-resources", "--namespaced", "--verbs=list", "--output=name"
         ).split()
@@ -63,7 +65,7 @@ class Scene:
 
 
 def answer(ip: str, path: str) -> str:
-    """Of a driver's port, whatever it answers."""
+    """Return the answer of a driver's port, also if it is an error."""
     try:
         url = f"http://{ip}:8080{path}"
         return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
@@ -77,7 +79,7 @@ def secret(name: str, content: Mapping[str, str]) -> dict[str, Any]:
 
 
 def assert_unseen(values: Iterable[str], places: Mapping[str, str]) -> None:
-    """As they are, quoted, or encoded."""
+    """Assert that no text contains a value, neither as it is nor quoted nor encoded."""
     values = [form for value in values for form in (value, json.dumps(value)[1:-1])]
     encoded = [base64.b64encode(value.encode()).decode() for value in values]
     for where, text in places.items():

@@ -52,7 +52,7 @@ class StoreHerder:
 
 
 class Units:
-    """A connector and a task beside a source task that copies ``orders``."""
+    """Create a connector and a task next to a source task that copies ``orders``."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -96,5 +96,5 @@ class Units:
 
 
 def message(unit: ThreadedUnit) -> str:
-    """Of its condition."""
+    """Return the message of the unit's condition."""
     return unit.status.conditions[0].message

@@ -7,7 +7,7 @@ from headrace.assign.assignor import TaskId
 from headrace.assign.connect_assignors import ConnectorsAndTasks, IncrementalCooperative
 
 Task = tuple[str, int]
-"""Its connector and its index."""
+"""Connector of a unit, and its index."""
 SortedUnits = tuple[tuple[str, ...], tuple[Task, ...]]
 """Connectors and tasks, each sorted."""
 
@@ -19,7 +19,7 @@ class Round:
     delay_ms: int
     """Time until the workers join again by themselves, or 0 for never."""
     assigned: Mapping[str, SortedUnits]
-    """All that each worker runs once the round is done."""
+    """Units that each worker runs once the round is done."""
     revoked: Mapping[str, SortedUnits]
     """Units that each worker has to stop."""
 
@@ -70,9 +70,9 @@ class CooperativeSimulation:
         self._now_ms += ms
 
     def rebalance(self, apply: bool = True) -> Round:
-        """Run one round. With ``apply=False`` the workers never get its result, unlike the leader.
+        """Run one round. With ``apply=False``, only the leader gets its result.
 
-        Without workers there is no leader and nothing happens.
+        Without workers there is no leader, and the state is unchanged.
         """
         if not self._workers:
             return Round(0, {}, {})

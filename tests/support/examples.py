@@ -1,4 +1,4 @@
-"""How many examples a property test with slow examples has."""
+"""The number of examples of a slow property test."""
 
 from hypothesis import settings
 

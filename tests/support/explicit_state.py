@@ -17,7 +17,7 @@ class Exploration(Generic[S]):
     depth: int
     violation: str = ""
     trace: tuple[tuple[str, S], ...] = ()
-    """The shortest way to the violation: what happened, and the state behind it."""
+    """The shortest way to the violation: events, and the state after each."""
 
     def __str__(self) -> str:
         steps = [f"{number:3}. {event}" for number, (event, _) in enumerate(self.trace, 1)]
@@ -29,7 +29,7 @@ class Exploration(Generic[S]):
 def explore(
     initial: S, successors: Callable[[S], Iterable[tuple[str, S]]], violation: Callable[[S], str]
 ) -> Exploration[S]:
-    """Visit every state that can be reached, until ``violation`` names what is wrong with one."""
+    """Visit every reachable state, until ``violation`` names the fault of one."""
     reached: dict[S, tuple[str, S] | None] = {initial: None}
     waiting, transitions, depth = deque([(initial, 0)]), 0, 0
     with _no_collection():
@@ -47,7 +47,7 @@ def explore(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Look for no garbage: tuples have no cycles, and the search would take a third of the time."""
+    """Disable garbage collection: tuples have no cycles, and it takes a third of the time."""
     gc.disable()
     try:
         yield

@@ -10,7 +10,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[str]:
-    """Its URL, for as long as it answers."""
+    """Yield the URL of a server that answers until the block ends."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

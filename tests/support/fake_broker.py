@@ -36,7 +36,7 @@ NOT_THROTTLED = i32Timedelta.parse(timedelta())
 
 @dataclass(frozen=True)
 class Raw:
-    """Sent as it is, instead of a response; then the connection is closed, if so wanted."""
+    """Bytes that are sent instead of a response; the connection may be closed afterwards."""
 
     content: bytes
     close: bool = False
@@ -44,7 +44,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Request:
-    """What came, as the script sees it."""
+    """A request as the script sees it."""
 
     api_key: int
     correlation_id: int
@@ -54,7 +54,7 @@ class Request:
 
 
 class Silence:
-    """No answer."""
+    """A request that gets no answer."""
 
 
 END_TXN, FIND_COORDINATOR = 26, 10
@@ -62,7 +62,7 @@ ACCEPTED = EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=ErrorCode.none
 
 
 def end_txn(name: str = "tx") -> Call[EndTxnResponse]:
-    """A request that needs no preparation."""
+    """Return a request that needs no preparation."""
     request = EndTxnRequest(
         transactional_id=TransactionalId(name),
         producer_id=ProducerId(1),
@@ -77,8 +77,10 @@ Script = Mapping[int, Callable[[Request], Answer]]
 
 
 def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsResponse:
-    """Return the versions of a broker of the newest release that this client speaks, but for
-    ``changed``: scripts name topics in Produce."""
+    """Return the API versions of a broker of the newest release that this client supports.
+
+    ``changed`` replaces the range of some keys. Scripts name topics in Produce.
+    """
     ranges = {key: (newest, newest) for key, (_, newest) in SPOKEN.items()}
     ranges |= {PRODUCE: (9, 9), **changed}
     return versions.ApiVersionsResponse(
@@ -92,7 +94,7 @@ def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsR
 
 
 def acls_are_listed(code: ErrorCode) -> Script:
-    """With that code, and none listed."""
+    """Return a script that answers with that code, and lists no ACL."""
     answer = DescribeAclsResponse(
         throttle_time=NOT_THROTTLED, error_code=code, error_message=None, resources=()
     )
@@ -102,7 +104,7 @@ def acls_are_listed(code: ErrorCode) -> Script:
 def coordinated_by(
     nodes: Mapping[str, int], code: ErrorCode = ErrorCode.none
 ) -> coordinators.FindCoordinatorResponse:
-    """By group, the broker that coordinates it."""
+    """Return the response that names each group's coordinator."""
     return coordinators.FindCoordinatorResponse(
         throttle_time=NOT_THROTTLED,
         coordinators=tuple(
@@ -120,12 +122,12 @@ def coordinated_by(
 
 
 def coordinated_by_first(request: Request) -> coordinators.FindCoordinatorResponse:
-    """Broker 1 coordinates whatever is asked for."""
+    """Return broker 1 as the coordinator of all requested keys."""
     return coordinated_by(dict.fromkeys(request.message.coordinator_keys, 1))
 
 
 def in_turn(*answers: Answer) -> Callable[[Request], Answer]:
-    """One answer after the other."""
+    """Return a script step that gives one answer after the other."""
     left = iter(answers)
     return lambda _: next(left)
 
@@ -142,7 +144,7 @@ def framed(request: Request, answer: Any, correlation_id: int | None = None) -> 
 
 
 class FakeBroker:
-    """Serves until it is closed; ``seen`` grows with each request but those for its versions."""
+    """A broker that serves until it is closed; ``seen`` lists all requests except for versions."""
 
     def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
         self.script = {
@@ -174,7 +176,7 @@ class FakeBroker:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def requests(self, api_key: int) -> list[Any]:
-        """Those of one kind that came so far."""
+        """Return the requests of one kind that arrived so far."""
         return [request.message for request in self.seen if request.api_key == api_key]
 
     def _accept(self) -> None:
@@ -199,7 +201,7 @@ class FakeBroker:
                     if len(content) < size or not self._answer(sock, content):
                         return
         except (OSError, ValueError, struct.error):
-            return  # the client has gone, or the test is over
+            return  # the client has disconnected, or the test is over
 
     def _answer(self, sock: socket.socket, content: bytes) -> bool:
         request = _parsed(content)
@@ -276,7 +278,7 @@ Serve = Callable[..., FakeBroker]
 
 @contextmanager
 def serving() -> Iterator[Serve]:
-    """``serve({key: answer})``: brokers that live as long as the ``with`` block."""
+    """Yield ``serve({key: answer})``, which starts brokers that live as long as the block."""
     brokers: list[FakeBroker] = []
 
     def start_one(script: Script, **more: Any) -> FakeBroker:
@@ -293,7 +295,7 @@ def serving() -> Iterator[Serve]:
 def connect(
     loop: EventLoop, broker: FakeBroker, access: ClusterAccess | None = None, **settings: Any
 ) -> Connection:
-    """A connection to it, open and logged in."""
+    """Return an open, authenticated connection to the broker."""
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
     security = ClientSecurity(access or ClusterAccess(spec))
     opener = Opener(loop, security, Buffers(), ConnectionSettings(**settings))

@@ -1,7 +1,7 @@
 """Kafka clusters in memory, and clients of them: in the place of librdkafka, below every mover.
 
 A test sees what was written by reading a cluster's logs. It decides when a producer's records are
-sent, and in what order and with what outcome they are reported; a real broker cannot be told to.
+sent, and in what order and with what outcome they are reported. A real broker cannot do that.
 """
 
 import threading
@@ -81,7 +81,7 @@ class FakeLog:
     open_from: int | None = None
     """The first offset of the oldest transaction that is open."""
     unreadable_at: int | None = None
-    """Where clients stop reading without an error."""
+    """Offset at which clients stop reading without an error."""
 
     @property
     def end(self) -> int:
@@ -96,7 +96,7 @@ class FakeLog:
         return self.entries[offset - self.start]
 
     def first_since(self, timestamp_ms: int) -> int:
-        """The first offset of that time or later; -1 where there is none."""
+        """Return the first offset of that time or later, or -1 if there is none."""
         there = (
             offset
             for offset, record in enumerate(self.entries, self.start)
@@ -105,17 +105,17 @@ class FakeLog:
         return next(there, -1)
 
     def delete_before(self, offset: int) -> None:
-        """What retention does."""
+        """Delete the records before an offset, as retention does."""
         self.entries, self.start = self.entries[offset - self.start :], offset
 
     def truncate(self, offset: int) -> None:
-        """What an unclean election does: a new leader, which never had what is above ``offset``."""
+        """Elect a leader without the records from ``offset`` on, as an unclean election does."""
         del self.entries[offset - self.start :]
         self.leader_epoch += 1
 
 
 class FakeMessage:
-    """As confluent_kafka's, of a record, a report or an error."""
+    """A record, a report or an error with the interface of confluent_kafka's ``Message``."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class FakeMessage:
 
 
 class FakeCluster:
-    """Topics with their ids, and the clients that were made; it is also its own ``Admin``."""
+    """Topics with their ids, and the clients that were created; it is also its own ``Admin``."""
 
     def __init__(self, alias: str, clock: FakeClock) -> None:
         self.name = alias
@@ -169,7 +169,7 @@ class FakeCluster:
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
-        """What consumer groups have committed."""
+        """Committed offsets by consumer group."""
         self.kinds: dict[str, str] = {}
         """Groups that are not consumer groups, and their protocol types."""
         self.starts: dict[str, dict[TopicPartition, int]] = {}
@@ -177,24 +177,24 @@ class FakeCluster:
         self.used: set[str] = set()
         """Share groups that had members."""
         self.no_share_groups: HeadraceError | None = None
-        """Why it has none."""
+        """Reason why it has no share groups."""
         self.active: set[str] = set()
         """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
-        """Groups that take no commit but their members', or of nobody."""
+        """Groups that accept commits only from their members, or none."""
         self.forbidden: set[str] = set()
         """Groups that may not be described, and topics that may not be made."""
         self.denied: set[tuple[str, Operation]] = set()
-        """What its user may not do, on topics, groups and transactional ids."""
+        """Operations on topics, groups and transactional ids that the user may not perform."""
         self.refused_settings: set[str] = set()
         """Settings of topics that its policy refuses."""
         self.acls: list[dict[str, str]] = []
-        """Of topics."""
+        """ACLs of topics."""
         self.too_old = False
         self.foreign_broker = False
         """Whether a broker of another cluster answers at one of its addresses."""
         self.unmakeable: Fatal | None = None
-        """Why it makes no topic, beside rights."""
+        """Reason why no topic can be created, other than a missing permission."""
         self.in_sync = 1
         """Replicas of each partition that are."""
         self.producers: list[FakeProducer] = []
@@ -202,21 +202,23 @@ class FakeCluster:
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
         """Partitions whose records stay in the producer until the test sends and reports them."""
         self.refuses: Callable[[TopicPartition, FakeRecord], int] = lambda at, record: 0
-        """The code with which brokers refuse a record for good, and its batch with it; else 0."""
+        """Code with which brokers refuse a record and its batch permanently, or 0."""
         self.names_refused = False
-        """Whether they name the records of a refused batch that are the reason (KIP-467)."""
+        """Whether brokers name the records of a refused batch that are the reason (KIP-467)."""
         self.largest_bytes = 1 << 20
         """A larger value is refused by the client."""
         self.overtaken: set[TopicPartition] = set()
-        """Partitions of which a producer dropped a record that was to be sent again while a younger
-        one was on its way: librdkafka goes on with the younger one."""
+        """Partitions of which a producer dropped a record that was to be sent again.
+
+        A younger record was in flight: librdkafka continues with it.
+        """
         self.loses_markers: set[TopicPartition] = set()
-        """Partitions in which transactions stay open, whatever their coordinator says."""
+        """Partitions in which transactions stay open, even after their coordinator ended them."""
         self.changed = threading.Condition()
         self._made = count(1)
 
     def records(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """The values of a partition."""
+        """Return the values of a partition."""
         log = self.logs[TopicPartition(topic, partition)]
         return [record.value for record in log.entries if record is not MARKER]
 
@@ -424,16 +426,15 @@ class FakeCluster:
     def consumer_commits(
         self, group: str, at: TopicPartition, offset: int, metadata: str = ""
     ) -> None:
-        """What a consumer of that group does."""
+        """Commit an offset as a consumer of that group does."""
         self.committed_by.setdefault(group, {})[at] = Committed(offset, metadata)
 
     def delete_topic(self, name: str) -> int:
-        """The number of its partitions."""
+        """Delete a topic and return the number of its partitions."""
         del self.ids[name]
         return self._size(name)
 
     def recreate_topic(self, name: str) -> None:
-        """Delete a topic and make it again."""
         self.create_topic(name, self.delete_topic(name))
 
     def offsets(
@@ -466,7 +467,7 @@ class FakeCluster:
         return self.found_offsets(partitions, position)[0]
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition:
-        """Where any producer writes a record of this key."""
+        """Return the partition to which any producer writes a record of this key."""
         return TopicPartition(topic, zlib.crc32(key) % self._size(topic))
 
     def _size(self, name: str) -> int:
@@ -487,32 +488,33 @@ class Produced:
     in_flight: bool = False
     """Sent, and not answered."""
     offset: int | None = None
-    """On the target, once it was appended."""
+    """Offset on the target, once it was appended."""
 
     @property
     def queued(self) -> bool:
-        """Whether it was not sent, or is to be sent again."""
+        """Whether the record was not sent, or is to be sent again."""
         return self.offset is None and not self.in_flight
 
 
 class FakeProducer:
-    """Reports come in ``poll`` and ``flush``; unless its cluster holds a topic's records back,
-    they are sent and acknowledged there at once.
+    """A producer that delivers its reports in ``poll`` and ``flush``.
 
-    A gapless one stops at the first record that is refused: what is not sent, and what is produced
-    from then on, is reported as purged, and one ``poll`` or ``flush`` raises the fatal error. Any
-    other sends what followed the refused record.
+    Unless its cluster holds a topic's records back, they are sent and acknowledged there at once.
+
+    A gapless producer stops at the first record that is refused. Records that are not sent, and
+    records that are produced from then on, are reported as purged, and one ``poll`` or ``flush``
+    raises the fatal error. Any other producer sends the records that followed the refused one.
     """
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
         self._cluster = cluster
         self.settings = dict(settings or {})
         self.queue: list[Produced] = []
-        """Not reported yet, oldest first: those with an offset are on their way."""
+        """Records that are not reported yet, oldest first. Records with an offset are in flight."""
         self._reports: deque[Callable[[], None]] = deque()
         self._stopped = False
         self.raises_when_stopped = False
-        """Whether it was stopped between a poll and the next record: that one is not taken."""
+        """Whether ``produce`` raises after a stop, as if that happened since the last poll."""
         self._unraised: KafkaError | None = None
 
     @property
@@ -578,10 +580,10 @@ class FakeProducer:
                 reason = "_PURGE_QUEUE" if produced.queued else "_PURGE_INFLIGHT"
                 self._report(produced, KafkaError(getattr(KafkaError, reason)))
 
-    # What a test decides.
+    # Actions of a test.
 
     def append(self, produced: Produced) -> None:
-        """The target has it; the report comes later."""
+        """Append a record to the target; the report arrives later."""
         if produced.offset is None:
             produced.offset = self._cluster.write(produced.at, produced.record)
 
@@ -591,7 +593,7 @@ class FakeProducer:
         self._report(produced, None)
 
     def answer(self, batch: list[Produced]) -> None:
-        """As a broker does: the batch is acknowledged, or refused for the sake of some record."""
+        """Acknowledge a batch, or refuse it because of one record, as a broker does."""
         cluster = self._cluster
         batch = [one for one in batch if one in self.queue]  # a refusal may have purged them
         new = [one for one in batch if one.offset is None]
@@ -607,15 +609,15 @@ class FakeProducer:
             self.refuse_batch(dict.fromkeys(new, next(iter(refused.values()))))
 
     def refuse(self, produced: Produced, code: int) -> None:
-        """The next polls report an error."""
+        """Report an error for a record in the next polls."""
         self.refuse_batch({produced: code})
 
     def refuse_batch(self, codes: Mapping[Produced, int]) -> None:
-        """The next polls report an error of each of these."""
+        """Report an error for each of these records in the next polls."""
         for produced, code in codes.items():
             self._report(produced, KafkaError(code))
         followed = {produced.at for produced in codes}
-        if not self.gapless:  # librdkafka raises its epoch and goes on with what followed
+        if not self.gapless:  # librdkafka raises its epoch and continues with what followed
             for produced in [one for one in self.queue if one.at in followed]:
                 produced.in_flight = False
             return
@@ -625,7 +627,7 @@ class FakeProducer:
             self._report(produced, KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
     def stop(self, code: int) -> None:
-        """A fatal error: it takes nothing more."""
+        """Raise a fatal error: the producer accepts no more records."""
         self._stopped = True
         self._unraised = KafkaError(code, "stopped by the test", True)
         self.purge(in_flight=False)
@@ -638,13 +640,13 @@ class FakeProducer:
 
 
 class FakeTransactionalProducer(FakeProducer):
-    """As librdkafka's with a ``transactional.id``: a record that is not appended fails all."""
+    """A producer with a ``transactional.id``: a record that is not appended fails all of them."""
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
         super().__init__(cluster, settings)
         self.open = self.failed = self.fenced = False
         self.commits: deque[KafkaError] = deque()
-        """What the next commits raise."""
+        """Errors that the next commits raise."""
         self._first: dict[TopicPartition, int] = {}
         """Offsets of the first record of each partition of the transaction."""
 
@@ -720,9 +722,9 @@ class FakeConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._reported: dict[TopicPartition, int] = {}
-        """Where each partition's end was reported."""
+        """Offset at which each partition's end was reported."""
         self.errors: deque[tuple[TopicPartition, KafkaError]] = deque()
-        """What the next polls return before anything else."""
+        """Errors that the next polls return first."""
         self.closed = False
 
     def assign(self, positions: list[confluent_kafka.TopicPartition]) -> None:
@@ -803,7 +805,7 @@ class FakeKafka:
         self.clusters = {alias: FakeCluster(alias, self.clock) for alias in aliases}
 
     def clients(self) -> Clients:
-        """To give to a ``FlowContext``."""
+        """Return the clients for a ``FlowContext``."""
         return Clients(
             consumer=cast("Callable[..., Consumer]", self._consumer),
             producer=cast("Callable[..., Producer]", self._producer),

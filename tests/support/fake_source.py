@@ -43,14 +43,14 @@ _VERSION_11 = 11
 
 @dataclass
 class Log:
-    """Of one partition: batches from offset ``start`` on."""
+    """Log of one partition: batches from offset ``start`` on."""
 
     batches: list[bytes] = field(default_factory=list)
     start: int = 0
     next: int = 0
     aborted: list[tuple[int, int]] = field(default_factory=list)
     error: Callable[[int, Any], ErrorCode] = lambda node, asked: ErrorCode.none
-    """What a node answers to what it is asked; then it says nothing else."""
+    """Error with which a node answers a request; it sends nothing else then."""
     epoch_end: tuple[int, int] | None = None
     """Leader epoch and end offset that the leader answers; by default as the reader has them."""
     diverging: tuple[int, int] | None = None
@@ -60,12 +60,12 @@ class Log:
     """Sent instead of batches, one for each request."""
 
     def append(self, *values: bytes, **more: Any) -> None:
-        """A batch with these values."""
+        """Append a batch with these values."""
         self.batches.append(bytes(record_batch(values, base_offset=self.next, **more)))
         self.next += len(values)
 
     def from_offset(self, offset: int, limit: int) -> bytes:
-        """Whole batches, as brokers send them: from the one with that offset on."""
+        """Return whole batches, as brokers send them, from the one with that offset on."""
         if self.garbage:
             return self.garbage.pop()
         content = b""
@@ -76,7 +76,7 @@ class Log:
 
 
 def last_delta(batch: bytes) -> int:
-    """Of a batch's header."""
+    """Return the last offset delta in a batch's header."""
     return int.from_bytes(batch[23:27])
 
 
@@ -84,15 +84,18 @@ class FakeSource:
     """Brokers 1 and 2; each partition of ``led`` has its log on both."""
 
     def __init__(self, serve: Serve, partitions: int = 1, *, kafka_2_4: bool = False) -> None:
-        """``kafka_2_4``: brokers have neither topic ids nor a Fetch that compares epochs."""
+        """Start the brokers.
+
+        ``kafka_2_4``: they have neither topic ids nor a Fetch that compares epochs.
+        """
         versions = served({FETCH: (4, 11), METADATA: (0, 9)} if kafka_2_4 else {})
         self.compared: list[tuple[int, int]] = []
-        """Current leader epoch, and the epoch that was asked for."""
+        """Current leader epoch, and the requested epoch."""
         self.led: Told = dict.fromkeys(range(partitions), (1, 4))
         self.topic_id = TOPIC_ID
         self.logs = {partition: Log() for partition in range(partitions)}
         self.fetches: list[tuple[int, Any]] = []
-        """Node, and what it was asked."""
+        """Node, and its request."""
         self.sessions = 0
         self.session_error = ErrorCode.none
         self._sessions: dict[int, dict[int, Any]] = {}
@@ -117,12 +120,12 @@ class FakeSource:
 
     @property
     def access(self) -> ClusterAccess:
-        """How to reach it."""
+        """Return the access to it."""
         servers = ",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values())
         return ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=servers))
 
     def append(self, *values: bytes, partition: int = 0, **more: Any) -> None:
-        """A batch; who waits for data gets it."""
+        """Append a batch, and send it to clients that wait for data."""
         with self._changed:
             self.logs[partition].append(*values, **more)
             self._changed.notify_all()
@@ -270,7 +273,7 @@ class FakeSource:
 
 
 class Reading:
-    """A reader of it, and what it brought."""
+    """A reader of it, and its batches."""
 
     def __init__(
         self,
@@ -290,7 +293,7 @@ class Reading:
         """Partitions that are not to be read."""
         self.memory = Memory()
         self.held: list[HeldResponse] | None = None
-        """Responses that are not let go of, if they are to be kept."""
+        """Responses whose memory is not released, if they are to be kept."""
         self.cluster = source.cluster(loop, settings)
         self.reader = Reader(self.cluster, self.memory, self, TokenBucket(), rack)
 
@@ -306,11 +309,11 @@ class Reading:
             self.loop.run_once(0.2)
 
     def close(self) -> None:
-        """And its connections."""
+        """Close the reader and its connections."""
         self.reader.close()
         self.cluster.close()
 
-    # What the reader calls.
+    # Callbacks of the reader.
 
     def ready(self) -> bool:
         return True

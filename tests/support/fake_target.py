@@ -64,16 +64,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """It is appended, and the answer breaks the protocol."""
+    """The batch is appended, and the answer breaks the protocol."""
 
 
 Fault = Refusal | Lost | Unreadable | None
-"""``None``: the batch is treated as brokers do."""
+"""Fault of a batch. ``None``: the batch is treated as brokers do."""
 
 
 @dataclass
 class Log:
-    """Of one partition."""
+    """Log of one partition."""
 
     values: list[bytes] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -83,13 +83,16 @@ class Log:
     """Sequence, number of records, and target offset."""
 
     def stored(self, offset: int) -> bytes:
-        """The batch that begins there."""
+        """Return the batch that begins at an offset."""
         batch = bytearray(self.batches[self.offsets.index(offset)].data)
         batch[:8] = offset.to_bytes(8, "big")
         return bytes(batch)
 
     def append(self, batch: Batch) -> tuple[ErrorCode, int]:
-        """As ``ProducerStateManager`` decides: of an unknown producer it takes any sequence."""
+        """Append a batch by the rules of Kafka's ``ProducerStateManager``.
+
+        Any sequence of an unknown producer is accepted.
+        """
         for sequence, count, base_offset in self.last_five:
             if (sequence, count) == (batch.base_sequence, batch.record_count):
                 return ErrorCode.none, base_offset
@@ -119,10 +122,10 @@ class FakeTarget:
         self.sent: list[dict[int, bytes]] = []
         """The batches of each request, by partition."""
         self.read_back: Callable[[bytes], bytes | ErrorCode] = lambda stored: stored
-        """What is answered to who reads a batch that is stored."""
+        """Answer to a client that reads a stored batch."""
         self.reads = 0
         self.truncated_at: dict[int, int] = {}
-        """Where logs end, though what was above was acknowledged."""
+        """End offsets of logs that lost acknowledged records above."""
         self._lock = threading.Lock()
         self.brokers: dict[int, FakeBroker] = {}
         self.live: dict[int, int] = {}
@@ -138,7 +141,7 @@ class FakeTarget:
             self.live[node] = self.brokers[node].port
 
     def cluster(self, loop: EventLoop) -> ClusterClient:
-        """A client of it."""
+        """Return a client of this target."""
         spec = ClusterSpec(
             alias="west",
             bootstrap_servers=",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values()),
@@ -166,7 +169,7 @@ class FakeTarget:
             )
 
     def _fetch(self, request: Request) -> Any:
-        """Of one partition: the batch that begins at the offset."""
+        """Return the batch of one partition that begins at the requested offset."""
         with self._lock:
             self.reads += 1
             [[asked]] = [one.partitions for one in request.message.topics]
@@ -223,7 +226,7 @@ class FakeTarget:
 
 
 class Appending:
-    """An appender to it, with what it has reported."""
+    """An appender to it, with its reports."""
 
     def __init__(
         self,
@@ -232,7 +235,11 @@ class Appending:
         leaders: Leaders | None = None,
         wanted: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """``leaders``: those of another one, to be shared; ``wanted``: see ``Appender``."""
+        """Create an appender on a fake target.
+
+        ``leaders`` are the leaders of another writer, to be shared. ``wanted`` is passed to
+        ``Appender``.
+        """
         self.loop, self.target = loop, target
         self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
         """First and next source offset, and target offset, by partition."""
@@ -254,7 +261,7 @@ class Appending:
         )
 
     def add(self, *values: bytes, partition: int = 0, content: bytearray | None = None) -> None:
-        """A batch with these values; source offsets begin at 1000."""
+        """Add a batch with these values; source offsets begin at 1000."""
         offset = self._next[partition]
         content = content or record_batch(values, base_offset=offset, producer_id=5)
         [batch] = split_batches(memoryview(content)).batches
@@ -286,11 +293,11 @@ class Appending:
             self.loop.run_once(0.2)
 
     def until_done(self) -> None:
-        """All that was added is acknowledged, or its partition failed."""
+        """Wait until each added batch is acknowledged, or its partition failed."""
         self.until(lambda: not self.appender.pending)
 
     def close(self) -> None:
-        """And its connections."""
+        """Close the appender and its connections."""
         self.appender.close()
         self.leaders.close()
         self.cluster.close()

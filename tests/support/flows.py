@@ -1,4 +1,4 @@
-"""A running ``headrace run``, as a person has it: a process, its output, its status."""
+"""A running ``headrace run`` as users see it: a process, its output, its status."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from headrace.sandbox import SandboxCluster
 
 
 def spec(cluster: SandboxCluster) -> ClusterAccess:
-    """A sandbox cluster, in plain text."""
+    """Return the access to a sandbox cluster in plain text."""
     return ClusterAccess(
         ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
     )
@@ -28,7 +28,7 @@ def spec(cluster: SandboxCluster) -> ClusterAccess:
 def manifest(
     name: str, source: SandboxCluster, target: SandboxCluster, *topics: str, **more: Any
 ) -> dict[str, Any]:
-    """A ReplicationFlow; ``more`` are further fields of the spec."""
+    """Return the manifest of a ReplicationFlow; ``more`` are further fields of its spec."""
     cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers}
     return {
         "apiVersion": "headrace.dev/v1beta1",
@@ -49,8 +49,11 @@ class FlowRun:
     def __init__(
         self, folder: Path, flows: Sequence[Mapping[str, Any]], *options: str, drivers: int = 1
     ) -> None:
-        """``drivers``: so many processes, each of which takes a second of CPU to start; flows that
-        say how many they want, and options, win."""
+        """Prepare a run of flows.
+
+        ``drivers`` is the number of driver processes. Each of them takes a second of CPU to start.
+        The number in a flow or in an option takes precedence.
+        """
         said = any("replicas" in flow.get("spec", {}).get("drivers", {}) for flow in flows)
         if not said and not any(option.startswith("--drivers") for option in options):
             options = (*options, f"--drivers={drivers}")
@@ -68,7 +71,7 @@ class FlowRun:
 
     @staticmethod
     def write(file: Path, flows: Sequence[Mapping[str, Any]]) -> None:
-        """As a manifest."""
+        """Write flows as a manifest."""
         file.write_text(yaml.safe_dump_all(flows))
 
     def __enter__(self) -> "FlowRun":
@@ -84,7 +87,7 @@ class FlowRun:
 
     @property
     def output(self) -> str:
-        """What it printed so far."""
+        """Output of the process so far."""
         return self.log.read_text()
 
     def end(self, within_s: float) -> int:
@@ -101,7 +104,7 @@ class FlowRun:
         return drivers_of(self.process.pid)
 
     def status(self) -> dict[str, Any]:
-        """What ``headrace status`` shows; empty while it does not answer yet."""
+        """Return the answer of ``headrace status``, or an empty one while the run starts."""
         try:
             return control.request(self.name, "status")
         except Exception as error:
@@ -112,17 +115,20 @@ class FlowRun:
             return {}
 
     def condition(self, type: str) -> dict[str, Any]:
-        """A condition of the status, or an empty one."""
+        """Return a condition of the status, or an empty one."""
         conditions = self.status().get("conditions", [])
         return next((c for c in conditions if c["type"] == type), {})
 
     def ready(self) -> bool:
-        """Whether the flow is Ready."""
+        """Return whether the flow is Ready."""
         return self.condition("Ready").get("status") == "True"
 
     def settled(self, drivers: int = 2) -> list[dict[str, Any]]:
-        """Its source tasks when it is Ready and all units run where they are to, on so many
-        drivers; else none."""
+        """Return the source tasks of a settled flow, or none.
+
+        A flow is settled if it is Ready and all its units run where they are assigned, on that
+        number of drivers.
+        """
         status = self.status()
         units = status.get("units", [])
         ready = any(
@@ -133,11 +139,11 @@ class FlowRun:
         return [unit for unit in units if settled and unit["type"] == "SourceTask"]
 
     def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
-        """Its units of a type."""
+        """Return the units of a type."""
         return [unit for unit in self.status().get("units", []) if unit["type"] == type]
 
     def describe(self, unit: str) -> dict[str, Any]:
-        """All that is known of a unit."""
+        """Return the description of a unit."""
         return control.request(self.name, "describe", task=unit)
 
 

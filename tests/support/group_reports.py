@@ -1,4 +1,4 @@
-"""A flow that sets groups, and what headrace says of them."""
+"""A flow that sets groups, and headrace's reports on them."""
 
 import json
 import subprocess
@@ -12,13 +12,13 @@ from headrace.errors import Retriable
 from headrace.sandbox import SandboxCluster
 
 INTERVAL_S = 2
-"""Between two checkpoints of a group."""
+"""Seconds between two checkpoints of a group."""
 
 
 def applied(
     name: str, source: SandboxCluster, target: SandboxCluster, topic: str
 ) -> dict[str, Any]:
-    """A flow that sets the groups of one test, as often as it can."""
+    """Return the manifest of a flow that sets the groups of one test as often as it can."""
     return manifest(
         name,
         source,
@@ -32,8 +32,10 @@ def applied(
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    """What a command of ``headrace`` prints for programs; ``Retriable`` where it fails: the run may
-    still start."""
+    """Return the JSON output of a command of ``headrace``.
+
+    Raises Retriable if the command fails: the run may still start.
+    """
     command = [sys.executable, "-m", "headrace", *arguments, "-o", "json"]
     answer = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S)
     if answer.returncode:
@@ -43,7 +45,7 @@ def printed(*arguments: str) -> dict[str, Any]:
 
 
 def said_of_groups(run: FlowRun) -> str:
-    """What the checkpoint task says of its groups; nothing before it has read them."""
+    """Return the checkpoint task's message on its groups, or an empty one before the first read."""
     for unit in run.units("CheckpointTask"):
         for condition in run.describe(unit["name"]).get("status", {}).get("conditions", []):
             return str(condition["message"])

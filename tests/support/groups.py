@@ -1,4 +1,4 @@
-"""Consumer groups of real brokers, and what they read."""
+"""Consumer groups of real brokers, and the records that they read."""
 
 import itertools
 import time
@@ -18,7 +18,7 @@ from headrace.sandbox import SandboxCluster
 
 
 def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """As a consumer of that group does: again while a new cluster loads its coordinator."""
+    """Commit offsets as a consumer of the group does; retry while a coordinator loads."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
     wanted = [TopicPartition(topic, number, at) for number, at in offsets.items()]
     with closing(Consumer(settings)) as consumer:
@@ -35,8 +35,10 @@ def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int
 def in_transactions(
     cluster: SandboxCluster, topic: str, batches: Iterable[tuple[int, bool]]
 ) -> None:
-    """So many records in each transaction, committed or aborted: each leaves a marker. No value
-    comes twice."""
+    """Write transactions with that number of records, committed or aborted.
+
+    Each of them leaves a marker. All values differ.
+    """
     name, numbers = unique("tx"), itertools.count()
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(20)
@@ -44,7 +46,7 @@ def in_transactions(
         producer.begin_transaction()
         for n in range(size):
             producer.produce(topic, f"{name}-{next(numbers)}".encode(), b"%d" % n, 0)
-        assert producer.flush(20) == 0  # an abort would drop what is not sent
+        assert producer.flush(20) == 0  # an abort would drop records that are not sent
         if committed:
             producer.commit_transaction(20)
         else:
@@ -58,7 +60,7 @@ def in_transactions(
 def positions(
     cluster: SandboxCluster, topic: str, partition: int = 0
 ) -> list[tuple[int, bytes | None]]:
-    """Offset and value of each committed record of a partition, as a consumer sees them."""
+    """Return offset and value of each committed record of a partition, as a consumer sees them."""
     found: list[tuple[int, bytes | None]] = []
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -75,7 +77,7 @@ def positions(
 
 
 def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
-    """Offset and metadata, by partition (of a group of one topic)."""
+    """Return offset and metadata, by partition (of a group of one topic)."""
     # As a consumer: librdkafka's admin client ends the process where a coordinator loads (its issue
     # 3663). Quiet: without a line for each client that is closed.
     settings = {
@@ -91,8 +93,10 @@ def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]
 
 
 def member(cluster: SandboxCluster, group: str) -> Consumer:
-    """A consumer that commits only when it is told to, and begins without an offset at the end: so
-    a group without an offset misses what there is."""
+    """Return a consumer that commits only on request.
+
+    A group without an offset begins at the end and therefore misses the existing records.
+    """
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -104,8 +108,10 @@ def member(cluster: SandboxCluster, group: str) -> Consumer:
 
 
 def read_on(cluster: SandboxCluster, group: str, topic: str, records: int) -> list[bytes | None]:
-    """Read so many records in the group, and commit each; their values. It ends earlier when there
-    is none for five seconds."""
+    """Read a number of records in the group, commit each of them, and return their values.
+
+    Reading ends earlier if no record arrives for five seconds.
+    """
     values: list[bytes | None] = []
     with closing(member(cluster, group)) as consumer:
         consumer.subscribe([topic])

@@ -1,4 +1,4 @@
-"""The chart as Helm renders it. Helm is the one on PATH when it will do, else built once."""
+"""The chart as Helm renders it. Helm is taken from PATH if it is suitable, else built once."""
 
 import os
 import re
@@ -15,9 +15,9 @@ from cluster.program import Module, Program
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "headrace"
 OLDEST = (3, 18)
-"""The first that words what a schema refuses as the tests have it; Helm 4 is not tried."""
+"""Oldest version whose schema errors have the text that tests expect; Helm 4 is not tested."""
 KUBERNETES = "1.34.0"
-"""For which Helm renders: what it knows of the API server that it does not ask."""
+"""Kubernetes version for which Helm renders; it does not contact an API server."""
 HELM = Program(
     "helm",
     "Helm",
@@ -33,17 +33,17 @@ HELM = Program(
 
 
 class HelmError(Exception):
-    """Helm ended with an error; the message is what it printed."""
+    """Helm ended with an error; the message is its output."""
 
 
 @cache
 def helm_binary() -> Path:
-    """Helm, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    """Return Helm as ``Program.get`` finds it. Raises Fatal if it is not available."""
     return helm_on_path() or HELM.get()
 
 
 def helm_on_path() -> Path | None:
-    """The one of PATH, if it is new enough and no newer."""
+    """Return Helm on PATH if its version is one that the tests support."""
     if on_path := shutil.which("helm"):
         output = subprocess.run(
             [on_path, "version", "--short"], capture_output=True, text=True, check=False
@@ -55,9 +55,9 @@ def helm_on_path() -> Path | None:
 
 
 def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
-    """Run Helm, on the cluster of ``kubeconfig`` if it needs one; what it prints. Raises HelmError.
+    """Run Helm, on the cluster of ``kubeconfig`` if it needs one, and return its output.
 
-    Nothing of the user's Helm counts.
+    Settings of the user's Helm are ignored. Raises HelmError.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}
     if kubeconfig:
@@ -73,6 +73,6 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
 def render(
     *arguments: str, release: str = "headrace", namespace: str = "kafka"
 ) -> list[dict[str, Any]]:
-    """The objects of a release, by ``helm template`` with these arguments, like ``--set a=b``."""
+    """Return the objects of a release by ``helm template``; arguments are like ``--set a=b``."""
     about = (release, str(CHART), f"--namespace={namespace}", f"--kube-version={KUBERNETES}")
     return [object for object in yaml.safe_load_all(helm("template", *about, *arguments)) if object]

@@ -1,4 +1,4 @@
-"""The helper in C, compiled for these tests: whether or not this environment has it."""
+"""The helper in C, compiled for these tests even if this environment has it."""
 
 import ctypes
 import importlib.util
@@ -39,14 +39,17 @@ def compiled_native(options: str = "") -> Native:
 
 
 class BrokenHelper:
-    """Changes a byte of the last record's value, as a fault of a compiler or a processor may: the
-    checksum is made of what it has changed."""
+    """A helper that changes a byte of the last record's value.
+
+    A fault of a compiler or a processor may do that. The checksum is computed from the changed
+    data.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, *arguments: int) -> int:
-        """See ``headrace_join_2`` in ``native.c``."""
+        """Join a batch by ``headrace_join_2`` of ``native.c``, then change a byte."""
         size, out = compiled()(*arguments), arguments[5]
         if size:
             self.calls += 1
@@ -57,7 +60,7 @@ class BrokenHelper:
 
 
 def build_script() -> Any:
-    """``hatch_build.py``, which is no module of a package."""
+    """Return ``hatch_build.py``, which is no module of a package."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None

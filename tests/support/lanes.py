@@ -23,13 +23,13 @@ TASK = TaskId("orders", "SourceTask", 0)
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
-    """All of a topic."""
+    """Return all partitions of a topic."""
     return [TopicPartition(topic, number) for number in range(count)]
 
 
 @contextmanager
 def lane_of(mover: Mover) -> Iterator[tuple[Lane, CopiedCounts, list[str]]]:
-    """A lane, what it has copied, and what it has reported."""
+    """Yield a lane, its counts of copied records, and its reports."""
     copied, reported = CopiedCounts(), list[str]()
     lane = mover.lane(TASK, reported.append, copied)
     try:
@@ -46,7 +46,7 @@ def batch_mover(
     *,
     exactly_once: bool = False,
 ) -> BatchMover:
-    """It copies ``orders`` to ``east.orders``, and reads back all that it has copied."""
+    """Return a mover that copies ``orders`` to ``east.orders``, and verifies all its copies."""
     return BatchMover(
         spec(east),
         spec(west),
@@ -64,7 +64,7 @@ def record_mover(
     changes: RecordChanges | None = None,
     exactly_once: bool = False,
 ) -> RecordMover:
-    """It copies ``orders`` to ``record.orders``."""
+    """Return a mover that copies ``orders`` to ``record.orders``."""
     return RecordMover(
         spec(east),
         spec(west),
@@ -82,7 +82,7 @@ def run_until_caught_up(
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
 ) -> None:
-    """Until all that the source holds now is acknowledged."""
+    """Run a lane until all records that the source holds now are acknowledged."""
     ends = Admin(source).offsets(at, Position.LAST_STABLE)
 
     def behind() -> dict[TopicPartition, Any]:
@@ -100,7 +100,7 @@ def copy_in_transactions(
     at: list[TopicPartition],
     wait_until: Callable[..., Any],
 ) -> CopiedCounts:
-    """All that the source holds now, by one lane; without progress."""
+    """Copy all records that the source holds now by one lane, without progress."""
     assert mover.fencing is not None
     writer = mover.fencing.identify(unique("headrace-once"))
     ends = Admin(source).offsets(at, Position.LAST_STABLE)

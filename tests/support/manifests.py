@@ -46,35 +46,35 @@ SETTINGS = st.dictionaries(
 
 
 def flow(name: str = "orders", **spec: Any) -> Document:
-    """A ReplicationFlow; without ``spec`` the smallest."""
+    """Return a ReplicationFlow; without ``spec`` the smallest."""
     smallest = {"source": EAST, "target": WEST, "topics": {"include": ["orders"]}}
     return document("ReplicationFlow", name, smallest | spec)
 
 
 def mirror_test(name: str = "orders", /, **spec: Any) -> Document:
-    """A MirrorTest of a flow."""
+    """Return a MirrorTest of a flow."""
     return document("MirrorTest", name, {"flowName": "orders"} | spec)
 
 
 def mirror_test_of_another(name: str = "orders", /, **spec: Any) -> Document:
-    """A MirrorTest of a mirror that someone else runs."""
+    """Return a MirrorTest of a mirror that another party runs."""
     return document("MirrorTest", name, {"source": EAST, "target": WEST} | spec)
 
 
 def task(flow: str = "orders", index: int = 0, **spec: Any) -> Document:
-    """A ReplicationTask."""
+    """Return a ReplicationTask."""
     identity = {"flowName": flow, "type": "SourceTask", "index": index}
     return document("ReplicationTask", f"{flow}-source-task-{index}", identity | spec)
 
 
 def document(kind: str, name: str, spec: Document) -> Document:
-    """An object as one would write it."""
+    """Return an object as a user writes it."""
     head = {"apiVersion": "headrace.dev/v1beta1", "kind": kind, "metadata": {"name": name}}
     return head | {"spec": spec}
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
-    """Where the API server has the objects of a kind, or one of them."""
+    """Return the API server's path of the objects of a kind, or of one of them."""
     here = f"/apis/headrace.dev/v1beta1/namespaces/{namespace}/{kind.lower()}s"
     return f"{here}/{name}" if name else here
 

@@ -1,7 +1,7 @@
 """A server of the external metrics API, behind the aggregation layer of an API server.
 
-It stands in for a metrics adapter: what a HorizontalPodAutoscaler is told is what an operator's
-``/metrics`` says at that moment, without a Prometheus between.
+It stands in for a metrics adapter: a HorizontalPodAutoscaler receives the values that an operator's
+``/metrics`` has at that moment, without a Prometheus in between.
 """
 
 import base64
@@ -27,7 +27,7 @@ Scrape = Callable[[], str]
 
 
 def values(page: str, namespace: str, metric: str, labels: dict[str, str]) -> list[float]:
-    """The series of one namespace that have these labels."""
+    """Return the values of the series of one namespace that have these labels."""
     wanted = {"namespace": namespace, **labels}.items()
     return [
         sample.value
@@ -41,8 +41,11 @@ def values(page: str, namespace: str, metric: str, labels: dict[str, str]) -> li
 def serving_metrics(
     api_server: ApiServer, namespace: str, folder: Path, scrape: Scrape
 ) -> Iterator[None]:
-    """The API server has the group ``external.metrics.k8s.io``, out of ``scrape``, until the block
-    ends. Only for an API server of the test's own: a group is of the whole cluster."""
+    """Serve the group ``external.metrics.k8s.io`` from ``scrape`` until the block ends.
+
+    Use it only with an API server of the test's own, because an API group concerns the whole
+    cluster.
+    """
     folder.mkdir()
     authority = Authority(folder)
     authority.sign("server", "metrics", servers=[f"{SERVICE}.{namespace}.svc"])
@@ -81,7 +84,7 @@ def serving_metrics(
         yield
     finally:
         api_server.recover()
-        # As long as it is there and answers nobody, no namespace can be deleted.
+        # While it is registered and does not answer, no namespace can be deleted.
         api_server.kubectl("delete", "apiservice", f"{VERSION}.{GROUP}", "--ignore-not-found")
         server.shutdown()
         server.server_close()
@@ -123,7 +126,7 @@ def _handler(scrape: Scrape) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
+            """Discard the message."""
 
     return Handler
 

@@ -27,11 +27,11 @@ class MirrorClient:
         self._client = self._kafka.MirrorClient(self._settings)
 
     def upstream_clusters(self) -> set[str]:
-        """Aliases."""
+        """Return the aliases of upstream clusters."""
         return set(self._client.upstreamClusters())
 
     def checkpoint_topics(self) -> set[str]:
-        """Of all sources."""
+        """Return the checkpoint topics of all sources."""
         return set(self._client.checkpointTopics())
 
     def remote_topics(self, *source: str) -> set[str]:
@@ -39,11 +39,11 @@ class MirrorClient:
         return set(self._client.remoteTopics(*source))
 
     def consumer_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """Offset and metadata, by topic and partition of the target."""
+        """Return offset and metadata, by topic and partition of the target."""
         return _offsets(self._client.remoteConsumerOffsets(group, source, self._timeout))
 
     def translate_offsets(self, source: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """The same by ``RemoteClusterUtils``."""
+        """Return a group's translated offsets by ``RemoteClusterUtils``."""
         utils = self._kafka.RemoteClusterUtils
         return _offsets(utils.translateOffsets(self._settings, source, group, self._timeout))
 
@@ -65,8 +65,10 @@ def _offsets(found: Any) -> dict[tuple[str, int], tuple[int, str]]:
 
 @contextmanager
 def java_gateway() -> Iterator[Any]:
-    """MirrorMaker 2's classes, in a JVM of their own, which PySpark's gateway drives: no Java is
-    compiled."""
+    """Run MirrorMaker 2's classes in a JVM that PySpark's gateway drives.
+
+    No Java is compiled.
+    """
     (gateway_jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     java = find_java()
     port = launch_gateway(
@@ -84,7 +86,7 @@ def java_gateway() -> Iterator[Any]:
 
 @contextmanager
 def mirror_client(target: SandboxCluster) -> Iterator[MirrorClient]:
-    """In a JVM of its own."""
+    """Yield a client in a JVM of its own."""
     with java_gateway() as jvm:
         client = MirrorClient(jvm, target)
         try:

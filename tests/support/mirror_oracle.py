@@ -1,5 +1,7 @@
-"""What is wrong with a mirror, by brute force: the classes of docs/verdicts.md, *What is
-counted*, record by record. It shares no line with the checks of ``headrace_spark``.
+"""Faults of a mirror, found by brute force.
+
+They are the classes of docs/verdicts.md, *What is counted*, record by record. This module shares no
+line with the checks of ``headrace_spark``.
 """
 
 import re
@@ -13,7 +15,7 @@ from headrace.api import Partitioning, Verdict
 from headrace.mirror_test import FindingType
 
 Identity = tuple[str, str, int | None]
-"""Topic that it was sent to, producer, number."""
+"""Identity of a message: topic that it was sent to, producer, number."""
 Place = tuple[str | None, int | None, int | None]
 NOWHERE: Place = (None, None, None)
 EXACT = {
@@ -22,7 +24,7 @@ EXACT = {
     FindingType.REPLAYED,
     FindingType.UNEQUAL_OFFSETS,
 }
-"""Classes of single copies; the others are about all copies of a message."""
+"""Classes of single copies; the other classes concern all copies of a message."""
 
 
 class Finding(NamedTuple):
@@ -50,7 +52,7 @@ class _Seen(NamedTuple):
 
 
 def findings(case: Case) -> list[Finding]:
-    """All of a case."""
+    """Return all findings of a case."""
     source, target = _all_seen(case.source), _all_seen(case.target)
     own_source, own_target = ([s for s in seen if s.is_own] for seen in (source, target))
     return [
@@ -63,7 +65,7 @@ def findings(case: Case) -> list[Finding]:
 
 
 def verdict(case: Case, found: list[Finding]) -> Verdict:
-    """Of a test that allows nothing."""
+    """Return the verdict of a test that allows no finding."""
     kinds = {finding.kind for finding in found}
     not_the_mirrors = {
         FindingType.UNACKNOWLEDGED,
@@ -78,7 +80,7 @@ def verdict(case: Case, found: list[Finding]) -> Verdict:
 
 
 def open_ends(case: Case) -> tuple[str, ...]:
-    """Partitions whose sentinel is not on the target."""
+    """Return the partitions whose sentinel is not on the target."""
     there = {s.identity for s in _all_seen(case.target) if s.is_own}
     return tuple(f"{topic}-{p}" for topic, run, p in _ends(case) if (topic, run, p) not in there)
 
@@ -137,7 +139,7 @@ def _entries(case: Case, source: list[_Seen], target: list[_Seen]) -> list[Findi
 
 
 def _extra(originals: list[_Seen], copies: list[_Seen]) -> list[_Seen]:
-    """Copies that are not the one that belongs there."""
+    """Return the copies besides the expected one."""
     homes = {one.record.partition for one in originals}
     at_home = [c for c in copies if not c.is_elsewhere and c.record.partition in homes]
     strays = [c for c in copies if c not in at_home]
@@ -227,7 +229,10 @@ def _all_seen(laid: list[Raw]) -> list[_Seen]:
 
 
 def _seen(record: Raw) -> _Seen | None:
-    """The headers decide; where they do not say who and which number, the body does."""
+    """Return a record as the checks see it.
+
+    The headers decide. If they do not name the producer and the number, the body does.
+    """
     headers: dict[str, str] = {}
     for name, value in record.headers[:6]:
         headers.setdefault(name, value.decode(errors="replace"))

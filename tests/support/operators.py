@@ -1,4 +1,4 @@
-"""Operators as processes of a test, each with the rights that the chart gives and no others."""
+"""Operators as processes of a test, each with exactly the permissions that the chart grants."""
 
 import os
 import re
@@ -36,23 +36,23 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Log of the operator."""
         return self._log.read_text()
 
     @property
     def address(self) -> str:
-        """Where it answers, once it does."""
+        """Address of the operator's port, once it is logged."""
         port = re.search(r"\bport=(\d+)", self.log)
         assert port, f"it does not say yet on which port it is: {self.log}"
         return f"127.0.0.1:{port[1]}"
 
     def get(self, path: str) -> str:
-        """What it answers on its port."""
+        """Return the answer of the operator's port."""
         url = f"http://{self.address}{path}"
         return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
 
     def writes(self) -> float:
-        """How often it asked the API server to change something, its Lease aside."""
+        """Return the number of changes requested from the Kubernetes API, except to its Lease."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.get("/metrics"))
@@ -63,7 +63,7 @@ class Operator:
         )
 
     def end(self) -> int:
-        """TERM, as a kubelet ends it; its exit code."""
+        """End the operator with TERM, as a kubelet does, and return its exit code."""
         self.process.terminate()
         return self.process.wait(END_WITHIN_S)
 
@@ -78,9 +78,12 @@ def give_rights(
     rehearsal: bool = False,
     mirror_tests: bool = True,
 ) -> None:
-    """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``; its rights
-    are for that namespace, or ``everywhere``. ``chaos``, ``rehearsal``, ``mirror_tests``: as the
-    chart with ``chaos.enabled``, ``rehearsal.enabled`` and ``mirrorTests.enabled``."""
+    """Create the operator's account in ``namespace``.
+
+    ``without`` removes a permission, such as ``watch pods``. The permissions are for that
+    namespace, or ``everywhere``. ``chaos``, ``rehearsal`` and ``mirror_tests`` have the effect of
+    the chart's ``chaos.enabled``, ``rehearsal.enabled`` and ``mirrorTests.enabled``.
+    """
     rules: list[dict[str, Any]] = [
         *yaml.safe_load(RULES.read_text()),
         *(yaml.safe_load(RULES_OF_TESTS.read_text()) if mirror_tests else []),
@@ -115,7 +118,7 @@ def give_rights(
 
 
 def _fix(api_server: ApiServer, namespace: str, kind: str, name: str, file: Path) -> dict[str, Any]:
-    """A role of the chart, which the operator may bind: the rule that says so."""
+    """Create a role of the chart, and return the rule that allows the operator to bind it."""
     rbac = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": {"name": name}}
     api_server.apply(role | {"rules": yaml.safe_load(file.read_text())}, namespace=namespace)
@@ -137,9 +140,11 @@ def running_operator(
     network_policy: bool = False,
     arguments: Sequence[str] = (),
 ) -> Iterator[Operator]:
-    """An operator for one namespace, or ``everywhere``, until the block ends; replicas stand for
-    one ``lease``. Its health is on ``port``; 0: any. ``chaos``: it lets tests break things.
-    ``arguments`` are added."""
+    """Run an operator for one namespace, or ``everywhere``, until the block ends.
+
+    Replicas compete for one ``lease``. ``port`` is the port of the health endpoint; 0 chooses any.
+    ``chaos`` allows tests to inject faults. ``arguments`` are added to the command.
+    """
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
@@ -163,46 +168,46 @@ def running_operator(
 
 
 class Resources:
-    """A namespace as a person with kubectl sees it."""
+    """A namespace as a user of kubectl sees it."""
 
     def __init__(self, api_server: ApiServer, namespace: str) -> None:
         self.api_server, self.namespace = api_server, namespace
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl in the namespace; what it prints."""
+        """Run kubectl in the namespace, and return its output."""
         return self.api_server.kubectl("-n", self.namespace, *arguments)
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """``kubectl apply``."""
+        """Apply manifests as ``kubectl apply`` does."""
         self.api_server.apply(*manifests, namespace=self.namespace)
 
     def get(self, *what: str) -> Any:
-        """An object, or a list."""
+        """Return an object, or a list."""
         return self.api_server.get("-n", self.namespace, *what)
 
     def flow(self, name: str) -> Any:
-        """A ReplicationFlow."""
+        """Return a ReplicationFlow."""
         return self.get("rflow", name)
 
     def tasks(self, flow: str) -> dict[str, Any]:
-        """The units of a flow, by name."""
+        """Return the units of a flow, by name."""
         found = self.get("rtask", "-l", f"headrace.dev/flow={flow}")["items"]
         return {task["metadata"]["name"]: task for task in found}
 
     def condition(self, flow: str, type: str) -> dict[str, str]:
-        """A condition of a flow; empty when there is none."""
+        """Return a condition of a flow, or an empty one."""
         conditions = self.flow(flow).get("status", {}).get("conditions", [])
         return next((one for one in conditions if one["type"] == type), {})
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """What happened to objects of a kind."""
+        """Return the events of objects of a kind."""
         found: list[dict[str, Any]] = self.get("events", "--sort-by=.metadata.creationTimestamp")[
             "items"
         ]
         return [event for event in found if event["involvedObject"]["kind"] == kind]
 
     def owner(self, flow: str) -> dict[str, Any]:
-        """The ownerReference of what belongs to a flow."""
+        """Return the ownerReference of the objects that belong to a flow."""
         uid = self.flow(flow)["metadata"]["uid"]
         return {
             "apiVersion": "headrace.dev/v1beta1",
@@ -213,22 +218,22 @@ class Resources:
         }
 
     def owners(self, kinds: str) -> set[str]:
-        """The uids of all that own objects of headrace's."""
+        """Return the uids of all owners of headrace's objects."""
         found = self.get(kinds, "-l", "headrace.dev/flow")["items"]
         return {owner["uid"] for one in found for owner in one["metadata"]["ownerReferences"]}
 
     def uids(self, kinds: str) -> set[str]:
-        """The uids of objects of headrace's."""
+        """Return the uids of headrace's objects."""
         found = self.get(kinds, "-l", "headrace.dev/flow")["items"]
         return {one["metadata"]["uid"] for one in found}
 
     def versions(self, kinds: str) -> dict[str, str]:
-        """The resourceVersion of each object; the flows' too."""
+        """Return the resourceVersion of each object and flow, by uid."""
         found = self.get(f"{kinds},replicationflows")["items"]
         return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
 
     def leader(self) -> str:
-        """The replica of the operator that leads."""
+        """Return the name of the operator's leading replica."""
         leases = self.get("leases")["items"]
         ours = [one["spec"] for one in leases if one["metadata"]["name"] == ACCOUNT]
         return str(ours[0].get("holderIdentity", "")) if ours else ""

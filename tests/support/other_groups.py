@@ -1,5 +1,8 @@
-"""Groups that are no consumer groups: share groups by Kafka's own client, Streams groups by the
-first message of a member (no library here has one)."""
+"""Groups of other kinds than consumer groups: share groups and Streams groups.
+
+Share groups are made by Kafka's own client, Streams groups by the first heartbeat of a member,
+because no library here has one.
+"""
 
 import io
 import time
@@ -31,15 +34,17 @@ _JOIN, _LEAVE = 0, -1
 
 @contextmanager
 def share_consumer(cluster: SandboxCluster, group: str, topic: str) -> Iterator[Any]:
-    """``KafkaShareConsumer``, subscribed, as a member: in a JVM of its own."""
+    """Yield a subscribed ``KafkaShareConsumer`` that is a member, in a JVM of its own."""
     with _share_consumer(cluster, group, topic) as (jvm, consumer):
         consumer.poll(jvm.java.time.Duration.ofSeconds(5))
         yield consumer
 
 
 def finish_records(cluster: SandboxCluster, group: str, topic: str, count: int) -> list[bytes]:
-    """A consumer of a share group finishes so many of the first records that it gets, but not all,
-    gives the others back, and leaves. What it got."""
+    """Finish a number of the first records of a share group, and return all that were received.
+
+    The consumer gives the other records back and leaves the group.
+    """
     explicit = {"share.acknowledgement.mode": "explicit"}
     with _share_consumer(cluster, group, topic, explicit) as (jvm, consumer):
         found = _acknowledge(jvm, consumer, count)
@@ -84,7 +89,7 @@ def _share_consumer(
 
 
 def make_streams_group(cluster: SandboxCluster, group: str, topic: str) -> None:
-    """A member joins, which makes the group, and leaves."""
+    """Let a member join, which creates the group, and leave."""
     loop = EventLoop()
     access = ClusterAccess(ClusterSpec(alias="g", bootstrap_servers=cluster.bootstrap_servers))
     brokers = WireCluster(loop, access)
@@ -127,7 +132,7 @@ def _heartbeat(group: str, topic: str, epoch: int) -> StreamsGroupHeartbeatReque
 async def _ask(
     cluster: WireCluster, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
-    """Of one broker, which coordinates all groups."""
+    """Send a heartbeat to the one broker, which coordinates all groups."""
     body = io.BytesIO()
     entity_writer(StreamsGroupHeartbeatRequest)(body, request)
 

@@ -23,7 +23,7 @@ _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class OtherKafka:
-    """A broker of one release, which is a cluster of its own."""
+    """A cluster of one broker of one release."""
 
     def __init__(self, name: str, version: str, folder: Path) -> None:
         self.name, self.version = name, version
@@ -38,7 +38,7 @@ class OtherKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return what a client is given."""
+        """Return the access for a client."""
         return f"{HOST}:{self._port}"
 
     @property
@@ -119,7 +119,7 @@ StartKafka = Callable[[str, str], OtherKafka]
 
 @contextmanager
 def other_kafkas(folder: Path, wait_until: Callable[..., object]) -> Iterator[StartKafka]:
-    """``start("east", "2.8.2")``: brokers that live as long as the ``with`` block."""
+    """Yield ``start("east", "2.8.2")``, which starts brokers that live as long as the block."""
     with ExitStack() as running:
 
         def start(name: str, version: str) -> OtherKafka:

@@ -1,5 +1,8 @@
-"""How long a test waits for what takes seconds: what others do on the machine is no finding."""
+"""The time that tests wait for slow steps: load of the machine is no finding."""
 
 WITHIN_S = 300.0
-"""The runs of this project share two cores with runs of others, and were seen to take three times
-as long as on a machine that does nothing else."""
+"""Longest wait of a test.
+
+Runs of this project share two cores with other runs, and have taken three times as long as on an
+idle machine.
+"""

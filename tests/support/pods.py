@@ -21,7 +21,7 @@ Json = dict[str, Any]
 GROUP = "headrace.dev"
 PORT = 8080
 
-# What a driver may do, and nothing else.
+# A driver's permissions, and nothing else.
 RULES = [
     {"apiGroups": [GROUP], "resources": ["replicationflows"], "verbs": ["get", "list", "watch"]},
     {
@@ -39,7 +39,7 @@ RULES = [
 
 
 class Driver:
-    """One process; ``start`` it again to restart its container."""
+    """A driver process; ``start`` it again to restart its container."""
 
     def __init__(self, kubeconfig: Path, flow: str, namespace: str, name: str, ip: str) -> None:
         self.name, self.ip = name, ip
@@ -55,7 +55,7 @@ class Driver:
         self.start()
 
     def start(self) -> None:
-        """A new life."""
+        """Start the process again as a new incarnation."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
@@ -67,7 +67,7 @@ class Driver:
         return self.process.wait(within_s)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Status and text of ``/healthz`` or ``/readyz``; 0 while nobody answers."""
+        """Return status and text of ``/healthz`` or ``/readyz``; 0 while nothing answers."""
         try:
             url = f"http://{self.ip}:{PORT}{path}"
             answer = urllib3.request("GET", url, timeout=2, retries=False)
@@ -130,24 +130,24 @@ class Scene:
         }
 
     def start_driver(self, name: str, kubeconfig: Path | None = None) -> Driver:
-        """A process of its own address."""
+        """Start a driver process with an address of its own."""
         ip = f"127.{os.getpid() % 250 + 1}.{time.monotonic_ns() % 250 + 1}.{len(self.drivers) + 2}"
         driver = Driver(kubeconfig or self.kubeconfig, self.name, self.namespace, name, ip)
         self.drivers[name] = driver
         return driver
 
     def units(self, type: str = "") -> list[Json]:
-        """All of the flow, or those of a type."""
+        """Return all units of the flow, or all units of one type."""
         found = self.server.rest.get(self._path)["items"]
         mine = [unit for unit in found if unit["spec"]["flowName"] == self.name]
         return [unit for unit in mine if type in ("", unit["spec"]["type"])]
 
     def unit(self, name: str) -> Json:
-        """One unit."""
+        """Return one unit."""
         return self.server.rest.get(f"{self._path}/{name}")
 
     def spread(self, *drivers: str) -> None:
-        """Assign what nobody is to run, each to the one of them that has least."""
+        """Assign unassigned units, each to the driver with the fewest."""
         units = sorted(self.units(), key=lambda unit: unit["metadata"]["name"])
         load = Counter(unit["spec"].get("driverName") for unit in units)
         for unit in units:
@@ -157,7 +157,7 @@ class Scene:
                 load[driver] += 1
 
     def assign(self, name: str, driver: str, lost: str = "") -> None:
-        """As the operator does."""
+        """Assign a unit to a driver, as the operator does."""
         self.patch(name, {"spec": {"driverName": driver, "lostIncarnation": lost}})
 
     def patch(self, name: str, patch: Json) -> None:
@@ -169,7 +169,7 @@ class Scene:
         self.server.rest.delete(f"{self._path}/{name}")
 
     def running(self) -> dict[str, str]:
-        """The driver of each source task that runs where it is to run."""
+        """Return the driver of each source task that runs on its assigned driver."""
         return {
             unit["metadata"]["name"]: unit["spec"]["driverName"]
             for unit in self.units("SourceTask")
@@ -178,20 +178,20 @@ class Scene:
         }
 
     def epochs(self) -> dict[str, int]:
-        """Of the source tasks."""
+        """Return the epochs of the source tasks."""
         return {
             unit["metadata"]["name"]: unit.get("status", {}).get("epoch", 0)
             for unit in self.units("SourceTask")
         }
 
     def log(self) -> str:
-        """What all drivers logged."""
+        """Return the logs of all drivers."""
         return "".join(driver.log.read_text() for driver in self.drivers.values())
 
 
 @contextmanager
 def scene(server: ApiServer, namespace: str, flow: Mapping[str, Any]) -> Iterator[Scene]:
-    """Ends its drivers with the ``with`` block."""
+    """Yield a scene, and end its drivers with the ``with`` block."""
     made = Scene(server, namespace, flow)
     try:
         yield made

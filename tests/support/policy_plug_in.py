@@ -1,4 +1,4 @@
-"""Policies that somebody else wrote, installed as pip would."""
+"""Policies of a third party, installed as pip would."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ class Broken:
 
 
 def install(site: Path) -> None:
-    """Into a folder that is on the path of processes."""
+    """Install the policies into a folder on the path of processes."""
     (site / "odd_policies.py").write_text(PLUG_INS)
     info = site / "odd_policies-1.dist-info"
     info.mkdir()

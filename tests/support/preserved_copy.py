@@ -1,6 +1,6 @@
-"""Copies partitions with equal offsets until it has all, in a process that can be killed:
+"""A program that copies partitions with equal offsets to their end and can be killed.
 
-``python -m support.preserved_copy SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
+Usage: ``python -m support.preserved_copy SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
 """
 
 import sys
@@ -35,7 +35,7 @@ from headrace.kafka.wire import (
 
 
 class Copier:
-    """One owner, in one thread."""
+    """A copier of one owner, in one thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Copier:
         self.failed[at] = error
 
     async def fetch(self, pair: Pair) -> int:
-        """The last stable offset; what came is handed to the writer."""
+        """Fetch batches, pass them to the writer, and return the last stable offset."""
         topic = self.source.view.topics[pair.source.topic]
         led = self.source.view.leadership(pair.source)
         assert led
@@ -122,7 +122,7 @@ class Copier:
 
 
 def copy(copier: Copier, pairs: list[Pair], *, pause: Callable[[], None] = lambda: None) -> None:
-    """Until all that the source holds is written, or a partition fails."""
+    """Copy until all records that the source holds are written, or a partition fails."""
     copier.begin(pairs)
     copier.wait(list_offsets(copier.source, [one.source for one in pairs], LATEST))
     deadline = time.monotonic() + WITHIN_S
@@ -139,7 +139,7 @@ def copy(copier: Copier, pairs: list[Pair], *, pause: Callable[[], None] = lambd
 
 
 def _nothing() -> None:
-    """Memory of its own."""
+    """Release nothing: each batch has memory of its own."""
 
 
 def main(source: str, target: str, name: str, holes: str, *topics: str) -> int:

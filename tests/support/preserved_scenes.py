@@ -1,5 +1,7 @@
-"""A source task with ``offsets.mode: Preserved`` on clusters in memory; mover and fence are
-those of the product."""
+"""A source task with ``offsets.mode: Preserved`` on clusters in memory.
+
+Mover and fence are the product's.
+"""
 
 import threading
 import time
@@ -31,7 +33,7 @@ PARTITIONS = (P0, P1)
 
 
 class PreservedScenes:
-    """One after the other, on the same clusters."""
+    """Scenes one after the other, on the same clusters."""
 
     def __init__(
         self, serve: Serve, *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
@@ -52,14 +54,14 @@ class PreservedScenes:
         self.scene.context._mover = mover
 
     def begin_again(self, driver: str) -> None:
-        """Another owner, whatever the last one does."""
+        """Start another owner, even if the last one still runs."""
         kafka: FakeKafka = self.scene.kafka
         self.scene = Scene(*self._partitions, kafka=kafka, driver=driver, flow=PRESERVED)
         self._use_batches()
         self.scene.task.activate()
 
     def kill(self) -> None:
-        """kill -9: what is on its way to a broker may still arrive."""
+        """Kill the process like ``kill -9``: requests in flight may still reach a broker."""
         self.scene.close()
         copying = self.scene.task._copying
         for lane in (copying.lane, copying.preparing.settling):
@@ -70,17 +72,17 @@ class PreservedScenes:
                 assert closed.wait(WITHIN_S)
 
     def restart(self) -> None:
-        """Killed, and begun by the same driver."""
+        """Kill the task, and start it again with the same driver."""
         self.kill()
         self.begin_again(self.scene.driver.name)
 
     def turn(self, clock_s: float = 0.05) -> None:
-        """The loop's thread copies meanwhile."""
+        """Advance the clock and run the task once, while the loop's thread copies."""
         self.scene.clock.advance(clock_s)
         self.scene.run_once()
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Turns, with commits, until it is so."""
+        """Run turns and commits until the condition is true."""
         deadline_s = time.monotonic() + WITHIN_S
         while not (found := condition()):
             state = [(self.log(at).end, self.copy(at).end) for at in PARTITIONS]
@@ -93,31 +95,31 @@ class PreservedScenes:
         return found
 
     def is_copied(self, at: TopicPartition) -> bool:
-        """And stored."""
+        """Return whether a partition is copied to its end, and its progress stored."""
         known = self.scene.context.progress.was_read
         return known and self.scene.position(at) == self.log(at).end
 
     def log(self, at: TopicPartition) -> FakeLog:
-        """Of the source."""
+        """Return the source's log of a partition."""
         return self.scene.source.logs[at]
 
     def copy(self, at: TopicPartition) -> FakeLog:
-        """Of the target."""
+        """Return the target's log of a partition."""
         return self.scene.target.logs[TopicPartition(COPY, at.partition)]
 
     def fill(self, cells: str, at: TopicPartition = P0) -> None:
-        """Each character is a record of the source, ``-`` is none."""
+        """Write a record to the source for each character; ``-`` is a marker."""
         for cell in cells:
             record = MARKER if cell == "-" else FakeRecord(b"key", cell.encode(), 1_000)
             self.scene.source.write(at, record)
 
     def cells(self, at: TopicPartition = P0) -> str:
-        """Of the target, likewise."""
+        """Return the target's log of a partition as text."""
         entries = self.copy(at).entries
         return "".join("-" if one is MARKER else (one.value or b"").decode() for one in entries)
 
     def assert_equal(self) -> None:
-        """Every offset that both hold."""
+        """Assert that source and target have the same record at every offset that both hold."""
         for at in PARTITIONS:
             wanted, found = self.log(at), self.copy(at)
             assert found.end == wanted.end, at
@@ -135,7 +137,7 @@ def _content(one: FakeRecord | None) -> object:
 def preserved_scenes(
     *partitions: TopicPartition, holes: GapPolicy = GapPolicy.MARKERS
 ) -> Iterator[PreservedScenes]:
-    """Of these partitions of the task."""
+    """Yield scenes with these partitions of the task."""
     with serving() as serve:
         scenes = PreservedScenes(serve, *partitions, holes=holes)
         try:

@@ -11,7 +11,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer
 
 CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
-"""Of a broker that compacts at once what may be compacted."""
+"""Settings of a broker that compacts as soon as it can."""
 KEPT = {"retention.ms": "-1"}
 COMPACTED = {
     **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
@@ -22,8 +22,10 @@ COMPACTED = {
 def visible(
     cluster: ClusterAccess, topic: str, first: int = 0, partition: int = 0
 ) -> dict[int, Any]:
-    """What a consumer of committed records gets from offset ``first`` on, by offset: key, value,
-    headers, timestamp."""
+    """Return the committed records from offset ``first`` on, by offset.
+
+    Each record has its key, value, headers and timestamp.
+    """
     at = TopicPartition(topic, partition)
     admin = Admin(cluster)
     start = max(first, admin.offsets([at], Position.EARLIEST)[at])
@@ -46,7 +48,7 @@ def visible(
 
 
 def bounds(cluster: ClusterAccess | Admin, topic: str, partition: int = 0) -> list[int]:
-    """The start, the last stable offset, the end."""
+    """Return the start, the last stable offset and the end of a partition."""
     at = TopicPartition(topic, partition)
     admin = cluster if isinstance(cluster, Admin) else Admin(cluster)
     return [
@@ -56,7 +58,7 @@ def bounds(cluster: ClusterAccess | Admin, topic: str, partition: int = 0) -> li
 
 
 def holes(cluster: ClusterAccess, topic: str) -> int:
-    """Offsets between records."""
+    """Return the number of offsets between records."""
     found = sorted(visible(cluster, topic))
     return sum(later - one - 1 for one, later in pairwise(found))
 
@@ -64,8 +66,11 @@ def holes(cluster: ClusterAccess, topic: str) -> int:
 def first_unequal(
     source: dict[int, Any], copy: dict[int, Any], *, compacts: bool = False
 ) -> int | None:
-    """The first offset that holds something else on both sides. ``compacts``: the source may have
-    removed meanwhile what was copied, where a later record has its key."""
+    """Return the first offset at which source and copy differ.
+
+    ``compacts``: the source may have removed a record after it was copied, if a later record has
+    its key.
+    """
     last: dict[Any, int] = {record[0]: offset for offset, record in source.items()}
     for offset in sorted(source.keys() | copy.keys()):
         if source.get(offset) == copy.get(offset):

@@ -1,4 +1,4 @@
-"""Faults of a flow under load, and what is equal after each."""
+"""Faults of a flow under load, and a comparison after each."""
 
 import random
 import re
@@ -28,7 +28,10 @@ class Torture:
         self._equal_to = dict.fromkeys(scene.topics, 0)
 
     def round(self, owner: str, broker: str, seed: str) -> str:
-        """Both faults at once, under load; then all is equal, or it was reported. What was seen."""
+        """Inject both faults under load, and return a summary.
+
+        Afterwards source and copy are equal, or each difference was reported.
+        """
         scene = self._scene
         scene.begin_round()
         with scene.reports.followed(), Load(scene.source, scene.topics, seed, keys=2_000):
@@ -41,7 +44,10 @@ class Torture:
         return "; ".join([*seen, *stopped]) or "equal"
 
     def _equal_again(self) -> list[str]:
-        """The sentences of partitions that were stopped, all of which are true."""
+        """Wait until the copies are equal, and return the messages of partitions that stopped.
+
+        Each message must be true.
+        """
         reported = []
         for topic in self._scene.topics:
             while self._wait_equal_or_stopped(topic):
@@ -61,7 +67,10 @@ class Torture:
         return reported
 
     def _make_again(self, topic: str) -> None:
-        """With the brokers and settings that it had; the flow makes it, too, and may be first."""
+        """Create a copy again with its former brokers and settings.
+
+        The flow also creates it, and may be first.
+        """
         name = self._scene.copy(topic)
         replicas = self._scene.partition(topic).replicas
         config = UNCLEAN if topic == self._scene.unclean else {}
@@ -81,7 +90,7 @@ class Torture:
         self._equal_to[topic] = 0
 
     def _wait_equal_or_stopped(self, topic: str) -> bool:
-        """Whether it was stopped."""
+        """Wait until the copy is equal or stopped, and return whether it was stopped."""
 
         def seen() -> Any:
             self._scene.reports.read()
@@ -96,7 +105,7 @@ class Torture:
         return isinstance(found, list)
 
     def _check(self, topic: str, sentence: str) -> None:
-        """A stop is reported: the first unequal offset is the one that it names."""
+        """Check that the reported offset is the first unequal one."""
         source = visible(spec(self._scene.source), topic)
         copy = visible(spec(self._scene.target), self._scene.copy(topic))
         end = bounds(self._scene.there, self._scene.copy(topic))[2]
@@ -112,7 +121,7 @@ def _is_new(copied: Any, found: Any) -> bool:
 
 
 def rounds(count: int, seed: int) -> list[tuple[str, str]]:
-    """Each fault of the brokers once, then what chance combines."""
+    """Return each fault of the brokers once, then random combinations."""
     chance = random.Random(seed)
     more = [(chance.choice(OWNER), chance.choice(BROKERS)) for _ in range(count - len(EACH_ONCE))]
     return [*EACH_ONCE, *more][:count]

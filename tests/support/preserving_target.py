@@ -1,5 +1,7 @@
-"""A target in memory with a coordinator: what ``offsets.mode: Preserved`` asks of brokers, by their
-rules."""
+"""A target in memory with a coordinator, for ``offsets.mode: Preserved``.
+
+It answers the requests of that mode by the rules of brokers.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +37,7 @@ DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
 
 
 GONE = FakeRecord(None, None, -7)
-"""What compaction removed."""
+"""A record that compaction removed."""
 
 
 @dataclass
@@ -43,33 +45,34 @@ class _Id:
     producer_id: int
     epoch: int
     partitions: set[TopicPartition] = field(default_factory=set)
-    """Of the transaction that is open."""
+    """Partitions of the open transaction."""
 
 
 class PreservingTarget(WireCluster):
-    """On one broker, which is the coordinator too."""
+    """A cluster of one broker, which is also the coordinator."""
 
     def __init__(self, serve: Serve, cluster: FakeCluster, topic: str, partitions: int) -> None:
         super().__init__(serve, cluster, topic, partitions)
         self.transactional: dict[str, _Id] = {}
         self.meanwhile: Callable[[], None] = lambda: None
-        """Happens once, when it has answered where a partition ends, or who has written there."""
+        """Callback that runs once, after an answer about a partition's end or its writers."""
         self.markers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-        """Producer id and epoch of those that it wrote itself."""
+        """Producer id and epoch of the target's own markers."""
         self.verifies = True
-        """Whether a batch of a transaction is refused where its coordinator knows of none (KIP-890,
-        Kafka 3.6 and newer)."""
+        """Whether a batch is refused if its coordinator has no such transaction.
+
+        Brokers do that since Kafka 3.6 (KIP-890).
+        """
         self.oldest_ms = 0
         """A record with an older time is refused."""
         self.forbids: set[TopicPartition] = set()
         """Partitions that may not be part of a transaction."""
         self.late: list[Any] = []
-        """What was sent and is still on its way, after the fault ``late``: the connection it came
-        by has ended."""
+        """Requests still in flight after the fault ``late``, which ended their connection."""
         self.holds_markers = False
         """Whether transactions do not end for now."""
         self.lagging: list[int] = []
-        """What its high watermark is when it is asked for next, while followers lag."""
+        """High watermarks of the next answers, while followers lag."""
         self._broker.script |= {
             LIST_OFFSETS: self._list,
             FIND_COORDINATOR: coordinated_by_first,
@@ -223,7 +226,7 @@ class PreservingTarget(WireCluster):
         for topic in request.message.topics:
             results = []
             for one in topic.partitions:
-                with self.cluster.changed:  # nobody reads meanwhile
+                with self.cluster.changed:  # no reader runs during this time
                     self._log(one.partition_index).delete_before(one.offset)
                 results.append(
                     deletions.DeleteRecordsPartitionResult(
@@ -249,14 +252,14 @@ class PreservingTarget(WireCluster):
             self.fault = before
 
     def arrive(self, number: int) -> None:
-        """One of those that are late comes in; nobody is told what becomes of it."""
+        """Deliver one of the late requests; its outcome is reported to nobody."""
         with self.lock:
             data = self.late.pop(number)
             (batch,) = split_batches(memoryview(bytearray(data.records))).batches
             self._decide(TopicPartition(self.topic, data.index), batch)
 
     def _decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
-        """What is in a transaction is aborted: nobody commits one."""
+        """Decide on a batch. A batch in a transaction is aborted, because nobody commits it."""
         if batch.base_timestamp < self.oldest_ms:
             return ErrorCode.invalid_timestamp, -1
         if batch.transactional and self.verifies and not self._in_transaction(at, batch):

@@ -24,27 +24,27 @@ _MODULES = Module(
     "200 MB of downloads and 2 GB of Go's own caches",
 )
 PROMTOOL = Program("promtool", "promtool", _MODULES, f"{_MODULE}/promtool", 2, PROXIES)
-"""For the tests of the chart's alerts."""
+"""Program for the tests of the chart's alerts."""
 PROMETHEUS = Program("prometheus", "Prometheus", _MODULES, f"{_MODULE}/prometheus", 1, PROXIES)
-"""For the tests of the chart's dashboards."""
+"""Program for the tests of the chart's dashboards."""
 SCRAPE_S = 1
 END_WITHIN_S = 30
 
 
 @cache
 def promtool_binary() -> Path:
-    """``promtool``, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    """Return ``promtool`` as ``Program.get`` finds it. Raises Fatal if it is not available."""
     return PROMTOOL.get()
 
 
 @cache
 def prometheus_binary() -> Path:
-    """``prometheus``, likewise."""
+    """Return ``prometheus`` as ``Program.get`` finds it. Raises Fatal if it is not available."""
     return PROMETHEUS.get()
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool; what it printed, and its exit code."""
+    """Run promtool, and return its output and its exit code."""
     return subprocess.run(
         [promtool_binary(), *arguments],
         stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def scraped(port: int) -> dict[str, float]:
-    """All series at a port of this machine, as their lines begin."""
+    """Return all series at a port of this machine, by the beginning of their lines."""
     url = f"http://127.0.0.1:{port}/metrics"
     answer = urllib3.request("GET", url, timeout=5, retries=False)
     lines = answer.data.decode().splitlines()
@@ -64,18 +64,18 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def filled(expression: str, picked: Mapping[str, str]) -> str:
-    """With the variables of the dashboard as they are picked."""
+    """Return the expression with the picked values of the dashboard's variables."""
     return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def ready(self) -> bool:
-        """Whether it answers yet."""
+        """Return whether it answers yet."""
         try:
             ready = urllib3.request("GET", f"{self._url}/-/ready", timeout=10, retries=False)
         except urllib3.exceptions.HTTPError:
@@ -83,13 +83,15 @@ class Prometheus:
         return ready.status == 200
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that the expression has now. An error of the expression fails the test."""
+        """Return the present series of an expression. An error of the expression fails the test."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
     def unanswered(self, page: Mapping[str, Any], picked: Mapping[str, str]) -> set[str]:
-        """The panels of a dashboard that have a query without data, and its variables that do not
-        find what was picked."""
+        """Return the panels of a dashboard that have a query without data.
+
+        Variables that do not find the picked value are also returned.
+        """
         empty = {
             panel["title"]
             for panel in page["panels"]
@@ -105,18 +107,18 @@ class Prometheus:
         return empty
 
     def query_range(self, expression: str, start_s: float, end_s: float) -> list[dict[str, Any]]:
-        """The same over a time (Unix), second by second."""
+        """Return the series of an expression between two Unix times, second by second."""
         window = {"start": str(start_s), "end": str(end_s), "step": str(SCRAPE_S)}
         found: list[dict[str, Any]] = self._get("query_range", query=expression, **window)["result"]
         return found
 
     def firing(self) -> list[dict[str, str]]:
-        """The labels of all alerts that fire."""
+        """Return the labels of all firing alerts."""
         alerts = self._get("alerts")["alerts"]
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     def targets(self) -> dict[str, str]:
-        """The health of each target, by its address."""
+        """Return the health of each target, by its address."""
         active = self._get("targets")["activeTargets"]
         return {target["labels"]["instance"]: target["health"] for target in active}
 
@@ -134,8 +136,11 @@ def running_prometheus(
     jobs: Mapping[str, Sequence[Mapping[str, Any]]],
     rules: Sequence[Mapping[str, Any]],
 ) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes ``jobs`` (static_configs, by the job's name) as the chart's
-    PodMonitors have it, and evaluates ``rules`` (groups), each second."""
+    """Run a Prometheus that scrapes ``jobs`` and evaluates ``rules`` each second.
+
+    ``jobs`` are static_configs by the job's name, scraped as by the chart's PodMonitors. ``rules``
+    are groups of rules.
+    """
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": list(rules)}))
     config = {
         "global": {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": f"{SCRAPE_S}s"},

@@ -1,5 +1,7 @@
-"""A TCP proxy that can be cut, be slow, or hold a request back: one client of a server feels it,
-others do not."""
+"""A TCP proxy that can be cut, slowed down, or hold a request back.
+
+Only the one client of a server that uses the proxy is affected.
+"""
 
 import socket
 import threading
@@ -11,9 +13,9 @@ from typing import Self
 
 
 class Proxy:
-    """Listens on a port of 127.0.0.1 and passes everything on, until it is cut.
+    """A proxy on a port of 127.0.0.1 that passes all data on, until it is cut.
 
-    ``delay_s``: how much later, each way; it holds all that is sent meanwhile, as a long line does.
+    ``delay_s`` is the delay each way. Delayed data is held, as on a long line.
     """
 
     def __init__(self, host: str, port: int, *, delay_s: float = 0.0) -> None:
@@ -23,7 +25,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.is_cut = False
         self.holds: Callable[[bytes], bool] = lambda _: False
-        """Of what a client sends: from then on its connection is held back, until ``release``."""
+        """Condition on a client's data. If it is true, the connection waits for ``release``."""
         self.held = threading.Event()
         """Set once something is held back."""
         self._released = threading.Event()
@@ -50,7 +52,7 @@ class Proxy:
         self.is_cut = False
 
     def release(self) -> None:
-        """Let go on what is held back."""
+        """Release the data that is held back."""
         self._released.set()
 
     def _accept(self) -> None:

@@ -1,4 +1,4 @@
-"""Topics of real brokers that hold what logs hold: all codecs, odd records, transactions, holes."""
+"""Topics of real brokers with all contents of logs: codecs, odd records, transactions, holes."""
 
 import random
 import struct
@@ -37,7 +37,7 @@ _TRANSACTIONAL = 0x10
 _ATTRIBUTES, _PRODUCER = struct.Struct(">h"), struct.Struct(">qhi")
 _ATTRIBUTES_AT, _PRODUCER_AT = 21, 43
 _OPEN = 3
-"""So many transactions at a time."""
+"""Most transactions that are open at a time."""
 _LARGEST_BYTES = 700_000
 _COUNTS = (1, 1, 2, 10, 100, 1_000)
 _HEADERS: Sequence[Sequence[tuple[bytes, bytes | None]]] = [
@@ -47,7 +47,7 @@ _HEADERS: Sequence[Sequence[tuple[bytes, bytes | None]]] = [
 
 @dataclass
 class _Transaction:
-    """One that is open."""
+    """An open transaction."""
 
     transactions: Transactions
     identity: ProducerIdentity
@@ -66,8 +66,11 @@ class RandomLog:
         _run(cluster, log_ends(cluster, [self._at])).all()
 
     def fill(self, steps: int, *, keys: int | None = None, counts: Sequence[int] = _COUNTS) -> None:
-        """Batches, and transactions that begin and end. ``keys``: each record has one of so many;
-        else some have none; ``counts``: of the records of a batch. All transactions are ended."""
+        """Append batches, and transactions that begin and end.
+
+        ``keys`` is the number of keys; without it, some records have none. ``counts`` are the
+        possible numbers of records in a batch. All transactions are ended.
+        """
         for _ in range(steps):
             inside = self._open and self._random.random() < 0.4
             self._append(
@@ -81,7 +84,7 @@ class RandomLog:
             self._end()
 
     def append(self, values: Sequence[bytes], key: bytes = b"now") -> None:
-        """One batch, with the current time: it ends a segment that is old enough."""
+        """Append a batch with the current time, which ends a segment that is old enough."""
         writer = BatchWriter()
         for value in values:
             writer.add(StoredRecord(0, _now_ms(), content(key, value)))
@@ -125,7 +128,7 @@ class RandomLog:
             return (await connection.send(request)).answers[at].code
 
         code, until_s = _run(self._cluster, send()), time.monotonic() + WITHIN_S
-        # The broker asks the transaction's coordinator first, which may be busy (KIP-890).
+        # The broker first queries the transaction's coordinator, which may be busy (KIP-890).
         while code.retriable and time.monotonic() < until_s:
             time.sleep(0.1)
             code = _run(self._cluster, send())
@@ -146,12 +149,12 @@ class RandomLog:
 
 @dataclass
 class Expected:
-    """How many batches with committed records a log holds."""
+    """Numbers of batches with committed records in a log."""
 
     dense: int = 0
-    """Those that a broker takes from a producer as they are."""
+    """Batches that a broker accepts unchanged from a producer."""
     others: int = 0
-    """With holes, or with the times of the broker."""
+    """Batches with holes, or with the broker's timestamps."""
 
     def __add__(self, other: "Expected") -> "Expected":
         return Expected(self.dense + other.dense, self.others + other.others)
@@ -162,8 +165,11 @@ class OpenTransactions(AssertionError):
 
 
 def expected(batches: Sequence[Batch]) -> Expected:
-    """Of one partition. What is aborted is found by the markers, not by the broker's index. Raises
-    ``OpenTransactions``."""
+    """Return the expected counts of one partition.
+
+    Aborted records are found by the markers, not by the broker's index. Raises
+    ``OpenTransactions``.
+    """
     found, uncommitted = Expected(), defaultdict[int, Expected](Expected)
     for batch in batches:
         if batch.control:
@@ -182,7 +188,7 @@ def expected(batches: Sequence[Batch]) -> Expected:
 
 
 def stored(cluster: ClusterClient, topic: str) -> list[Batch]:
-    """All batches of its partition, aborted ones and markers too, in memory of their own."""
+    """Return all batches of its partition in memory of their own, with aborted ones and markers."""
     at = TopicPartition(topic, 0)
     batches: list[Batch] = []
 
@@ -210,7 +216,7 @@ def stored(cluster: ClusterClient, topic: str) -> list[Batch]:
 
 @contextmanager
 def wire_client(access: ClusterAccess) -> Iterator[ClusterClient]:
-    """Of a loop of its own."""
+    """Yield a client with a loop of its own."""
     loop = EventLoop()
     cluster = ClusterClient(loop, access)
     try:

@@ -17,7 +17,7 @@ _SCHEMA = (
 
 
 class Raw(NamedTuple):
-    """One record."""
+    """A record of a log."""
 
     topic: str
     partition: int
@@ -34,12 +34,12 @@ class Raw(NamedTuple):
 
 
 def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int, key: int) -> Raw:
-    """A message of a load, where it was sent to."""
+    """Return a message of a load as stored in its partition."""
     return Raw(*at, offset, b"%d" % key, message.value, tuple(message.headers), sent_ms)
 
 
 def kafka_source(spark: SparkSession, laid: Iterable[Raw]) -> DataFrame:
-    """These records as Spark's Kafka source gives them, in the order of their logs."""
+    """Return these records as Spark's Kafka source gives them, in the order of their logs."""
     laid = sorted(laid, key=lambda record: record[:3])
     rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms) for r in laid]
     kafka = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
@@ -49,7 +49,10 @@ def kafka_source(spark: SparkSession, laid: Iterable[Raw]) -> DataFrame:
 def recognised(
     spark: SparkSession, laid: Iterable[Raw], names: dict[str, str], manifest: LoadManifest
 ) -> DataFrame:
-    """Of these records what the comparison reads; ``names``: as ``records.Range.source_names``."""
+    """Return the columns of these records that the comparison reads.
+
+    ``names`` has the form of ``records.Range.source_names``.
+    """
     kafka = kafka_source(spark, laid)
     own = records.recognised(kafka, names, manifest.run, manifest.started_ms)
     return comparison.claimed(own, comparison.claims_frame(spark, manifest)).cache()

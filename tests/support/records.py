@@ -1,4 +1,4 @@
-"""Records on real topics: made, read back, compared."""
+"""Records of real topics: written, read, compared."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 
 
 class Record(NamedTuple):
-    """All that a mirror has to preserve."""
+    """Content that a mirror has to preserve."""
 
     partition: int
     key: bytes | None
@@ -31,16 +31,19 @@ class Record(NamedTuple):
 _names = itertools.count(1)
 
 LINGER = {"linger.ms": "100"}
-"""For steady loads. With more than 5 requests to send, one a partition, librdkafka's idempotent
-producer polls without a rest until the first is answered: on a busy machine, where that takes some
-10 ms, a core that the broker then lacks."""
+"""Producer settings for steady loads.
 
-# Not in the past: a broker deletes by the records' timestamps, and looks 30 s after its start.
+If more than 5 requests are to be sent, one a partition, librdkafka's idempotent producer polls
+without a pause until the first is answered. On a busy machine that takes some 10 ms, and uses a
+core that the broker then lacks.
+"""
+
+# Not in the past: a broker deletes by the records' timestamps, and checks 30 s after its start.
 _NOW_MS = int(time.time() * 1000)
 
 
 def unique(word: str) -> str:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return f"{word}-{time.time_ns() % 10**9}-{next(_names)}"
 
 
@@ -53,7 +56,7 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
 
 
 def delete_records(cluster: ClusterAccess, topic: str, before: Mapping[int, int]) -> None:
-    """What lies before these offsets, by partition: the head is gone, as retention leaves it."""
+    """Delete the records before these offsets, by partition, as retention does."""
     client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     places = [confluent_kafka.TopicPartition(topic, number, at) for number, at in before.items()]
     for deleted in client.delete_records(places).values():
@@ -97,8 +100,10 @@ def produce(
 def produce_with(
     cluster: ClusterAccess, topic: str, records: Iterable[Record], **settings: Any
 ) -> Producer:
-    """Write these by a producer with settings of its own; with ``transactional.id`` the transaction
-    is open afterwards."""
+    """Write records by a producer with settings of its own.
+
+    With ``transactional.id``, the transaction is open afterwards.
+    """
     producer = make_producer(cluster, {"linger.ms": 50, **settings})
     if "transactional.id" in settings:
         producer.init_transactions(30)
@@ -113,7 +118,7 @@ def produce_with(
 
 
 def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> list[Record]:
-    """Records that differ, over all partitions; or over those named, again and again."""
+    """Return distinct records, spread over all partitions or over the named ones in turn."""
     to = range(partitions) if isinstance(partitions, int) else partitions
     return [
         Record(to[n % len(to)], b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
@@ -122,7 +127,7 @@ def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> lis
 
 
 def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
-    """All committed records of a topic, by partition, in order; empty when it is not there."""
+    """Return a topic's committed records by partition, in order; none if it does not exist."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     if not partitions:
@@ -159,19 +164,19 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
 
 
 def arrived(cluster: ClusterAccess, topic: str) -> int:
-    """How many records of a topic a consumer gets: of a small one, as it reads them."""
+    """Return the number of records that a consumer of a small topic gets."""
     return sum(map(len, read(cluster, topic).values()))
 
 
 def count(cluster: ClusterAccess, topic: str) -> int:
-    """How many offsets a topic holds: markers of fences, too."""
+    """Return the number of offsets of a topic, including markers of fences."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     return sum(admin.offsets(partitions, Position.LATEST).values()) if partitions else 0
 
 
 class Comparison(NamedTuple):
-    """What a mirror did: nothing may be missing or out of order; repeats are counted."""
+    """A mirror's result: no record may be missing or out of order; repeats are counted."""
 
     missing: int
     repeated: int
@@ -179,7 +184,7 @@ class Comparison(NamedTuple):
 
 
 def compare(source: dict[int, list[Record]], target: dict[int, list[Record]]) -> Comparison:
-    """By partition: first occurrences on the target must be the source, in its order."""
+    """Compare by partition: first occurrences on the target must be the source, in its order."""
     missing = repeated = 0
     in_order = True
     for partition, expected in source.items():
@@ -205,8 +210,11 @@ class Load:
         stamped_now: bool = False,
         first: int = 0,
     ) -> None:
-        """``stamped_now``: with the time of sending, and not with that of ``numbered``; ``first``:
-        the number of the first record."""
+        """Prepare the producer of a steady load.
+
+        ``stamped_now`` gives records the time of sending, not the time that ``numbered`` sets.
+        ``first`` is the number of the first record.
+        """
         self._stamped_now, self._first = stamped_now, first
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second

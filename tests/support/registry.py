@@ -1,4 +1,4 @@
-"""An OCI registry on this machine, built once: that of go-containerregistry, kept in memory."""
+"""An OCI registry on this machine, built once: go-containerregistry's, kept in memory."""
 
 import re
 import subprocess
@@ -28,13 +28,13 @@ REGISTRY = Program(
 
 @cache
 def registry_binary() -> Path:
-    """The program, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    """Return the program that ``Program.get`` finds. Raises Fatal if it is not available."""
     return REGISTRY.get()
 
 
 @contextmanager
 def running_registry() -> Iterator[str]:
-    """Its host and port, while the block lasts."""
+    """Yield the registry's host and port, while the block lasts."""
     process = spawn(
         [registry_binary(), "-port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Fail-overs as a person carries them out, and an account of what each group is delivered."""
+"""Fail-overs as users carry them out, and an account of the records delivered to each group."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ _WAIT_S = 0.01
 def flow(
     name: str, source: SandboxCluster, target: SandboxCluster, topic: str, **more: Any
 ) -> dict[str, Any]:
-    """It keeps the names of topics, and follows the groups of one test."""
+    """Return the manifest of a flow that keeps topic names and follows the groups of one test."""
     return manifest(
         name,
         source,
@@ -42,14 +42,14 @@ def flow(
 
 
 def headrace(*words: str) -> tuple[int, str]:
-    """A command, its exit code and what it printed."""
+    """Run a command, and return its exit code and its output."""
     command = [sys.executable, "-m", "headrace", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
-    """What the command says of a running flow, which is switched then."""
+    """Fail a running flow over, and return the command's report."""
     code, printed = headrace("failover", run.name, "-o", "json", *options)
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
@@ -57,8 +57,10 @@ def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
 
 
 def reverse(*flow: str) -> tuple[dict[str, Any], str]:
-    """The manifest of the flow back, and what is said beside it. ``flow``: its name, or ``-f`` and
-    its manifest's file."""
+    """Return the manifest of the reverse flow, and the messages of the command.
+
+    ``flow`` is its name, or ``-f`` and the file of its manifest.
+    """
     command = [sys.executable, "-m", "headrace", "flow", "reverse", *flow]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -66,19 +68,22 @@ def reverse(*flow: str) -> tuple[dict[str, Any], str]:
 
 
 def places(cluster: SandboxCluster, groups: Iterable[str]) -> dict[str, int]:
-    """What each has committed."""
+    """Return the committed offset of each group."""
     return {group: committed(cluster, group)[0][0] for group in groups}
 
 
 def index_of(log: Log, at: int) -> int:
-    """Of the first record at or behind an offset."""
+    """Return the index of the first record at or after an offset."""
     return sum(offset < at for offset, _ in log)
 
 
 def reread_and_skipped(
     source: Log, target: Log, left: Mapping[str, int], goes_on: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Of all groups, of what is on the target: delivered again, and never delivered."""
+    """Return the numbers of records delivered again and never, over all groups.
+
+    Only records on the target count.
+    """
     assert [value for _, value in target] == [value for _, value in source[: len(target)]]
     reread = skipped = 0
     for group, at in left.items():
@@ -92,8 +97,11 @@ def reread_and_skipped(
 def read_to(
     cluster: SandboxCluster, topic: str, last: Mapping[str, bytes]
 ) -> dict[str, list[bytes]]:
-    """Consumers of all these groups read side by side, each until it is delivered its ``last``
-    value, and commits that. What each was delivered; less where there is none for half a minute."""
+    """Read with consumers of all groups side by side, and return the values of each group.
+
+    Each consumer reads until its ``last`` value, and commits that. It stops early if no record
+    arrives for half a minute.
+    """
     delivered: dict[str, list[bytes]] = {group: [] for group in last}
     with ExitStack() as open_ones:
         consumers = {
@@ -121,8 +129,10 @@ def delivered_again_and_never(
     last: Mapping[str, bytes],
     delivered: Mapping[str, Sequence[bytes]],
 ) -> tuple[int, int]:
-    """Of all groups: records that were delivered though it was not their turn, and records that
-    should have been, from index ``after`` of the log to the ``last`` one, and were not."""
+    """Return the numbers of records delivered out of turn and never, over all groups.
+
+    The records due to a group are those from index ``after`` of the log to its ``last`` value.
+    """
     values = [value for _, value in log]
     again = never = 0
     for group, found in delivered.items():
@@ -134,8 +144,11 @@ def delivered_again_and_never(
 
 
 def due_after(source: Log, target: Log, left: Mapping[str, int]) -> dict[str, int]:
-    """The index at the target of the very next record of each group, by the offset at which it has
-    left the source; behind the log for one that has read all."""
+    """Return the index at the target of each group's next record.
+
+    ``left`` has the source offset at which each group stopped. The index of a group that has read
+    all records is the end of the target's log.
+    """
     indices = {value: index for index, (_, value) in enumerate(target)}
     values = [value for _, value in source]
     found = {group: index_of(source, at) for group, at in left.items()}

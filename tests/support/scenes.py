@@ -1,4 +1,4 @@
-"""A flow under load, what is done to it, and figures of it."""
+"""A flow under load, its faults, and its figures."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +19,14 @@ PARTITIONS = 8
 
 
 class Scene:
-    """A flow under load, and what the test does to it."""
+    """A flow under load, and the faults of a test."""
 
     def __init__(self, run: FlowRun, wait_until: WaitUntil) -> None:
         self.run = run
         self._wait_until = wait_until
 
     def holders(self) -> dict[str, str]:
-        """The driver that holds each running source task."""
+        """Return the driver that holds each running source task."""
         return {
             unit["name"]: unit["driverName"]
             for unit in self.run.units()
@@ -34,7 +34,7 @@ class Scene:
         }
 
     def settle(self, drivers: int) -> dict[str, str]:
-        """Wait until all tasks run on so many drivers; who held them then."""
+        """Wait until all tasks run on that number of drivers, and return their holders."""
         on: dict[str, str] = self._wait_until(
             self.holders,
             until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,
@@ -42,13 +42,15 @@ class Scene:
         return on
 
     def epochs(self) -> dict[str, int]:
-        """The epoch of each source task."""
+        """Return the epoch of each source task."""
         units = self._wait_until(self.run.units)
         return {unit["name"]: unit["epoch"] for unit in units}
 
     def tasks(self) -> dict[int, str]:
-        """The source task of each partition of the topic: one may have ``heartbeats`` besides,
-        which other tests may have left here."""
+        """Return the source task of each partition of the topic.
+
+        A task may also have ``heartbeats``, which other tests may have left here.
+        """
 
         def owners() -> dict[int, str]:
             return {
@@ -63,7 +65,7 @@ class Scene:
         return found
 
     def process(self, driver: str) -> psutil.Process:
-        """The process of a driver."""
+        """Return the process of a driver."""
         return next(p for p in self.run.drivers() if driver in words_of(p))
 
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:

@@ -27,22 +27,22 @@ GUARDED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-"""Properties of a cluster that allows what was granted; its plain listener allows everything."""
+"""Properties of a cluster with authorization; its plain listener allows all requests."""
 
 CANARY = 'canary-7351 "quoted\\" $HOME; ü'
-"""A password with all that a carelessly quoted setting would stumble over."""
+"""A password with all characters that break a carelessly quoted setting."""
 
 PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
 """The user by password, and by certificate."""
 
 
 def trusting(cluster: SandboxCluster) -> Fields:
-    """``tls`` that trusts the cluster's authority."""
+    """Return a ``tls`` field that trusts the cluster's authority."""
     return {"trustedCertificates": [{"secretName": f"{cluster.name}-ca", "key": "ca.crt"}]}
 
 
 def by_password(cluster: SandboxCluster, type: str = "ScramSha512") -> Fields:
-    """The cluster in a manifest: SASL over TLS."""
+    """Return the cluster's fields in a manifest, with SASL over TLS."""
     return {
         "alias": cluster.name,
         "bootstrapServers": cluster.sasl_servers,
@@ -56,7 +56,7 @@ def by_password(cluster: SandboxCluster, type: str = "ScramSha512") -> Fields:
 
 
 def by_certificate(cluster: SandboxCluster) -> Fields:
-    """The cluster in a manifest: a client certificate."""
+    """Return the cluster's fields in a manifest, with a client certificate."""
     own = {"clientCertificate": {"secretName": f"{cluster.name}-client"}}
     return {
         "alias": cluster.name,
@@ -66,7 +66,7 @@ def by_certificate(cluster: SandboxCluster) -> Fields:
 
 
 def access(fields: Fields, secrets: Path) -> ClusterAccess:
-    """What a client of ours is given."""
+    """Return the access that headrace's clients receive."""
     return ClusterAccess(ClusterSpec.model_validate(fields), "spec.source", secrets)
 
 
@@ -74,7 +74,7 @@ class Mounted:
     """A folder of Secrets that changes as a kubelet changes it: ``..data`` is swapped."""
 
     def __init__(self, folder: Path, *copied: Path) -> None:
-        """``copied``: folders to begin with."""
+        """Create the folder of Secrets with the Secrets of the folders ``copied``."""
         self.folder = folder
         folder.mkdir()
         for secret in (secret for home in copied for secret in home.iterdir()):
@@ -99,7 +99,7 @@ class Mounted:
         shutil.rmtree(self.folder / name)
 
     def password(self, cluster: SandboxCluster) -> str:
-        """What a cluster's password is here."""
+        """Return a cluster's password."""
         return (self.folder / f"{cluster.name}-user" / "password").read_text()
 
 
@@ -110,7 +110,7 @@ def grant(
     on: str = "topic",
     to: Iterable[str] = PRINCIPALS,
 ) -> None:
-    """Allow the user something on a topic (or a group), or on all that begin with ``prefix*``."""
+    """Allow the user an operation on a topic or group, or on all that begin with ``prefix*``."""
     prefix = name.endswith("*") and name != "*"
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
     name = name[:-1] if prefix else name
@@ -142,7 +142,7 @@ def change_password(cluster: SandboxCluster, password: str) -> None:
 
 
 def command_lines() -> str:
-    """Of every process of this machine that may be looked at, with its environment."""
+    """Return the command line and the environment of every process that this user may read."""
     seen = []
     for process in Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "environ"):

@@ -1,7 +1,7 @@
 """The API server that all workers of a run of the tests share.
 
-The process that the person started owns it: it starts it for the first test that needs it, and ends
-it with the run. It also ends with that process, whatever ends it.
+The process that the user started owns it: it starts it for the first test that needs it, and ends
+it with the run. It also ends when that process ends in any way.
 """
 
 import threading
@@ -27,17 +27,17 @@ Place = tuple[str, str]
 
 
 class SharedApiServer:
-    """In the process that owns it."""
+    """The API server in the process that owns it."""
 
     def __init__(self, make_folder: Callable[[str], Path]) -> None:
-        """``make_folder`` makes a new folder of the run's under a name."""
+        """Prepare the server; ``make_folder`` makes a new folder of the run under a name."""
         self._make_folder = make_folder
         self._running = ExitStack()
         self._starting = threading.Lock()
         self._place: Place | None = None
 
     def place(self) -> Place:
-        """Where it is; started first when it does not run."""
+        """Return the server's folder and URL, and start the server if it does not run."""
         with self._starting:
             if self._place is None:
                 folder = self._make_folder("api-server")
@@ -48,7 +48,7 @@ class SharedApiServer:
 
     @cached_property
     def address(self) -> str:
-        """Where workers of pytest-xdist ask for ``place``; they are answered once this was read."""
+        """Address at which workers of pytest-xdist request ``place``; the first use starts it."""
         answering = SimpleXMLRPCServer((HOST, 0), logRequests=False)
         answering.register_function(self.place, "place")
         threading.Thread(target=answering.serve_forever, daemon=True).start()
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where to ask."""
+    """Pass the address to a worker."""
     node.workerinput["api_server"] = node.config.stash[OWNED].address
 
 
@@ -79,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def open_api_server(config: pytest.Config) -> ApiServer:
-    """The run's API server, with headrace's kinds, for any process of the run."""
+    """Return the run's API server, with headrace's kinds, for any process of the run."""
     if OWNED in config.stash:
         folder, url = config.stash[OWNED].place()
     else:
@@ -92,7 +92,7 @@ def open_api_server(config: pytest.Config) -> ApiServer:
 
 
 def new_folder(config: pytest.Config, name: str) -> Path:
-    """A new folder of this run's, in any process of it."""
+    """Return a new folder of this run, in any process of it."""
     # A fixture cannot give it: the controller of pytest-xdist has none.
     folder: Path = config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
     return folder

@@ -1,4 +1,4 @@
-"""Which tests run in one worker of pytest-xdist, and in which order they start."""
+"""Grouping of tests into workers of pytest-xdist, and the order in which they start."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ OWN_API_SERVER = "own_api_server"
 """The fixture whose tests run in one worker."""
 
 ONE_WORKER = {"e2e", "spark"}
-"""Folders whose tests share what is slow to start: the cluster, a Spark session."""
+"""Folders whose tests share a slow fixture: the cluster, a Spark session."""
 
 FIRST = (
     "e2e",
@@ -35,11 +35,11 @@ FIRST = (
 last. The others follow."""
 
 GROUPS = pytest.StashKey[Path]()
-"""In the controller: the file in which workers say the group of each test."""
+"""File, in the controller, to which workers write the group of each test."""
 
 
 def group(item: pytest.Item) -> str:
-    """The tests that run in one worker, one after another; empty for a test of its own."""
+    """Return the group of tests that run one after another in a worker; empty for a lone test."""
     if OWN_API_SERVER in getattr(item, "fixturenames", ()):
         return OWN_API_SERVER
     if _folder(item) in ONE_WORKER:
@@ -50,7 +50,7 @@ def group(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where groups go."""
+    """Pass the groups' file to a worker."""
     stash = node.config.stash
     if GROUPS not in stash:
         stash[GROUPS] = new_folder(node.config, "groups") / "groups.json"
@@ -58,14 +58,14 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker: order the tests, and tell the controller their groups."""
+    """Order the tests in a worker."""
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Before pytest-xdist reports the collection. Each worker writes the same."""
+    """Write the groups before pytest-xdist reports the collection. Each worker writes the same."""
     if hasattr(session.config, "workerinput"):
         groups = {item.nodeid: name for item in session.items if (name := group(item))}
         write_whole(Path(session.config.workerinput["groups"]), json.dumps(groups).encode())
@@ -73,7 +73,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
-    """Assigns a group at a time, in the order of the workers' collection.
+    """Return a scheduler that assigns a group at a time, in the order of collection.
 
     pytest-xdist's own ``--dist loadgroup`` does not work with pytest 9.2 (pytest-xdist 3.8 writes
     the group to an attribute that a test does not have any more).
@@ -93,12 +93,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
 
 
 def _folder(item: pytest.Item) -> str:
-    """``integration`` of ``tests/integration/test_flow.py``."""
+    """Return ``integration`` for ``tests/integration/test_flow.py``."""
     return item.path.parent.name
 
 
 def _file(item: pytest.Item) -> str:
-    """``integration/flow`` of ``tests/integration/test_flow.py``."""
+    """Return ``integration/flow`` for ``tests/integration/test_flow.py``."""
     return f"{_folder(item)}/{item.path.stem.removeprefix('test_')}"
 
 

@@ -42,7 +42,7 @@ FLOW = ReplicationFlow.model_validate(
 
 
 class ManualPool(Executor):
-    """Runs what is submitted when the test says so, in the test's thread."""
+    """Runs submitted steps on the test's request, in the test's thread."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -53,7 +53,7 @@ class ManualPool(Executor):
         return future
 
     def run(self) -> None:
-        """All that waits, and what follows from it."""
+        """Run all waiting steps, and the steps that follow from them."""
         while self.waiting:
             future, step = self.waiting.pop(0)
             if not future.set_running_or_notify_cancel():
@@ -65,7 +65,7 @@ class ManualPool(Executor):
 
 
 class StoreHerder:
-    """By the rules of ``headrace run``'s store, for one source task."""
+    """A herder for one source task, with the rules of ``headrace run``'s store."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.store = TaskStore()
@@ -85,7 +85,7 @@ class StoreHerder:
 
 
 class Scene:
-    """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
+    """A task that copies topic ``orders`` with two partitions from ``east`` to ``west``."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Scene:
         driver: str = "me",
         flow: ReplicationFlow | None = None,
     ) -> None:
-        """``kafka``: what an earlier scene has left, or has still."""
+        """Create a task; ``kafka`` are the clusters of an earlier scene."""
         self.kafka = kafka or FakeKafka("east", "west")
         self.clock = self.kafka.clock
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
@@ -136,17 +136,17 @@ class Scene:
         document["spec"] |= fields
         self.context.change(ReplicationFlow.model_validate(document))
 
-    # What the loop does.
+    # Actions of the loop.
 
     def guard(self, step: Callable[[], Any]) -> Any:
-        """As the TaskManager does: an error of ours fails the task."""
+        """Fail the task on an error of headrace's, as the TaskManager does."""
         try:
             return step()
         except HeadraceError as error:
             self.task.fail(error)
 
     def run_once(self) -> None:
-        """One turn of the loop, without a commit; then what waits in the pools."""
+        """Run one turn of the loop, without a commit, and then the waiting steps of the pools."""
         self.context.stall_detector.beat()
         if self.task.phase in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             self.guard(self.task.advance)
@@ -156,14 +156,14 @@ class Scene:
         self.release_pool.run()
 
     def commit(self) -> None:
-        """Receive what is acknowledged, store it, and receive the answer to that."""
+        """Receive acknowledgements, store them, and receive the answer to that."""
         self.observe()
         self.guard(self.task.commit)
         self.guard(self.task.commit)
         self.observe()
 
     def observe(self) -> None:
-        """Update what is reported."""
+        """Update the reports."""
         self.clock.advance(0.3)
         self.context.stall_detector.beat()
         self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
@@ -175,17 +175,17 @@ class Scene:
         self.commit()
 
     def check_topics(self) -> None:
-        """Observe for a whole interval of discovery, and what is found out in it."""
+        """Observe for a whole interval of discovery, including its results."""
         for _ in range(40):
             self.observe()
             self.check_pool.run()
 
     def fail(self) -> None:
-        """What any error of ours does to a task."""
+        """Raise an error that fails a task."""
         raise Fatal("broken by the test")
 
     def observe_failed(self) -> None:
-        """As long as a failed task may take to report its lag."""
+        """Run for as long as a failed task may take to report its lag."""
         for _ in range(2):
             self.clock.advance(2.5)
             self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
@@ -199,26 +199,26 @@ class Scene:
         assert self.phase is TaskPhase.RUNNING, self.error
 
     def restart(self) -> None:
-        """What the Worker does with a task that was closed: another instance."""
+        """Create another instance of a closed task, as the Worker does."""
         self.ownership = self._own()
         self.task = self.make_task(Role.ACTIVE, self.task.partitions)
         self.guard(self.task.activate)
 
     def settle(self) -> None:
-        """Turns until all is acknowledged; then progress is stored."""
+        """Run turns until all records are acknowledged, then store progress."""
         for _ in range(5):
             self.run_once()
         self.commit()
 
     def recover(self) -> None:
-        """Turns with time between them, as back-off wants it."""
+        """Run turns with time between them, as back-off requires."""
         for _ in range(5):
             for _ in range(6):
                 self.clock.advance(0.9)
                 self.context.stall_detector.beat()
             self.run_once()
 
-    # What a test looks at.
+    # Observations of a test.
 
     @property
     def phase(self) -> TaskPhase:
@@ -230,7 +230,7 @@ class Scene:
         return error.message if error else ""
 
     def stops(self, at: TopicPartition) -> bool:
-        """Whether a partition waits for a person, by what is reported."""
+        """Return whether a partition is reported as stopped until a user acts."""
         ready = condition(self.task.status.conditions, ConditionType.READY)
         stopped = ready is not None and f"{at} is not copied" in ready.message
         return stopped or self.phase is TaskPhase.FAILED
@@ -243,19 +243,19 @@ class Scene:
 
     @property
     def producer(self) -> FakeProducer:
-        """Of the task's lane."""
+        """The producer of the task's lane."""
         return self.target.producer
 
     def hold_back(self, topic: str = COPY) -> None:
-        """The test sends and reports this topic's records from now on."""
+        """Hold this topic's records back: the test sends and reports them."""
         self.target.holds_back = lambda at: at.topic == topic
 
     def let_through(self) -> None:
-        """Records are acknowledged at once again."""
+        """Acknowledge records at once again."""
         self.target.holds_back = lambda at: False
 
     def stored(self, at: TopicPartition) -> Progress:
-        """What the progress topic says of a partition, by its log."""
+        """Return the progress of a partition in the progress topic."""
         progress = self._progress(at)
         assert progress is not None, f"no progress of {at} is stored"
         return progress
@@ -265,13 +265,15 @@ class Scene:
         return self.context.progress.get(self.context.progress_key(at))
 
     def position(self, at: TopicPartition = P0) -> int | None:
-        """The source offset that is stored."""
+        """Return the stored source offset."""
         progress = self._progress(at)
         return progress.source_offset if progress else None
 
     def take_away(self, *partitions: TopicPartition, epoch: int | None = None) -> None:
-        """Another driver's task claims partitions in the progress topic; by default with a higher
-        epoch."""
+        """Claim partitions in the progress topic, as another driver's task does.
+
+        The epoch is one higher by default.
+        """
         for at in partitions:
             mine = self.stored(at)
             theirs = dict(

@@ -17,7 +17,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 def content(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[bytes, bytes | None]] = ()
 ) -> bytes:
-    """Of a record of magic 2."""
+    """Return the content of a record of magic 2."""
     parts = [_sized(key), _sized(value), varint(len(headers))]
     parts += [_sized(part) for header in headers for part in header]
     return b"".join(parts)
@@ -36,7 +36,7 @@ def log_batch(
     producer_epoch: int = 0,
     leader_epoch: int = 7,
 ) -> bytearray:
-    """A stored batch. ``records`` may have gaps: compaction leaves the offsets of the batch."""
+    """Return a stored batch. ``records`` may have gaps: compaction keeps the batch's offsets."""
     first = base_offset if base_offset is not None else records[0].offset
     last = last_offset if last_offset is not None else records[-1].offset
     plain = bytearray()
@@ -67,14 +67,14 @@ def log_batch(
 
 
 def sealed(data: bytearray) -> bytearray:
-    """With the length and the checksum that it should have."""
+    """Set the length and the checksum of a batch."""
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
     return data
 
 
 def marker(offset: int, producer_id: int, *, commit: bool, epoch: int = 0) -> bytearray:
-    """A control batch."""
+    """Return a control batch."""
     key = struct.pack(">hh", 0, int(commit))
     record = StoredRecord(offset, 0, content(key, b"\0" * 6))
     return log_batch([record], attributes=0x30, producer_id=producer_id, producer_epoch=epoch)
@@ -89,7 +89,7 @@ def message(
     timestamp_ms: int = -1,
     attributes: int = 0,
 ) -> bytearray:
-    """Of magic 0 or 1."""
+    """Return a message of magic 0 or 1."""
     body = bytearray(struct.pack(">bb", magic, attributes))
     if magic:
         body += struct.pack(">q", timestamp_ms)
@@ -106,7 +106,7 @@ def message_set(
     magic: int,
     appended_ms: int | None = None,
 ) -> bytearray:
-    """Compressed; records are offset, timestamp, key, value."""
+    """Return a compressed message set; records are offset, timestamp, key, value."""
     first, last = records[0][0], records[-1][0]
     inner = b"".join(
         bytes(message(offset - first * magic, key, value, magic=magic, timestamp_ms=timestamp_ms))
@@ -123,7 +123,7 @@ def message_set(
 
 
 def batches_of(*parts: bytes | bytearray | memoryview) -> list[Batch]:
-    """As a response has them."""
+    """Return the batches of a response."""
     return split_batches(memoryview(bytearray(b"".join(parts)))).batches
 
 

@@ -1,7 +1,7 @@
 """A job of Structured Streaming as its users write it: ``python streaming_job.py TOPIC FOLDER``.
 
-For each line of standard input, which names brokers, it reads what they have, and goes on from its
-own checkpoint in the folder. The records come into ``records``.
+Each line of standard input names brokers. The job reads their records, and resumes from its own
+checkpoint in the folder. It writes the records to ``records``.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def read_on(spark: SparkSession, servers: str, topic: str, folder: str) -> None:
-    """All that is there behind the checkpoint."""
+    """Read all records after the checkpoint."""
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)

@@ -2,13 +2,13 @@
 
 The model of two owners (``tests/property/fencing``) explores it in every order. The product
 (``connect.fenced``, and the batch mover's ``MarkerFencing``) takes over many partitions at once. It
-keeps the order of these stages, but claims before it fences as well, where here progress is read
-behind a marker of its own.
+keeps the order of these stages, but also claims before it fences. Here, progress is read after a
+marker of its own instead.
 
 A marker of an empty transaction closes a partition to the earlier epochs of its producer id. It
 closes the partition when it is *read there*, below the high watermark, and not when the coordinator
 answers: brokers lose markers of partitions that have no leader at that moment. Progress is read
-behind its own partition's marker, the tail behind the data partition's; only then the claim is
+after its own partition's marker, the tail after the data partition's marker. Only then the claim is
 written, and the partition opened.
 """
 
@@ -69,7 +69,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class TakeOver:
-    """One partition on the way to be opened. Every answer makes the next state.
+    """One partition that is being opened. Every answer makes the next state.
 
     Partitions of one task that are opened together share the first three requests, for one
     transaction. A partition without a leader is left out, and taken over when it has one again:

@@ -1,6 +1,6 @@
 """How many bytes this machine's TCP connections have received, as the kernel counts them.
 
-By sock_diag(7), as ``ss -ti`` does: brokers and drivers are not asked, and nothing lies between.
+They are read by sock_diag(7), as ``ss -ti`` does, without brokers, drivers or a proxy.
 """
 
 import socket
@@ -16,13 +16,13 @@ _INFO = 2
 """INET_DIAG_INFO: struct tcp_info."""
 _ESTABLISHED = 1 << 1
 _BYTES_RECEIVED = 128
-"""Offset of tcpi_bytes_received in it."""
+"""Offset of tcpi_bytes_received in struct tcp_info."""
 _HEADER, _REQUEST, _MESSAGE = struct.Struct("=IHHII"), struct.Struct("=BBBxI48x"), 72
 _DONE = 3
 
 
 def received(pids: Iterable[int]) -> Counter[tuple[int, int]]:
-    """By process and port of the other side, over the connections that are open."""
+    """Return the received bytes of open connections, by process and remote port."""
     owners = {inode: pid for pid in pids for inode in _sockets(pid)}
     found: Counter[tuple[int, int]] = Counter()
     for port, inode, count in _connections():
@@ -36,7 +36,7 @@ def _sockets(pid: int) -> Iterator[int]:
         try:
             target = str(file.readlink())
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # it was closed
         if target.startswith("socket:["):
             yield int(target[8:-1])
 

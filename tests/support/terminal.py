@@ -1,4 +1,4 @@
-"""What a terminal shows after a program wrote to it: the sequences that rich writes, no others."""
+"""A terminal's contents after a program wrote to it; only sequences that rich writes are known."""
 
 import re
 
@@ -18,14 +18,14 @@ class Terminal:
         """Lines that left the screen at its top."""
 
     def resize(self, columns: int, lines: int) -> None:
-        """What does not fit is gone; the rest stays where it is."""
+        """Change the size. Characters outside are dropped, all others keep their place."""
         self.columns, self.lines = columns, lines
         self._cells = {
             at: c for at, c in self._cells.items() if at < (lines, 0) and at[1] < columns
         }
 
     def feed(self, text: str) -> None:
-        """What the program wrote."""
+        """Show text that the program wrote."""
         for private, numbers, command, character in _SEQUENCE.findall(text):
             if command:
                 self._obey(private + command, [int(n) for n in numbers.split(";") if n])

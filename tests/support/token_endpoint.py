@@ -31,7 +31,7 @@ class TokenEndpoint:
     def __init__(self) -> None:
         self.lifetime_s = 3600.0
         self.answer: tuple[int, bytes] | None = None
-        """In place of what it would answer."""
+        """Answer that replaces the regular one."""
         self.secret = SECRET
         self.issued: list[str] = []
         self.asked: list[Mapping[str, list[str]]] = []
@@ -71,7 +71,7 @@ class TokenEndpoint:
         self._servers.clear()
 
     def broker_properties(self) -> dict[str, str]:
-        """Of a secure cluster that takes these tokens beside passwords."""
+        """Return the properties of a secure cluster that accepts these tokens besides passwords."""
         listener = "listener.name.sasl_ssl"
         return {
             "sasl.enabled.mechanisms": "OAUTHBEARER,SCRAM-SHA-512",
@@ -83,7 +83,7 @@ class TokenEndpoint:
         }
 
     def java_options(self) -> str:
-        """For brokers' JVMs (CVE-2025-27817): which addresses they may ask."""
+        """Return the addresses that brokers' JVMs may request (CVE-2025-27817)."""
         return f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys_url}"
 
     def keys(self) -> bytes:
@@ -93,7 +93,7 @@ class TokenEndpoint:
         return json.dumps({"keys": [key]}).encode()
 
     def token(self, login: str, form: Mapping[str, list[str]]) -> tuple[int, bytes]:
-        """What ``POST`` is answered."""
+        """Return the status and body that answer a ``POST``."""
         self.asked.append(form)
         if self.answer is not None:
             return self.answer
@@ -136,7 +136,7 @@ def running_token_endpoint() -> Iterator[TokenEndpoint]:
 
 
 def secrets_of(endpoint: TokenEndpoint) -> dict[str, dict[str, bytes]]:
-    """What manifests name of it."""
+    """Return the Secrets that manifests name."""
     return {
         "issuer-ca": {"ca.crt": endpoint.certificate},
         "issuer-client": {"secret": f"{SECRET}\n".encode()},
@@ -144,7 +144,7 @@ def secrets_of(endpoint: TokenEndpoint) -> dict[str, dict[str, bytes]]:
 
 
 def by_token(cluster: SandboxCluster, endpoint: TokenEndpoint, **oauth: Any) -> dict[str, Any]:
-    """The cluster in a manifest: tokens over TLS."""
+    """Return the cluster's fields in a manifest, with tokens over TLS."""
     ca = {"secretName": f"{cluster.name}-ca", "key": "ca.crt"}
     return {
         "alias": cluster.name,

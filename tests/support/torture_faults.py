@@ -20,14 +20,14 @@ BROKERS = ("leader killed", "leader moved", "follower stopped", "coordinator kil
 
 
 class Faults:
-    """Each returns when the flow copies on, or has said why it does not."""
+    """Faults. Each method returns when the flow copies again, or has reported why it does not."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._ended: set[int] = set()
 
     def inject(self, owner: str, broker: str) -> None:
-        """One of ``OWNER`` and one of ``BROKERS``."""
+        """Inject one of ``OWNER`` and one of ``BROKERS``."""
         self._scene.wait(self._drivers_ready)
         faults: dict[str, Callable[[str], None]] = {
             "leader killed": self._leader_killed,
@@ -39,7 +39,7 @@ class Faults:
         faults[broker](owner)
 
     def _drivers_ready(self) -> bool:
-        """Both run, and the task does on one of them."""
+        """Return whether both drivers run, and the task runs on one of them."""
         unit, names = self._scene.unit(), self._names()
         return (
             len(names) == 2
@@ -61,7 +61,10 @@ class Faults:
 
     @contextmanager
     def _broken(self, owner: str) -> Iterator[None]:
-        """Killed; or frozen until the block has ended and another owns the task: then both live."""
+        """Kill the owner, or freeze it until the block has ended and another owns the task.
+
+        After a freeze, both are alive.
+        """
         driver = self._names()[self._scene.unit()["driverName"]]
         if owner == "killed":
             driver.kill()
@@ -97,7 +100,7 @@ class Faults:
             broker.start()
 
     def _leader_moved(self, owner: str) -> None:
-        """Cleanly, away from where it is and back to where it was."""
+        """Move the leader cleanly to another broker and back."""
         broker = self._led(self._scene.topics[0])
         with self._broken(owner):
             broker.stop()
@@ -131,7 +134,7 @@ class Faults:
                 broker.thaw()
 
     def _elected_unclean(self, owner: str) -> None:
-        """One of both brokers is dead while records are acknowledged; then the other one is."""
+        """Keep one of two brokers dead while records are acknowledged, then the other one."""
         topic = self._scene.unclean
         partition = self._scene.partition(topic)
         leader = self._scene.target.broker(partition.leader)
@@ -151,7 +154,7 @@ class Faults:
             leader.start()
             self._scene.grow(topic)
         if owner or self._scene.stopped(topic):
-            return  # what progress did not say nobody misses; and a stop says enough
+            return  # no loss of unstored records is reported; a stop is a report
         loss = self._scene.wait(
             lambda: [one for one in self._scene.losses() if one["topic"] == topic]
         )[-1]
@@ -160,7 +163,7 @@ class Faults:
         assert kept <= loss["lastOffset"] < held, (loss, kept, held)
 
     def _stored(self, broker: BrokerProcess, topic: str) -> int:
-        """Where the log of a broker that does not run ends."""
+        """Return the end of a log on a broker that does not run."""
         folder = broker.data / f"{self._scene.copy(topic)}-0"
         ends = [
             batch.last_offset + 1

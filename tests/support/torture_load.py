@@ -1,4 +1,4 @@
-"""What runs beside faults: a load of transactions, and who keeps what a flow says."""
+"""A load of transactions, and a recorder of a flow's reports, which run besides faults."""
 
 import re
 import threading
@@ -14,7 +14,7 @@ from headrace.sandbox import SandboxCluster
 
 _STOPPED = re.compile("`headrace flow rebuild`")
 _COUNTS = (1, 1, 2, 10, 30)
-"""Of the records of a batch: when it is aborted, each of them is a marker on the target."""
+"""Numbers of records in a batch. Each record of an aborted batch is a marker on the target."""
 
 
 class Load:
@@ -51,14 +51,14 @@ class Load:
 
 @dataclass
 class Reports:
-    """All that the flow has said: sentences of stopped partitions, and losses."""
+    """Reports of the flow: messages of stopped partitions, and losses."""
 
     run: FlowRun
     stops: set[str] = field(default_factory=set)
     losses: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self) -> dict[str, Any]:
-        """The status; what it says is kept."""
+        """Return the status, and record its messages and losses."""
         status = self.run.status()
         said = [one.get("message", "") for one in status.get("conditions", [])]
         for unit in status.get("units", []):
@@ -71,7 +71,7 @@ class Reports:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """What is said only for a moment, too."""
+        """Record the reports until the block ends, including short-lived ones."""
         ended = threading.Event()
 
         def follow() -> None:

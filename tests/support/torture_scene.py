@@ -16,14 +16,14 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
 def make_copy(cluster: SandboxCluster, topic: str, brokers: Sequence[int], **config: str) -> None:
-    """A topic of one partition on these, the first of which leads."""
+    """Create a topic of one partition on these brokers, the first of which leads."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     made = NewTopic(topic, 1, replica_assignment=[list(brokers)], config={**KEPT, **config})
     admin.create_topics([made])[topic].result(20)
 
 
 class Scene:
-    """What is copied, and what was said of it in the present round."""
+    """Topics that are copied, and the flow's reports on them in the present round."""
 
     def __init__(
         self,
@@ -35,8 +35,11 @@ class Scene:
         unclean: str,
         wait_until: WaitUntil,
     ) -> None:
-        """``topics``: of the source, of one partition each, the first of which faults are aimed at;
-        ``unclean`` is one of them, whose copy is on two brokers."""
+        """Create a scene.
+
+        ``topics`` are the source's, of one partition each. Faults hit the first one. ``unclean`` is
+        one of them, whose copy is on two brokers.
+        """
         self.run, self.reports = run, Reports(run)
         self.source, self.target = source, target
         self.topics, self.unclean = topics, unclean
@@ -47,20 +50,20 @@ class Scene:
         self._lost: set[str] = set()
 
     def begin_round(self) -> None:
-        """What was said so far is not of this one."""
+        """Ignore earlier reports in this round."""
         self._known, self._lost = set(self.reports.stops), set(self.reports.losses)
 
     def copy(self, topic: str) -> str:
-        """Its name on the target."""
+        """Return a topic's name on the target."""
         return f"{self.source.name}.{topic}"
 
     def unit(self) -> dict[str, Any]:
-        """The source task."""
+        """Return the source task."""
         (unit,) = self.run.units() or [{}]
         return unit
 
     def partition(self, topic: str) -> Any:
-        """Of its copy, as the target describes it."""
+        """Return the metadata of a copy's partition on the target."""
         name = self.copy(topic)
         return self.admin.list_topics(name, timeout=20).topics[name].partitions[0]
 
@@ -71,18 +74,18 @@ class Scene:
         self.wait(lambda: bounds(self.there, copy)[2] > before + 20 or self.stopped(topic))
 
     def losses(self) -> list[dict[str, Any]]:
-        """Those of this round."""
+        """Return the losses of this round."""
         return [one for key, one in self.reports.losses.items() if key not in self._lost]
 
     def stopped(self, topic: str) -> list[str]:
-        """What the flow said of it in this round, since it was made again."""
+        """Return the messages on a stopped copy in this round, after it was last recreated."""
         partition = f"{self.copy(topic)}-0"
         return [one for one in self.reports.stops - self._known if partition in one]
 
     def made_again(self) -> None:
-        """What stopped it is over."""
+        """Ignore earlier stops: the copy was recreated."""
         self._known |= self.reports.stops
 
     def wait(self, poll: Callable[[], Any], until: Callable[[Any], bool] = bool) -> Any:
-        """For what ``poll`` returns once ``until`` holds of it."""
+        """Wait for a result of ``poll`` for which ``until`` is true."""
         return self._wait_until(poll, until=until, every_s=0.2)

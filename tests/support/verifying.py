@@ -1,4 +1,4 @@
-"""``headrace verify`` as a person has it: a process, what it prints, its report."""
+"""``headrace verify`` as users see it: a process, its output, its report."""
 
 import subprocess
 import sys
@@ -14,10 +14,10 @@ from headrace.mirror_test import Result, documents
 
 @dataclass(frozen=True)
 class Verified:
-    """One that has ended."""
+    """A run of ``headrace verify`` that has ended."""
 
     printed: str
-    """On standard output."""
+    """Standard output."""
     report: Path
     result: Result
 
@@ -29,8 +29,7 @@ def verify_command(file: Path, report: Path, *options: str) -> list[str]:
 
 
 def verified(folder: Path, test: Mapping[str, Any], *options: str) -> Verified:
-    """The whole of it, with the verdict Passed; the file and the report's folder are in
-    ``folder``."""
+    """Run a mirror test that must pass; the file and the report are in ``folder``."""
     file, report = folder / "test.yaml", folder / "report"
     file.write_text(yaml.safe_dump(test))
     command = verify_command(file, report, *options)
@@ -40,5 +39,5 @@ def verified(folder: Path, test: Mapping[str, Any], *options: str) -> Verified:
 
 
 def result_in(report: Path) -> Result:
-    """What a folder's ``report.json`` says."""
+    """Return the result in a folder's ``report.json``."""
     return Result.model_validate_json((report / documents.REPORT).read_text())

@@ -1,4 +1,4 @@
-"""When records arrive."""
+"""Times at which records arrive."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ class Watch:
                 self._arrivals[message.partition() or 0].append(time.monotonic())
 
     def longest_silences(self, since: float) -> dict[int, float]:
-        """The longest time without a record since then, by partition."""
+        """Return the longest time without a record after a time, by partition."""
         now = time.monotonic()
         longest = {}
         for partition, arrivals in self._arrivals.items():

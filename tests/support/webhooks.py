@@ -1,4 +1,4 @@
-"""An admission webhook that nobody answers."""
+"""An admission webhook that does not answer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def failing_webhook(api: Kubectl, namespace: str, wait_until: Callable[..., Any]
     name = unique("guard")
     asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain", "--dry-run=server")
 
-    def refuses() -> bool:  # the API server takes a moment to know it
+    def refuses() -> bool:  # it takes effect after a moment
         try:
             api.kubectl("-n", namespace, *asked)
         except KubectlError as error:

@@ -1,5 +1,7 @@
-"""What the batch mover needs of a cluster in memory: a broker on a socket that serves its logs,
-with the rules for producers' epochs and sequences; and fences, by the real comparison."""
+"""A cluster in memory for the batch mover: a broker on a socket that serves its logs.
+
+It follows the rules for producers' epochs and sequences, and makes fences by the real comparison.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -35,22 +37,25 @@ _BATCH_RECORDS = 2
 
 @dataclass
 class _Producer:
-    """What a partition's leader knows of one producer id."""
+    """A partition leader's state of one producer id."""
 
     epoch: int
     next_sequence: int | None = None
-    """None: behind a marker, any epoch begins with 0."""
+    """None after a marker, where any epoch begins with 0."""
     last_five: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class WireCluster:
-    """One topic of a cluster in memory, on one broker."""
+    """A broker with one topic of a cluster in memory."""
 
     def __init__(self, serve: Serve, cluster: FakeCluster, topic: str, partitions: int) -> None:
         self.cluster, self.topic = cluster, topic
         self.fault: Callable[[], str] = lambda: ""
-        """Of the next batch: ``lost`` or ``unanswered`` (the connection ends, before or after it
-        was appended), ``refused`` for now, or none."""
+        """Fault of the next batch, or none.
+
+        The connection ends before (``lost``) or after (``unanswered``) the batch is appended, or
+        the batch is ``refused`` for now.
+        """
         self.writers: dict[tuple[TopicPartition, int], int] = {}
         """Producer id, by partition and offset."""
         self.producers: dict[tuple[TopicPartition, int], _Producer] = {}
@@ -174,7 +179,7 @@ class WireCluster:
         )
 
     def _decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
-        """As ``ProducerStateManager`` does."""
+        """Decide on a batch by the rules of Kafka's ``ProducerStateManager``."""
         key = at, batch.producer_id
         known = self.producers.get(key)
         if known is not None and batch.producer_epoch < known.epoch:
@@ -202,7 +207,7 @@ class WireCluster:
 
 
 def epoch_ends(request: Request, end: Callable[[TopicPartition, int], int]) -> Any:
-    """Of all partitions that are asked for: ``end`` of the partition and the epoch."""
+    """Return the ``end`` of each requested partition and epoch."""
     return OffsetForLeaderEpochResponse(
         throttle_time=NOT_THROTTLED,
         topics=tuple(
@@ -226,7 +231,7 @@ def epoch_ends(request: Request, end: Callable[[TopicPartition, int], int]) -> A
 
 
 class WireFencing:
-    """See ``Fencing``; of all drivers of a scene."""
+    """A ``Fencing`` for all drivers of a scene."""
 
     impossible = ""
 

@@ -1,4 +1,4 @@
-"""``python -m images build | test | push | sbom``, in ``tools``; the Makefile's targets."""
+"""``python -m images build | test | push | sbom``, in ``tools``: targets of the Makefile."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ def main() -> None:
 
 @main.command()
 def build() -> None:
-    """The two images of the product."""
+    """Build the two images of the product."""
     _build(_product())
 
 
@@ -69,7 +69,7 @@ def push(registry: str) -> None:
 
 @main.command()
 def sbom() -> None:
-    """List what is inside the product's images, and its licences."""
+    """List the contents of the product's images, and their licences."""
     product = _product()
     engine = _build(product)
     for image in product:

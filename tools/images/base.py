@@ -1,4 +1,4 @@
-"""The base image: from its registry, else a stand-in of the same name made from Debian packages."""
+"""The base image from its registry, or a stand-in of the same name made from Debian packages."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ _MMDEBSTRAP = (
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
     '--customize-hook=ln -s /usr/bin/python3 "$1/usr/local/bin/python"',
-    # Of the machine's, mmdebstrap takes over its name and its name servers.
+    # From the machine, mmdebstrap copies its name and its name servers.
     '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf"',
     "bookworm",
 )
@@ -37,8 +37,8 @@ CMD ["python3"]
 
 
 def have_base(engine: Engine) -> None:
-    """Have the base image on this machine. Raises Fatal when it can neither be pulled nor made."""
-    # In full: a short name would be looked for on this machine's own registry too.
+    """Provide the base image on this machine. Raises Fatal if it can neither be pulled nor made."""
+    # In full: a short name would also be looked for on this machine's own registry.
     name = f"docker.io/library/{BASE}"
     if engine.exists(name):
         return
@@ -61,7 +61,7 @@ def have_base(engine: Engine) -> None:
 
 
 def _packages() -> Path:
-    """The stand-in's files as a tar, from the cache where it was made before."""
+    """Return the stand-in's files as a tar, from the cache if it exists."""
     recipe = sha256("\n".join(_MMDEBSTRAP).encode()).hexdigest()[:16]
     tar = cache_home() / "images" / f"base-{recipe}.tar"
     if not tar.exists():

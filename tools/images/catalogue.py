@@ -1,4 +1,4 @@
-"""Which images there are."""
+"""The images of this repository."""
 
 import tomllib
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ ROOT = Path(__file__).parents[2]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 BASE = "python:3.11-slim-bookworm"
-"""What the Dockerfiles start from: their ``ARG BASE``."""
+"""Base image of the Dockerfiles: their ``ARG BASE``."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """One image; ``target`` is a stage of its Dockerfile where it is not the last."""
+    """An image; ``target`` is a stage of its Dockerfile if it is not the last."""
 
     name: str
     dockerfile: str
@@ -31,7 +31,7 @@ class Image:
 
     @property
     def archive(self) -> Path:
-        """Where ``save`` puts it: a docker-archive."""
+        """Path of the docker-archive that ``save`` writes."""
         return ROOT / "dist" / "images" / f"{self.name}-{self._version}.tar"
 
     @property
@@ -44,15 +44,15 @@ PRODUCT = (
     Image("headrace-spark", "spark-jobs/Dockerfile"),
 )
 TOOLCHAIN = Image("headrace-toolchain", "spark-jobs/Dockerfile", target="toolchain")
-"""What fetches the jars of the next; a stage that was built with the one before."""
+"""Image that fetches the jars of the next; its stage was built with the one before."""
 KAFKA = Image("headrace-kafka", "tests/cluster/kafka/Dockerfile")
 
 _PLATFORMS = ("linux/amd64", "linux/arm64")
-"""For which the lock has wheels, and the JRE."""
+"""Platforms for which the lock has wheels, and for which a JRE exists."""
 
 
 def of_platform(images: Iterable[Image], platform: str) -> tuple[Image, ...]:
-    """These images, built for ``platform``; empty: the builder's own. Raises Fatal for others."""
+    """Return these images for ``platform``; empty is the builder's own. Raises Fatal for others."""
     if platform and platform not in _PLATFORMS:
         raise Fatal(f"PLATFORM={platform}: must be {' or '.join(_PLATFORMS)}")
     return tuple(replace(image, platform=platform) for image in images)

@@ -1,4 +1,4 @@
-"""Packages the chart and pushes it beside the images, as an OCI artifact, by Helm."""
+"""Packages the chart and pushes it next to the images, as an OCI artifact, by Helm."""
 
 import ipaddress
 import os
@@ -17,7 +17,7 @@ FOLDER = "charts"
 
 
 def find_helm() -> str:
-    """The path of Helm (``HELM``, else by PATH). Raises Fatal when there is none."""
+    """Return the path of Helm (``HELM``, else by PATH). Raises Fatal if it is missing."""
     helm = which(os.environ.get("HELM") or "helm")
     if helm is None:
         raise Fatal(
@@ -28,9 +28,9 @@ def find_helm() -> str:
 
 
 def push_chart(helm: str, registry: str, destination: Path = ROOT / "dist") -> str:
-    """Package the chart into ``destination`` and push that; its name with its digest there.
+    """Package the chart into ``destination``, push it, and return its name with its digest there.
 
-    Helm's login counts (``helm registry login``), or that of Docker's configuration.
+    Login is by Helm (``helm registry login``) or by Docker's configuration.
     """
     packed = _run(helm, "package", str(CHART), f"--destination={destination}")
     package = packed.strip().rpartition(" ")[2]
@@ -44,7 +44,7 @@ def push_chart(helm: str, registry: str, destination: Path = ROOT / "dist") -> s
 
 
 def is_loopback(registry: str) -> bool:
-    """Whether it is on this machine: there HTTP will do, as for Docker's engine."""
+    """Return whether it is on this machine: there HTTP will do, as for Docker's engine."""
     address = registry.partition("/")[0]
     host = address.rpartition(":")[0] or address
     if host == "localhost":

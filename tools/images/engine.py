@@ -1,4 +1,4 @@
-"""What builds images here: a Docker engine where one answers, else buildah."""
+"""The program that builds images here: a Docker engine if one answers, else buildah."""
 
 import json
 import os
@@ -30,19 +30,19 @@ class Engine(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Is there an image of this name on the machine?"""
+        """Return whether an image of this name exists on the machine."""
 
     @abstractmethod
     def identity(self, image: Image) -> str:
-        """The SHA-256 of its configuration."""
+        """Return the SHA-256 of its configuration."""
 
     @abstractmethod
     def label(self, image: Image, name: str) -> str:
-        """What a label of it says; empty without that label."""
+        """Return the value of one of its labels, or an empty string."""
 
     @abstractmethod
     def size(self, image: Image) -> str:
-        """Of its files, as a person reads it."""
+        """Return the size of its files in a readable form."""
 
     @abstractmethod
     def push(self, image: Image, name: str) -> str:
@@ -55,7 +55,7 @@ class Engine(ABC):
     def _save(self, image: Image, path: Path) -> None: ...
 
     def pull(self, name: str) -> str | None:
-        """Fetch an image from its registry; why not, when it cannot be had."""
+        """Fetch an image from its registry, and return the reason of a failure."""
         pulled = self._ask("pull", name)
         return None if pulled.returncode == 0 else pulled.stderr.strip().splitlines()[-1]
 
@@ -74,7 +74,7 @@ class Engine(ABC):
         self.run(*command, "-f", str(ROOT / image.dockerfile), "-t", image.tag, str(ROOT))
 
     def save(self, image: Image) -> Path:
-        """Its docker-archive, written when the image is another one than that."""
+        """Return the image's docker-archive, which is written if it has another image."""
         path = image.archive
         if not path.exists() or _archived(path) != self.identity(image):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Engine(ABC):
         return path
 
     def run(self, *arguments: str) -> None:
-        """Run the program; what it says is shown."""
+        """Run the program, and show its output."""
         done = subprocess.run(
             [self.program, *arguments], env={**os.environ, **self.environment}, check=False
         )
@@ -144,7 +144,7 @@ class Docker(Engine):
 
 
 class Buildah(Engine):
-    """buildah, without a daemon; in a chroot, which asks for no cgroups."""
+    """A buildah without a daemon, in a chroot, which needs no cgroups."""
 
     program = "buildah"
     _pull_always = "--pull-always"
@@ -175,7 +175,7 @@ class Buildah(Engine):
 
 
 def find_engine() -> Engine:
-    """Docker when its engine answers; else buildah."""
+    """Return Docker if its engine answers, else buildah."""
     if docker := answering_docker():
         return Docker(docker)
     if not which("buildah"):
@@ -184,7 +184,7 @@ def find_engine() -> Engine:
 
 
 def _archived(path: Path) -> str:
-    """The identity of the image in a docker-archive."""
+    """Return the identity of the image in a docker-archive."""
     with tarfile.open(path) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest

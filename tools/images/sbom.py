@@ -1,4 +1,4 @@
-"""What is inside the images, and under which licences: ``make sbom``."""
+"""Contents of the images, and their licences: ``make sbom``."""
 
 import json
 import subprocess
@@ -15,9 +15,9 @@ _SYFT = Path(__file__).with_name("syft.txt")
 
 
 def describe(image: Image, archive: Path) -> tuple[Path, Path]:
-    """Write ``<name>-<version>.spdx.json`` and ``.licenses.tsv`` beside the archive.
+    """Write ``<name>-<version>.spdx.json`` and ``.licenses.tsv`` next to the archive.
 
-    Raises Fatal when syft fails.
+    Raises Fatal if syft fails.
     """
     spdx = archive.with_suffix(".spdx.json")
     uv = str(Path(sys.executable).with_name("uv"))
@@ -46,6 +46,6 @@ def _rows(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _licence(package: dict[str, Any]) -> str:
-    """What the package declares, else what was concluded of it."""
+    """Return the licence that the package declares, or the concluded one."""
     known = [package.get("licenseDeclared"), package.get("licenseConcluded")]
     return next((one for one in known if one and one not in ("NONE", "NOASSERTION")), "unknown")

@@ -1,4 +1,4 @@
-"""What of the building machine a build has to know, and no image may keep."""
+"""Settings of the building machine that a build needs, and that no image may keep."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ _KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "re
 
 @contextmanager
 def secrets() -> Iterator[Mapping[str, Path]]:
-    """Files for ``--secret``: pip's index as it is set here, and this machine's authorities."""
+    """Yield files for ``--secret``: pip's index settings, and this machine's authorities."""
     with tempfile.TemporaryDirectory() as folder:
         pip = Path(folder) / "pip.conf"
         pip.touch(mode=0o600)
@@ -24,7 +24,7 @@ def secrets() -> Iterator[Mapping[str, Path]]:
 
 
 def _pip_conf() -> str:
-    """Settings of files and of the environment; the later in pip's list outdoes the earlier."""
+    """Return settings of files and of the environment; later ones in pip's list take precedence."""
     output = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout

@@ -1,4 +1,4 @@
-"""Signs what was pushed, by its digest, and attests what is inside: by cosign, with a key."""
+"""Signs pushed images by their digest, and attests their contents: by cosign, with a key."""
 
 import os
 import shlex
@@ -12,10 +12,10 @@ from machine import which
 from headrace.errors import Fatal
 
 KEY, FLAGS = "HEADRACE_KEY", "HEADRACE_COSIGN_FLAGS"
-"""Of the environment, as the Makefile exports them."""
+"""Environment variables that the Makefile exports."""
 
 _STORES = ("awskms://", "azurekms://", "gcpkms://", "hashivault://", "k8s://", "env://", "pkcs11:")
-"""Where cosign finds keys that are no files."""
+"""Prefixes of cosign keys that are not files."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Signer:
 
 
 def find_signer(search: Callable[[str], str | None] = which) -> Signer | None:
-    """By the environment; None without a key. Raises Fatal before anything is pushed."""
+    """Return the signer in the environment, or None. Raises Fatal before anything is pushed."""
     key = os.environ.get(KEY, "")
     if not key:
         return None

@@ -143,7 +143,7 @@ class Finding:
 
 
 def _compiled(rules: dict[str, str], frame: str, flags: re.RegexFlag) -> Rules:
-    """Compile rules; a space in a pattern, outside of a look-behind, matches a line break too."""
+    """Compile rules; a space in a pattern also matches a line break, except in a look-behind."""
     compiled = []
     for pattern, advice in rules.items():
         parts = re.split(r"(\(\?<![^)]*\))", pattern)

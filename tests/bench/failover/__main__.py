@@ -1,7 +1,7 @@
 """How long planned fail-overs take, and what groups read again or skip, over many of them.
 
-``make bench-failover``. Brokers, flows, commands and consumers are real. Of each fail-over all that
-consumers are delivered at the new cluster is compared with what they were due.
+``make bench-failover``. Brokers, flows, commands and consumers are real. After each fail-over, all
+records that consumers receive at the new cluster are compared with the expected ones.
 """
 
 import argparse

@@ -29,16 +29,16 @@ RATE = 300
 _EACH = 1_000_000
 """Numbers of a turn's records: more than any turn sends."""
 _WITHIN_S = 300.0
-"""On a machine that does something else, drivers alone may take a minute to start."""
+"""Longest wait: on a busy machine, drivers alone may take a minute to start."""
 _POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Switched:
-    """One fail-over, with its groups together."""
+    """A fail-over, with its groups together."""
 
     seconds: float
-    """Of the command, its own start and the second of --quiet-seconds included."""
+    """Seconds of the command, including its start and the second of --quiet-seconds."""
     reread: int
     """Records that consumers at the new cluster were delivered a second time."""
     skipped: int
@@ -48,10 +48,10 @@ class Switched:
 
 
 def switches(sandbox: Sandbox, groups: int) -> Iterator[Switched]:
-    """There and back, without end. Between two of them a load is sent, the flow copies it, and all
-    groups read on: each stops in the middle of it, at a record of its own.
+    """Fail over there and back, without end.
 
-    Raises ``GaveUp`` for a flow that copies nothing.
+    Between two fail-overs a load is sent, the flow copies it, and all groups read on: each stops in
+    the middle of it, at a record of its own. Raises ``GaveUp`` for a flow that copies nothing.
     """
     here, there = sandbox.clusters
     topic = make_topic(spec(here), name := unique("failover"), 1)

@@ -1,8 +1,8 @@
 """How fast a topic is caught up, and what it costs: headrace beside MirrorMaker 2.
 
-``make bench-mirror``. All run on the same brokers, one after another, in turns. CPU is that of the
-replicator's processes alone; MB/s is that of this machine with its brokers. Nothing is held against
-a limit.
+``make bench-mirror``. All run on the same brokers, one after another, in turns. CPU includes only
+the replicator's processes; MB/s depends on this machine with its brokers. No figure is compared
+with a limit.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> int:
 def _catch_ups(
     sandbox: Sandbox, status: Status, results: dict[str, Any], *, quick: bool
 ) -> Iterator[str]:
-    """A table for each workload, when it is measured."""
+    """Yield a table for each workload, when it is measured."""
     found: dict[str, dict[str, CatchUp]] = {}
     for index, workload in enumerate(QUICK if quick else FULL):
         status.update(f"{workload.name}: sending {workload.records:,} records ...")
@@ -87,7 +87,7 @@ def _catch_ups(
 
 
 def _delivery(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iterator[str]:
-    """A table of one workload: what TLS and transactions cost."""
+    """Yield a table of one workload with the costs of TLS and transactions."""
     workload = replace(QUICK[0], value_bytes=QUICK[0].value_bytes + 1)  # a topic of its own
     status.update(f"{workload.name}: sending {workload.records:,} records ...")
     produce(access(sandbox, "east"), workload)
@@ -103,7 +103,7 @@ def _delivery(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iter
 def _rates(
     sandbox: Sandbox, status: Status, results: dict[str, Any], *, quick: bool
 ) -> Iterator[str]:
-    """A table for each rate, when it is measured."""
+    """Yield a table for each rate, when it is measured."""
     for rate in RATES[:1] if quick else RATES:
         found: dict[str, Steady] = {}
         for number, subject in enumerate(SUBJECTS):

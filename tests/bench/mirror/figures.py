@@ -1,4 +1,4 @@
-"""What a run measures, and the ratios and tables made of it."""
+"""The figures of a run, and the ratios and tables made from them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Sample:
 
     at_s: float
     records: int
-    """On the target."""
+    """Records on the target."""
     cpu_s: float
     """User and system time of all processes of the replicator, since their start."""
     rss_bytes: int
@@ -22,7 +22,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """One catch-up, from WARM_FROM to its end."""
+    """A catch-up, from WARM_FROM to its end."""
 
     mb_per_s: float
     """Millions of bytes of values; keys and framing are not counted."""
@@ -30,12 +30,12 @@ class CatchUp:
     cpu_s_per_gb: float
     """Per 10^9 bytes of values, from WARM_FROM on."""
     whole_cpu_s_per_gb: float
-    """The same from the start of the process."""
+    """CPU seconds per 10^9 bytes of values, from the start of the process on."""
     peak_rss_mb: float
 
 
 def catch_up(samples: Sequence[Sample], records: int, value_bytes: int) -> CatchUp:
-    """Figures of the samples, whose last is the moment at which all were on the target."""
+    """Return the figures of samples. At the last one, all records were on the target."""
     first = next(one for one in samples if one.records >= records * WARM_FROM)
     last = samples[-1]
     copied = last.records - first.records
@@ -53,13 +53,13 @@ def catch_up(samples: Sequence[Sample], records: int, value_bytes: int) -> Catch
 
 
 def middle(runs: Iterable[CatchUp]) -> CatchUp:
-    """The median of each figure by itself."""
+    """Return the median of each figure by itself."""
     columns = zip(*(tuple(vars(run).values()) for run in runs), strict=True)
     return CatchUp(*(median(column) for column in columns))
 
 
 def table(figures: Mapping[str, CatchUp], baselines: Sequence[str]) -> str:
-    """A Markdown table, with core-seconds per GB of each baseline over those of the row."""
+    """Return a Markdown table, with core-seconds per GB of each baseline divided by the row's."""
     heads = ["", "MB/s", "records/s", "core-s/GB", "with start", "peak RSS MB"]
     heads += [f"{name} : this" for name in baselines]
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]

@@ -8,7 +8,7 @@ _CHUNK = 1 << 20
 
 
 def core_s_per_gb(total_bytes: int = 2_000_000_000) -> float:
-    """CPU of this thread, which receives and sends; both ends run in other threads."""
+    """Return the CPU of this thread, which receives and sends; both ends run in other threads."""
     near, source = _connected()
     far, target = _connected()
     threads = [
@@ -32,7 +32,7 @@ def core_s_per_gb(total_bytes: int = 2_000_000_000) -> float:
 
 
 def _connected() -> tuple[socket.socket, socket.socket]:
-    """By TCP over loopback, as brokers are; a pair of Unix sockets would cost less."""
+    """Connect two sockets by TCP over loopback, as brokers do; Unix sockets would cost less."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         return one, listener.accept()[0]

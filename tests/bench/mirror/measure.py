@@ -1,4 +1,4 @@
-"""One catch-up, watched from outside: ends of the target's partitions, and /proc."""
+"""A catch-up, measured from outside: ends of the target's partitions, and /proc."""
 
 import time
 from contextlib import suppress
@@ -15,12 +15,12 @@ from headrace.sandbox import Sandbox
 
 _POLL_S = 0.05
 _SETTLED_S = 1.0
-"""The copy is over when the target has grown no more for so long, and has as many records."""
+"""Seconds without growth after which a copy with all records has ended."""
 _STALLED_S = 60.0
 
 
 def access(sandbox: Sandbox, name: str) -> ClusterAccess:
-    """The cluster of that name."""
+    """Return the access to the cluster of that name."""
     servers = sandbox.cluster(name).bootstrap_servers
     return ClusterAccess(ClusterSpec(alias=name, bootstrap_servers=servers))
 
@@ -50,8 +50,10 @@ def measured(subject: Subject, sandbox: Sandbox, alias: str, workload: Workload)
 
 
 def records_in(admin: Admin, topic: str) -> int:
-    """0 while it is not there. Markers of the fence count, one a partition: a hundred-thousandth
-    of a workload."""
+    """Return the number of records in a topic, or 0 if it does not exist.
+
+    Markers of the fence count, one a partition: a hundred-thousandth of a workload.
+    """
     if topic not in admin.topics():
         return 0
     ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -62,7 +64,7 @@ def records_in(admin: Admin, topic: str) -> int:
 
 
 def used(process: psutil.Process) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process and its children."""
+    """Return CPU seconds and resident bytes of a process and its children."""
     cpu_s, rss_bytes = 0.0, 0
     for one in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 
 def draw(results: Mapping[str, Mapping[str, CatchUp]], file: Path) -> None:
-    """One group of bars a workload, on a logarithmic scale; written as SVG."""
+    """Draw a group of bars for each workload, on a logarithmic scale, as SVG."""
     figure = Figure(figsize=(9, 1 + 1.2 * len(results)), layout="constrained")
     axes = figure.add_subplot()
     names = list(next(iter(results.values())))

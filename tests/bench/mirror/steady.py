@@ -1,8 +1,9 @@
-"""A fixed rate of records, watched from both sides: what the replicator adds to the time that a
-record takes, and how long nothing arrives when it is killed.
+"""A fixed rate of records, watched from both sides.
 
-Each record carries its number. One consumer reads it at the source, another at the target, on the
-same clock: the difference is the replicator's own share, with the target's acknowledgement in it.
+Measured are the time that the replicator adds to each record, and how long nothing arrives when it
+is killed. Each record carries its number. One consumer reads it at the source, another at the
+target, on the same clock: the difference is the replicator's own share, with the target's
+acknowledgement in it.
 """
 
 import struct
@@ -29,25 +30,25 @@ RATES = (200, 2_000)
 _VALUE_BYTES = 1000
 _HEAD = struct.Struct(">Q")
 _WARM_S = 20.0
-"""A JVM compiles meanwhile."""
+"""Warm-up time, in which a JVM compiles."""
 _MEASURED_S = 30.0
 _PARTS = (0.5, 0.99, 0.999)
 _START_S = 90.0
 _KILLED_S = 60.0
-"""MirrorMaker 2's workers wait up to five minutes for one that is gone."""
+"""Longest silence that is measured: MirrorMaker 2 waits up to five minutes for a lost worker."""
 
 
 @dataclass(frozen=True)
 class Steady:
-    """One replicator at one rate."""
+    """Figures of one replicator at one rate."""
 
     p50_ms: float
     p99_ms: float
     p999_ms: float
     cpu_percent: float
-    """Of one core."""
+    """CPU in percent of one core."""
     silence_s: float
-    """From its kill -9 until the first record that was sent afterwards arrived."""
+    """Seconds from its kill -9 until the first record that was sent afterwards arrived."""
 
 
 def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
@@ -95,7 +96,7 @@ def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
 
 
 def rows(figures: Mapping[str, Steady]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     heads = ["", "own p50 ms", "p99", "p99.9", "CPU % of a core", "silence after kill -9, s"]
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for name, one in figures.items():
@@ -107,7 +108,7 @@ def rows(figures: Mapping[str, Steady]) -> str:
 
 @contextmanager
 def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[[], int]]:
-    """How many records were sent: the number of the next one."""
+    """Send records, and yield a function that returns the number of the next one."""
     # Without idempotence, which polls without a rest where more than five partitions have records.
     producer = make_producer(source, {"enable.idempotence": False, "linger.ms": 5})
     number = 0
@@ -130,7 +131,7 @@ def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[
 
 @contextmanager
 def _arrivals(cluster: ClusterAccess, topic: str) -> Iterator[dict[int, float]]:
-    """When each record was first seen, from now on."""
+    """Yield the times at which records are first seen, from now on."""
     consumer = make_consumer(cluster, {"auto.offset.reset": "latest"})
     ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     ends = Admin(cluster).offsets(ats, Position.LATEST)

@@ -16,24 +16,24 @@ from headrace.host import spawn
 from headrace.sandbox import Sandbox, SandboxCluster, start_mirror_maker
 
 MM2_HEAP_MB = 2048
-"""What its own start script gives it."""
+"""Heap that MirrorMaker 2's own start script sets."""
 _STOP_S = 15
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One row of the table."""
+    """A replicator with its settings: a row of the table."""
 
     name: str
     headrace: bool = False
     """False: MirrorMaker 2."""
     tuned: bool = False
     tls: bool = False
-    """To both clusters, with a client certificate."""
+    """Whether connections to both clusters are encrypted, with a client certificate."""
     exactly_once: bool = False
-    """Of headrace."""
+    """Whether headrace uses ``delivery.mode: ExactlyOnce``."""
     offsets: str = "Translated"
-    """Of headrace."""
+    """The ``offsets.mode`` of headrace."""
 
 
 DEFAULT, TUNED = "MM2 default", "MM2 tuned"
@@ -49,15 +49,18 @@ DELIVERY = (
     Subject("headrace, TLS", headrace=True, tls=True),
     Subject(f"{TUNED}, TLS", tuned=True, tls=True),
 )
-"""What encryption and transactions cost."""
+"""Subjects that show the costs of encryption and transactions."""
 
 
 @contextmanager
 def running(
     subject: Subject, sandbox: Sandbox, alias: str, topic: str, codec: str = "none"
 ) -> Iterator[psutil.Process]:
-    """The process, whose children belong to it. ``alias`` is this run's own name of the source:
-    a replicator that finds the progress of an earlier run copies nothing."""
+    """Yield the subject's process, whose children belong to it.
+
+    ``alias`` is this run's own name of the source: a replicator that finds the progress of an
+    earlier run copies nothing.
+    """
     source = replace(sandbox.cluster("east"), name=alias)
     target = sandbox.cluster("west")
     if subject.headrace:
@@ -83,7 +86,7 @@ def running(
 
 @contextmanager
 def ending(process: "subprocess.Popen[bytes]") -> Iterator[psutil.Process]:
-    """It ends with the ``with`` block."""
+    """Yield a process, and end it with the ``with`` block."""
     try:
         yield psutil.Process(process.pid)
     finally:
@@ -95,7 +98,7 @@ def ending(process: "subprocess.Popen[bytes]") -> Iterator[psutil.Process]:
 
 
 def tuned(source: str, target: str) -> dict[str, str]:
-    """Clients of MirrorMaker 2 for throughput. Client settings have the prefix of their cluster."""
+    """Return client settings of MirrorMaker 2 for throughput, with the prefix of their cluster."""
     consumer = {
         "max.poll.records": 10_000,
         "fetch.min.bytes": 1 << 20,
@@ -109,7 +112,7 @@ def tuned(source: str, target: str) -> dict[str, str]:
 
 
 def _encrypted(sandbox: Sandbox, name: str, cluster: SandboxCluster) -> dict[str, str]:
-    """Clients of MirrorMaker 2; ``name`` is the sandbox's of the cluster."""
+    """Return TLS settings of MirrorMaker 2's clients; ``name`` is the cluster's in the sandbox."""
     own = sandbox.folder / f"{cluster.name}.pem"
     client = sandbox.secrets / f"{name}-client"
     own.write_text((client / "tls.key").read_text() + (client / "tls.crt").read_text())
@@ -127,7 +130,7 @@ def _encrypted(sandbox: Sandbox, name: str, cluster: SandboxCluster) -> dict[str
 
 
 def _fields(cluster: SandboxCluster, name: str, *, tls: bool) -> dict[str, Any]:
-    """Of a manifest."""
+    """Return the cluster's fields in a manifest."""
     if not tls:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
     trusted = [{"secretName": f"{name}-ca", "key": "ca.crt"}]
@@ -163,7 +166,7 @@ def _headrace(
 def started(
     name: str, spec: Mapping[str, Any], folder: Path, *options: str
 ) -> "subprocess.Popen[bytes]":
-    """``headrace run`` of a flow, with one driver; it ends with this process."""
+    """Start ``headrace run`` of a flow, with one driver; it ends with this process."""
     flow = {
         "apiVersion": "headrace.dev/v1beta1",
         "kind": "ReplicationFlow",

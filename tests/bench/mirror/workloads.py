@@ -1,4 +1,4 @@
-"""What is copied."""
+"""Workloads that are copied."""
 
 import os
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class Workload:
 
     value_bytes: int
     batch_bytes: int
-    """At most; 0 puts each record into a batch of its own."""
+    """Most bytes of a batch; 0 puts each record into a batch of its own."""
     codec: str
     records: int
 
     @property
     def name(self) -> str:
-        """For people; the topic's name, too."""
+        """Name for people, which is also the topic's name."""
         batch = f"{self.batch_bytes >> 10}kib" if self.batch_bytes else "1record"
         return f"{self.value_bytes}b-{batch}-{self.codec}"
 
@@ -43,7 +43,7 @@ FULL = (
     Workload(100, 0, "none", 300_000),
 )
 REPEATED = tuple(one for one in FULL if one.batch_bytes and one.codec != "zstd")[:6]
-"""Those of the full run that are measured several times."""
+"""Workloads of the full run that are measured several times."""
 
 
 def produce(source: ClusterAccess, workload: Workload) -> None:

@@ -1,8 +1,9 @@
-"""How the operator does with many flows, with a large one, and when its API server is away.
+"""How the operator does with many flows, with a large one, and when its API server is unreachable.
 
 ``make bench-operator``. The API server, its controllers and the operator are real; drivers are
-simulated (``drivers.py``). Nothing is held against a limit: all of it shares this machine's cores,
-the API server first of all. Without options a small trial; ``--full`` is what is published.
+simulated (``drivers.py``). No figure is compared with a limit: all processes share this machine's
+cores, the API server first of all. Without options a small trial runs; ``--full`` measures the
+published figures.
 """
 
 import argparse
@@ -30,7 +31,7 @@ SIZES = {
     "runs": (2, 20, "drivers lost, of each variant"),
     "restarts": (2, 4, "of the API server"),
 }
-"""Of a trial, in full, and what it is."""
+"""Size of a trial, size of the full run, and a description."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""A driver without Kafka: all that a driver does over the API, by the code that drivers run.
+"""A driver without Kafka, which uses the API by the same code as real drivers.
 
-Watches, Lease, the rule of the hand-over, claims, reports, releases and what connectors publish are
-headrace's own. Only Worker and data are left out: a claimed unit runs at once.
+Watches, Lease, the rule of the hand-over, claims, reports, releases and the objects that connectors
+publish are headrace's own. Only Worker and data are left out: a claimed unit runs at once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from headrace.k8s import Client, LeaseKeeper, Object, connect_by_file, parse
 from headrace.k8s.kinds import FLOW
 
 TURN_S = 0.5
-"""As a Worker's."""
+"""Interval of a Worker's turns."""
 AGAIN_S = 0.5
 CLUSTER_ID = "bench-target"
 TASKS = "bench/tasks"
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 async def until_done(work: Callable[[], Awaitable[T]]) -> T:
-    """The same again while it fails by a reason that passes."""
+    """Repeat the work while it fails by a reason that passes."""
     while True:
         try:
             return await work()
@@ -54,7 +54,7 @@ async def until_done(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class SimulatedDriver:
-    """One life of one driver pod, until ``leave`` or ``vanish``."""
+    """An incarnation of a driver pod, until ``leave`` or ``vanish``."""
 
     def __init__(
         self, pod: Object, kubeconfig: Path, threads: Executor, tasks: asyncio.TaskGroup
@@ -73,13 +73,13 @@ class SimulatedDriver:
         self._running = tasks.create_task(self._run())
 
     async def leave(self) -> None:
-        """As on TERM: let go of all units, then of the Lease."""
+        """Release all units and then the Lease, as on TERM."""
         self._leaving.set()
         self._wake.set()
         await asyncio.wait([self._running])
 
     def vanish(self) -> None:
-        """As on kill -9: nothing is let go of, the Lease stays."""
+        """Stop without a release of units or Lease, as on kill -9."""
         self._running.cancel()
 
     async def _run(self) -> None:
@@ -104,7 +104,7 @@ class SimulatedDriver:
             await lease.release()
 
     async def _wait(self) -> None:
-        """For a change, or the next turn of what is to be claimed: a hundred share a process."""
+        """Wait for a change, or the next attempt to claim: a hundred drivers share a process."""
         try:
             async with asyncio.timeout(TURN_S if self._since else None):
                 await self._wake.wait()
@@ -198,7 +198,7 @@ class SimulatedDriver:
 
 
 def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: ReplicationFlow) -> None:
-    """The tasks of a connector: one partition each; no groups."""
+    """Write the tasks of a connector: one partition each; no groups."""
     if connector.spec.type is TaskType.CHECKPOINT_CONNECTOR:
         return
     if connector.spec.type is TaskType.HEARTBEAT_CONNECTOR:
@@ -214,7 +214,7 @@ def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: Replic
 
 
 def running(task: ReplicationTask) -> ReplicationTaskStatus:
-    """What a unit that runs and has nothing to do says."""
+    """Return the status of a unit that runs and has nothing to do."""
     condition = Condition(
         type=ConditionType.READY,
         status=ConditionStatus.TRUE,

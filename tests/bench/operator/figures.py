@@ -1,4 +1,4 @@
-"""What is measured."""
+"""Figures that are measured."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ READS = ("get", "list")
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of the operator through a window."""
+    """Figures of the operator during a window."""
 
     seconds: float
     calls: Counter[Call]
     reconciles_ms: Sequence[int]
-    """How long each took."""
+    """Milliseconds of each reconcile."""
     cpu_s: float
     rss: Sequence[int]
-    """Bytes resident, ten times a second."""
+    """Resident bytes, ten times a second."""
     answers_ms: Sequence[float]
-    """How long its event loop let each question for its health wait."""
+    """Milliseconds until each health request was answered by the event loop."""
 
     @property
     def reads(self) -> int:
@@ -30,12 +30,12 @@ class Seen:
 
     @property
     def watches(self) -> int:
-        """Watches that were opened: each ends after some minutes."""
+        """Watches that were opened. Each of them ends after some minutes."""
         return sum(count for (verb, _), count in self.calls.items() if verb == "watch")
 
     @property
     def writes(self) -> Counter[str]:
-        """Verbs and resources that were written; not the Lease by which it leads."""
+        """Verbs and resources of writes, except for the Lease by which it leads."""
         return Counter(
             {
                 f"{verb} {resource}": count
@@ -47,30 +47,30 @@ class Seen:
 
 @dataclass(frozen=True)
 class ManyFlows:
-    """What came out."""
+    """Figures of many flows."""
 
     flows: int
     tasks: int
     ready_s: Sequence[float]
-    """Of each flow, from its apply."""
+    """Seconds from the apply of each flow until it was Ready."""
     windows: dict[str, Seen]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One driver lost; seconds from its loss."""
+    """The loss of a driver; seconds from its loss."""
 
     variant: str
     had_connector: bool
     units: int
     detected_s: float
-    """Until the first of its units was assigned elsewhere."""
+    """Seconds until the first of its units was assigned to another driver."""
     claimed_s: float
-    """Until the last of them was claimed."""
+    """Seconds until the last of its units was claimed."""
     beyond: int
     """Other units that moved."""
     filled: int
-    """Units that went to the driver that came in its place."""
+    """Units that were assigned to the lost driver's replacement."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,16 @@ class Restart:
     how: str
     away_s: float
     unit_s: float
-    """Until the operator answered a request on a unit, which it sees by a watch of its own."""
+    """Seconds until the operator answered a request on a unit, which it watches separately."""
     flow_s: float
-    """Until then it also answered one on the flow, which it sees by another watch."""
+    """Seconds until it also answered a request on the flow, which it sees by another watch."""
     moved: int
     claims: int
 
 
 @dataclass(frozen=True)
 class OneFlow:
-    """What came out."""
+    """Figures of one large flow."""
 
     tasks: int
     drivers: int

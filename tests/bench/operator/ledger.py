@@ -1,4 +1,4 @@
-"""What the API server tells of units and flows, and when: nobody's word but its own."""
+"""The API server's record of units and flows, with times, from its watches alone."""
 
 import time
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Entry:
 
 
 class Place(NamedTuple):
-    """Where a unit is."""
+    """Assignment and state of a unit."""
 
     wanted: str = ""
     """The driver that it is assigned to."""
@@ -30,29 +30,29 @@ class Place(NamedTuple):
 
 
 class Ledger:
-    """For one event loop; times are monotonic."""
+    """Record of changes, for one event loop; times are monotonic."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.entries: list[Entry] = []
         self.holders: dict[str, str] = {}
-        """Who holds each unit."""
+        """Holder of each unit."""
         self.unsettled: set[str] = set()
         """Units that do not run where they shall."""
         self.ready: dict[str, float] = {}
-        """When each flow was first seen to be Ready."""
+        """Time at which each flow was first seen to be Ready."""
         self.tasks = Reflector(client, TASK, namespace, on_change=self._task)
         self.flows = Reflector(client, FLOW, namespace, on_change=self._flow)
 
     def since(self, mark: int, *, claims: bool) -> list[Entry]:
-        """Entries after the first ``mark`` ones: claims, or assignments."""
+        """Return entries after the first ``mark`` ones: claims, or assignments."""
         return [entry for entry in self.entries[mark:] if entry.is_claim is claims]
 
     def held_by(self, driver: str) -> set[str]:
-        """The units of a driver."""
+        """Return the units of a driver."""
         return {task for task, holder in self.holders.items() if holder == driver}
 
     def are_elsewhere(self, tasks: Iterable[str], driver: str) -> bool:
-        """Whether all of these run, and none on ``driver``."""
+        """Return whether all of these run, and none on ``driver``."""
         return all(self.holders[task] != driver and task not in self.unsettled for task in tasks)
 
     def _task(self, change: WatchEvent) -> None:
@@ -80,7 +80,7 @@ class Ledger:
 
 
 def place_of(unit: Object) -> Place:
-    """Of a unit's object."""
+    """Return the place in a unit's object."""
     status = unit.get("status") or {}
     return Place(
         unit["spec"].get("driverName", ""),

@@ -1,4 +1,4 @@
-"""Many flows: how long until all are Ready, and what the operator costs at rest and in churn."""
+"""Many flows: how long until all are Ready, and what the operator costs when idle and in churn."""
 
 import asyncio
 import time
@@ -14,15 +14,18 @@ from headrace.k8s.kinds import FLOW, POD
 
 AT_ONCE = 16
 DRIVERS = 2
-"""Of each flow."""
+"""Drivers of each flow."""
 LEASE_S = 60
-"""Of each driver: 400 that renew every 2 s would leave no API server to measure on two cores."""
+"""Lease duration of each driver.
+
+If 400 drivers renewed every 2 s, two cores would leave no API server to measure.
+"""
 CALM_S = 10.0
-"""Between two windows: what the first one began is over then."""
+"""Seconds between two windows, in which the first one's work ends."""
 
 
 def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
-    """Its clusters are nowhere: nobody asks them."""
+    """Return a flow between clusters that do not exist, because no process connects to them."""
     return {
         "apiVersion": FLOW.api_version,
         "kind": FLOW.name,
@@ -37,7 +40,7 @@ def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
 
 
 def units_of(tasks: int) -> int:
-    """Three connectors and the heartbeat task come on top."""
+    """Return the number of units: three connectors and the heartbeat task are added."""
     return tasks + 4
 
 
@@ -92,7 +95,7 @@ async def _apply(stage: Stage, names: Sequence[str], tasks: int) -> dict[str, fl
 
 
 async def _churn(stage: Stage, names: Sequence[str], seconds: float) -> None:
-    """Pods are deleted as a drain does: their drivers hand over, the Deployment makes others."""
+    """Delete pods as a drain does: their drivers hand over, and the Deployment creates others."""
     began = time.monotonic()
     for turn in range(int(seconds)):
         name = names[turn % len(names)]
@@ -102,6 +105,6 @@ async def _churn(stage: Stage, names: Sequence[str], seconds: float) -> None:
             if pod["metadata"]["labels"][FLOW_LABEL] == name
             and pod["metadata"]["name"] in stage.node.drivers
         ]
-        if pods:  # else both are about to come back
+        if pods:  # otherwise both are being replaced
             await stage.client.delete(POD, NAMESPACE, min(pods), grace_s=30)
         await asyncio.sleep(max(0.0, began + turn + 1 - time.monotonic()))

@@ -20,7 +20,7 @@ THREADS = 64
 
 
 class Node:
-    """Runs the driver pods of one namespace; made by the Deployments that the operator makes."""
+    """A node that runs a namespace's driver pods, which the operator's Deployments create."""
 
     def __init__(
         self, api_server: ApiServer, client: Client, namespace: str, tasks: asyncio.TaskGroup
@@ -30,7 +30,7 @@ class Node:
         self._kubeconfigs: dict[str, asyncio.Task[Path]] = {}
         self._ending: set[str] = set()
         self.drivers: dict[str, SimulatedDriver] = {}
-        """Those that run, by pod."""
+        """Running drivers, by pod."""
         self.admits = asyncio.Event()
         """Clear it, and new pods stay pending."""
         self.admits.set()
@@ -39,7 +39,7 @@ class Node:
         self._begun = {tasks.create_task(self.pods.run())}
 
     async def restart(self, name: str) -> None:
-        """A driver that vanished comes back, as a restarted container does."""
+        """Restart a driver that vanished, as a kubelet restarts a container."""
         pod = self.pods.get(name)
         assert pod
         self._run(pod, await self._kubeconfig(pod))
@@ -98,7 +98,7 @@ class Node:
                 raise Retriable(str(error)) from error
 
     async def _kubeconfig(self, pod: Object) -> Path:
-        """Of the flow's own account, with the rights that the operator gave it."""
+        """Return a kubeconfig of the flow's own account, with the operator's permissions for it."""
         account = pod["spec"]["serviceAccountName"]
         if account not in self._kubeconfigs:
             made = asyncio.to_thread(self._api.kubeconfig_of, self._namespace, account)

@@ -1,4 +1,4 @@
-"""One large flow: a driver is lost, the API server is away."""
+"""One large flow: a driver is lost, the API server is unreachable."""
 
 import asyncio
 import random
@@ -21,17 +21,17 @@ CONNECTOR = TaskId(NAME, "SourceConnector", 0).name
 LEASE, DELETED = "Lease expires", "pod deleted"
 VARIANTS = (LEASE, DELETED)
 LEASE_S = 6
-"""Of each driver: what a flow has that does not say another."""
+"""Lease duration of each driver, which is a flow's default."""
 CALM_S = 3.0
-"""Nothing more moves after this."""
+"""Seconds after which no more units move."""
 WATCHED_S = 30.0
-"""After an API server came back: long enough for Leases to be misjudged."""
+"""Seconds after an API server's return: enough for Leases to be misjudged."""
 
 
 async def one_flow(
     stage: Stage, tasks: int, drivers: int, runs: int, *, restarts: int, seconds: float
 ) -> OneFlow:
-    """``runs`` losses of each variant, one more of the driver with the connector; ``restarts``."""
+    """Measure ``runs`` losses of each variant, one of the connector's driver, and ``restarts``."""
     stage.say(f"one flow of {tasks} tasks on {drivers} drivers is applied")
     began, windows = time.monotonic(), {}
     async with stage.window() as seen:
@@ -68,7 +68,7 @@ async def _lose(stage: Stage, variant: str, *, with_connector: bool) -> Loss:
     holder = ledger.holders[CONNECTOR]
     victim = holder if with_connector else random.choice(sorted(node.drivers.keys() - {holder}))
     lost, mark = ledger.held_by(victim), len(ledger.entries)
-    node.admits.clear()  # what the Deployment makes in its place comes when all is measured
+    node.admits.clear()  # its replacement starts after the measurement
     began = time.monotonic()
     node.drivers.pop(victim).vanish()
     if variant == DELETED:
@@ -114,7 +114,7 @@ async def _restart(stage: Stage, *, kill: bool) -> Restart:
     await asyncio.to_thread(server.kill if kill else server.stop)
     await asyncio.to_thread(server.start)
     back = time.monotonic()
-    # A move to a driver that is not there is refused: the wish is taken off, and nothing moves.
+    # A move to an unknown driver is refused: the annotation is removed, and nothing moves.
     await _annotate(stage, TASK, CONNECTOR, MOVE_ANNOTATION, "nowhere")
     await _until(stage, TASK, CONNECTOR, lambda unit: MOVE_ANNOTATION not in _annotations(unit))
     unit_s = time.monotonic() - back
@@ -136,7 +136,7 @@ async def _restart(stage: Stage, *, kill: bool) -> Restart:
 
 
 async def _placed(stage: Stage) -> dict[str, Place]:
-    """All units, asked for: a watch that is late would have seen nothing move."""
+    """Request the places of all units: a watch that is late would have missed moves."""
     found = await until_done(lambda: stage.client.list(TASK, NAMESPACE))
     return {unit["metadata"]["name"]: place_of(unit) for unit in found}
 

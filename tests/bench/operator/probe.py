@@ -1,7 +1,7 @@
-"""A process that looks at another from outside: memory, CPU, and how soon its health answers.
+"""A process that observes another from outside: memory, CPU, and how soon its health answers.
 
-``python -m bench.operator.probe PID PORT FILE``. Health is served by the operator's event
-loop: while that stands still, it does not answer.
+``python -m bench.operator.probe PID PORT FILE``. Health is served by the operator's event loop:
+while that is blocked, it does not answer.
 """
 
 import sys
@@ -15,7 +15,7 @@ POLL_INTERVAL_S = 0.1
 
 
 def main(pid: int, port: int, file: Path) -> None:
-    """A line each time: monotonic seconds, bytes resident, CPU seconds, milliseconds to answer."""
+    """Write lines of monotonic seconds, resident bytes, CPU seconds, and milliseconds to answer."""
     process = psutil.Process(pid)
     pool = urllib3.PoolManager(retries=False)
     with file.open("w", buffering=1) as out:

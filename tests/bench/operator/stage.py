@@ -38,12 +38,12 @@ AUDIT = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
 }
-"""Of what the operator asks, and nobody else."""
+"""Audit policy for the operator's requests alone."""
 
 
 @dataclass
 class Stage:
-    """For one event loop."""
+    """Processes and clients of a benchmark, for one event loop."""
 
     api_server: OwnApiServer
     client: Client
@@ -55,7 +55,7 @@ class Stage:
 
     @asynccontextmanager
     async def window(self) -> AsyncIterator[Callable[[], Seen]]:
-        """Look at the operator while the block lasts; call what it gives afterwards."""
+        """Observe the operator during the block, and yield a function that returns the figures."""
         log, audit, began = len(self.operator.log), self._audit.stat().st_size, time.monotonic()
         lasted: list[float] = []
 
@@ -89,7 +89,7 @@ class Stage:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def settled(self, units: int) -> None:
-        """All units are there, and run where they shall."""
+        """Wait until all units exist, and run on their assigned drivers."""
         ledger = self.ledger
         await self.until(
             lambda: len(ledger.holders) == units and not ledger.unsettled,
@@ -101,7 +101,7 @@ class Stage:
         return self.folder / "audit.log"
 
     def _calls(self, begin: int) -> Counter[Call]:
-        """Answered requests; of watches, those that were opened."""
+        """Return the answered requests; of watches, only the opening ones."""
         calls: Counter[Call] = Counter()
         with self._audit.open() as lines:
             lines.seek(begin)
@@ -122,7 +122,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(folder: Path, say: Say) -> AsyncIterator[Stage]:
-    """Ends all of it with the block."""
+    """Yield a stage, and end all of it with the block."""
     folder.mkdir()
     policy = folder / "audit.json"
     policy.write_text(json.dumps(AUDIT))

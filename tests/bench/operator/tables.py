@@ -1,4 +1,4 @@
-"""The figures as tables, and what is said while they are measured."""
+"""The figures as tables, and the messages of a running measurement."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -20,7 +20,7 @@ def show_many(console: Console, result: ManyFlows) -> None:
 
 
 def show_one(console: Console, result: OneFlow) -> None:
-    """Scenes 2 and 3."""
+    """Print the tables of scenes 2 and 3."""
     size = f"{result.tasks:,} tasks x {result.drivers} drivers"
     console.print(f"{size}: Ready {result.ready_s:.1f} s after it was applied")
     show_windows(console, f"{size}: the operator", result.windows)
@@ -48,7 +48,7 @@ def show_one(console: Console, result: OneFlow) -> None:
 
 
 def show_windows(console: Console, title: str, windows: dict[str, Seen]) -> None:
-    """What the operator did and cost meanwhile."""
+    """Print the operator's work and costs in each window."""
     columns = ("reconciles", "ms median", "max", "reads", "watches", "writes")
     cost = ("CPU s", "of a core", "RSS MB", "loop p99 ms", "max")
     table = _table(title, "window", "s", *columns, *cost)

@@ -1,7 +1,7 @@
 """Benchmark of ``offsets.mode: Preserved``: ``make bench-preserved``.
 
 Each part by itself: ``PART=cpu``, ``transactions``, ``padding``, ``compacted``. Brokers run on the
-same machine. Nothing is held against a limit.
+same machine. No figure is compared with a limit.
 """
 
 import argparse
@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, Say, dict[str, Any]], Iterator[st
 
 
 def _sandbox(target_brokers: int = 1, source: dict[str, str] | None = None) -> Sandbox:
-    """Three brokers of a source could not commit a hundred transactions a second here."""
+    """Start the clusters. Three brokers of a source could not commit 100 transactions/s here."""
     plans = [
         ClusterPlan("east", heap_mb=512, properties=_BROKER | (source or {})),
         ClusterPlan("west", target_brokers, heap_mb=512, properties=_BROKER),
@@ -113,7 +113,7 @@ def _sandbox(target_brokers: int = 1, source: dict[str, str] | None = None) -> S
 
 
 def _write(part: str, figures: dict[str, Any]) -> None:
-    """Those of other parts stay."""
+    """Write the figures of one part, and keep the figures of other parts."""
     known = json.loads(_OUT.read_text()) if _OUT.exists() else {}
     _OUT.write_text(json.dumps(known | {part: figures}, indent=2) + "\n")
 

@@ -32,23 +32,23 @@ _CALM = {
 
 @dataclass(frozen=True)
 class Compacted:
-    """By one method."""
+    """Figures of one method."""
 
     offsets: int
     records: int
     copied: int
-    """Offsets, of ``MEASURED_S`` at most."""
+    """Offsets; they take at most ``MEASURED_S``."""
     seconds: float
     cpu_s: float
 
     @property
     def whole_s(self) -> float:
-        """For all of it, at this rate."""
+        """Seconds for all offsets, at this rate."""
         return self.seconds * self.offsets / max(1, self.copied)
 
 
 def compacted_topic(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> tuple[str, int]:
-    """Its name, and how many records it has. Which ones are left is chance."""
+    """Create a compacted topic, and return its name and its number of records, which is random."""
     topic, east = f"compacted-{offsets}", access(sandbox, "east")
     Admin(east).create_topic(topic, PARTITIONS, config=_AT_ONCE)
     say(f"sending {offsets:,} records ...")
@@ -93,7 +93,7 @@ def _records(sandbox: Sandbox, topic: str) -> int:
 def copied(
     sandbox: Sandbox, topic: str, records: int, method: str, say: Callable[[str], None]
 ) -> Compacted:
-    """By a flow of its own, for two minutes at most."""
+    """Copy a topic by a flow of its own, for two minutes at most."""
     say(f"{topic}: {method} ...")
     alias = method.lower()
     offsets = Ends(access(sandbox, "east"), topic, PARTITIONS)()
@@ -110,7 +110,7 @@ def copied(
 
 
 def rows(found: dict[str, Compacted]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | offsets | records | copied | seconds | for all of it, s | CPU, s |"]
     lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     lines += [

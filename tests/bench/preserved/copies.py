@@ -18,7 +18,7 @@ _POLL_S = 0.1
 
 
 def reached(servers: str, alias: str) -> ClusterAccess:
-    """The cluster behind these bootstrap servers."""
+    """Return the access to the cluster behind these bootstrap servers."""
     return ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers=servers))
 
 
@@ -26,8 +26,10 @@ def reached(servers: str, alias: str) -> ClusterAccess:
 def copying(
     folder: Path, alias: str, source: str, target: str, topic: str, **more: Any
 ) -> Iterator[psutil.Process]:
-    """The copy's name is ``ALIAS.TOPIC``; ``source`` and ``target`` are bootstrap servers, ``more``
-    further fields of the spec."""
+    """Run a flow whose copy is named ``ALIAS.TOPIC``.
+
+    ``source`` and ``target`` are bootstrap servers, ``more`` further fields of the spec.
+    """
     spec = {
         "source": {"alias": alias, "bootstrapServers": source},
         "target": {"alias": "west", "bootstrapServers": target},
@@ -41,21 +43,21 @@ def copying(
 
 
 class Ends:
-    """Where the partitions of a topic end, all together."""
+    """The sum of the end offsets of a topic's partitions."""
 
     def __init__(self, cluster: ClusterAccess, topic: str, partitions: int) -> None:
         self._admin, self._topic = Admin(cluster), topic
         self._ats = [TopicPartition(topic, number) for number in range(partitions)]
 
     def __call__(self) -> int:
-        """Of what is committed; 0 while the topic is not there."""
+        """Return the sum of the last stable offsets, or 0 if the topic does not exist."""
         try:
             return sum(self._admin.offsets(self._ats, Position.LAST_STABLE).values())
         except HeadraceError:
             return 0
 
     def wait(self, least: int, within_s: float) -> float:
-        """Until they reach this sum: when they did, by the monotonic clock."""
+        """Wait until they reach this sum, and return the monotonic time of that moment."""
         deadline_s = time.monotonic() + within_s
         while (found := self()) < least:
             if time.monotonic() > deadline_s:

@@ -1,4 +1,4 @@
-"""Topics without holes: CPU per GB of Preserved beside Translated, in pairs."""
+"""Topics without holes: CPU per GB of Preserved and of Translated, in pairs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Pairs:
 
     @property
     def ratio(self) -> float:
-        """Preserved over Translated: the median of the pairs' ratios."""
+        """Preserved divided by Translated: the median of the pairs' ratios."""
         both = zip(self.preserved, self.translated, strict=True)
         return median(one / other for one, other in both)
 
@@ -37,7 +37,10 @@ class Pairs:
 def pairs(
     sandbox: Sandbox, number: int, workload: Workload, count: int, say: Callable[[str], None]
 ) -> Pairs:
-    """One after the other; every second pair begins with Preserved. ``number``: of the workload."""
+    """Run the pairs one after the other; every second pair begins with Preserved.
+
+    ``number`` is the workload's.
+    """
     say(f"{workload.name}: sending {workload.records:,} records ...")
     produce(access(sandbox, "east"), workload)
     found: dict[Subject, list[CatchUp]] = {_TRANSLATED: [], _PRESERVED: []}
@@ -52,7 +55,7 @@ def pairs(
 
 
 def rows(found: dict[str, Pairs]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | Translated, core-s/GB | Preserved | ratio of the pairs, median | least, most |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     for name, one in found.items():

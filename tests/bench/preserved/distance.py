@@ -1,4 +1,4 @@
-"""Clusters that can be reached near and from far: by a listener behind a proxy that delays."""
+"""Clusters that can be reached near and from far: by a listener and by a proxy that delays."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ from headrace.sandbox.processes import HOST, held_ports
 
 @contextmanager
 def from_far(sandbox: Sandbox, round_trip_s: float) -> Iterator[dict[str, str]]:
-    """The bootstrap servers of each cluster behind the delay. Brokers reach each other without."""
+    """Yield each cluster's delayed bootstrap servers. Brokers reach each other without delay."""
     with ExitStack() as stack:
         found = {}
         for cluster in sandbox.clusters:

@@ -28,7 +28,7 @@ _REFUSED_S = 0.005
 
 
 class Load:
-    """``sent``: transactions that were committed so far."""
+    """A load of transactions; ``sent`` is the number of committed ones."""
 
     def __init__(self, access: ClusterAccess, topic: str, partitions: int) -> None:
         self.sent = 0
@@ -39,13 +39,13 @@ class Load:
         self._ready = threading.Event()
 
     def at_rate(self, transactions_per_s: float) -> None:
-        """From now on; 0: none."""
+        """Set the rate from now on; 0 pauses the load."""
         self._begun, self._since_s = 0, time.monotonic()
         self._rate = transactions_per_s
 
     @contextmanager
     def running(self) -> Iterator["Load"]:
-        """In a thread of its own."""
+        """Run the load in a thread of its own."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         try:

@@ -22,17 +22,17 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Padded:
-    """One partition."""
+    """Figures of one partition."""
 
     offsets: int
     seconds: float
-    """From the first filler to the first record behind them."""
+    """Seconds from the first filler to the first record after the fillers."""
     log_bytes: int
-    """Of the copy's log at most."""
+    """Most bytes of the copy's log."""
 
 
 def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded:
-    """The source is made to begin there by the same means; then a flow copies it."""
+    """Raise the source's first offset by the same means, then let a flow copy it."""
     topic, east = f"padded-{offsets}", access(sandbox, "east")
     at = TopicPartition(topic, 0)
     Admin(east).create_topic(topic, 1)
@@ -67,7 +67,7 @@ def padded(sandbox: Sandbox, offsets: int, say: Callable[[str], None]) -> Padded
 
 
 def rows(one: Padded) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| offsets | seconds | offsets/s | bytes of the log, at most | an offset |"]
     lines.append("| ---: | ---: | ---: | ---: | ---: |")
     lines.append(

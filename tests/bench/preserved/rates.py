@@ -15,17 +15,17 @@ from headrace.kafka import Admin
 PARTITIONS = 8
 _STEP_S = 10.0
 _GROWTH = 0.1
-"""Of what the source has written meanwhile: lag that grows by less is bounded."""
+"""Share of the records that the source wrote in a step: lag that grows by less is bounded."""
 _MADE = 0.9
 """The source has to commit so much of a rate, or it is the limit itself."""
 _OFFSETS = 2
-"""Of a transaction: its record, and its marker."""
+"""Offsets of a transaction: its record, and its marker."""
 _DRAIN_S = 60.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the driver is."""
+    """Location of the driver."""
 
     name: str
     source: str
@@ -38,20 +38,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Rate:
-    """What was found at one place."""
+    """Figures of one place."""
 
     highest: float
     """Transactions a second that were committed on the source, copied with bounded lag."""
     lag_s: float
-    """Then, at the end: how long such a rate takes for what is not copied yet."""
+    """Lag at the end, as the time that the highest rate takes for the records not yet copied."""
     too_many: float
-    """At which lag grew; 0: the source did not commit more."""
+    """Rate at which lag grew; 0 if the source did not commit more."""
     copied_per_s: float
-    """Meanwhile; transactions."""
+    """Transactions a second that were copied while lag grew."""
 
 
 def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], None]) -> Rate:
-    """Doubled until lag grows, or halved until it does not; then once between."""
+    """Double the rate until lag grows, or halve it until it does not; then try once in between."""
     topic, alias = f"transactions-{number}", f"t{number}"
     near = reached(place.near, "east")
     Admin(near).create_topic(topic, PARTITIONS)
@@ -84,7 +84,7 @@ def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], N
 
 
 def _step(load: Load, source: Ends, target: Ends, rate: float) -> tuple[float, float, float, float]:
-    """Transactions a second made and copied, the growth of lag, the lag in offsets at the end."""
+    """Return rates of transactions made and copied, the growth of lag, the final lag in offsets."""
     load.at_rate(rate)
     began_s, sent, there = time.monotonic(), load.sent, target()
     lags = []
@@ -107,7 +107,7 @@ def _drain(source: Ends, target: Ends) -> None:
 
 
 def rows(found: dict[str, Rate]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| | transactions/s, lag bounded | lag, s | too many | copied/s then |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     for name, one in found.items():

@@ -1,9 +1,9 @@
 """How long a mirror test's comparison takes, in what memory, and how fast its load is sent.
 
-``make bench-verify``. Brokers, load and jobs are real; the mirror is a copy of every record, and
-figures of another verdict than Passed would say nothing. Beside the comparison stands a job of
-Spark that only reads and counts both sides, with the same memory and cores, and the checks alone,
-of records in memory. Nothing is held against a limit: brokers and Spark share this machine.
+``make bench-verify``. Brokers, load and jobs are real. The mirror is a copy of every record: the
+verdict must be Passed, because other figures would be meaningless. Next to the comparison, a job of
+Spark only reads and counts both sides, with the same memory and cores, and the checks run alone, on
+records in memory. No figure is compared with a limit: brokers and Spark share this machine.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from headrace.errors import GaveUp
 from headrace.sandbox import ClusterPlan, Sandbox
 
 _DISK_BYTES_A_MESSAGE = 400
-"""Of both clusters: headers and body of each message, twice."""
+"""Bytes in both clusters: headers and body of each message, twice."""
 
 
 def main() -> int:

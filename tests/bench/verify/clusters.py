@@ -1,4 +1,4 @@
-"""What is compared: a load on the source, sent by the load's job, and a copy on the target."""
+"""The compared topics: a load on the source, sent by the load's job, and a copy on the target."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,14 @@ _PRODUCERS = 2
 
 @dataclass(frozen=True)
 class Load:
-    """What was sent, in which time from the first message to the last acknowledgement."""
+    """Messages of a load, and the time from the first message to the last acknowledgement."""
 
     messages: int
     seconds: float
 
 
 def described(sandbox: Sandbox, folder: Path, messages: int) -> MirrorTestRun:
-    """The run, whose test is in the folder for the jobs."""
+    """Return the run, and write its test to the folder for the jobs."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     test = MirrorTest.model_validate(
         {
@@ -53,7 +53,7 @@ def described(sandbox: Sandbox, folder: Path, messages: int) -> MirrorTestRun:
 
 
 def job(stage: Stage, folder: Path) -> SparkJob:
-    """A job of the run, as ``headrace verify`` starts it."""
+    """Return a job of the run, as ``headrace verify`` starts it."""
     arguments = ("--test", str(folder / documents.TEST), "--run", RUN, "--out", str(folder))
     return SparkJob(stage, _PRODUCERS, folder, *arguments)
 
@@ -72,7 +72,7 @@ def loaded(folder: Path) -> Load:
 
 
 def copy(run: MirrorTestRun, folder: Path) -> None:
-    """Copy every record of the source to the target: by a flow, which ends when it has all."""
+    """Copy every record of the source to the target by a flow, which ends when it is caught up."""
     test = run.test.spec.model_dump(by_alias=True, exclude_unset=True)
     spec = {
         "source": test["source"],

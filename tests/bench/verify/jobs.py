@@ -1,4 +1,4 @@
-"""The jobs that are timed, each a process of its own, and how much memory they take."""
+"""The timed jobs, each a process of its own, and their memory."""
 
 import json
 import subprocess
@@ -27,10 +27,10 @@ class Job:
     """The figures of one job; Spark's start is not in ``seconds``."""
 
     records: int
-    """Of each side."""
+    """Records of each side."""
     seconds: float
     peak_bytes: int
-    """Of its JVM and its Python processes together."""
+    """Peak memory of its JVM and its Python processes together."""
     phases: dict[str, float]
 
 
@@ -49,7 +49,7 @@ def judged(folder: Path) -> Job:
 
 
 def spark_figures(verb: str, run: MirrorTestRun, folder: Path) -> Job:
-    """What ``bench.verify.spark`` measures, with the memory and cores of the comparison."""
+    """Return the figures of ``bench.verify.spark``, with the comparison's memory and cores."""
     out = folder / f"{verb}.json"
     command = [sys.executable, "-m", "bench.verify.spark", verb, str(folder), str(out)]
     slots = local_slots(Stage.VERIFY, 1)
@@ -65,8 +65,10 @@ def spark_figures(verb: str, run: MirrorTestRun, folder: Path) -> Job:
 
 
 def _peak(running: Callable[[], bool]) -> int:
-    """The most memory that our child processes hold together while this one runs, without those
-    that run anyway."""
+    """Return the peak memory of our child processes together while a job runs.
+
+    Processes that run anyway are left out.
+    """
     us = psutil.Process()
     peak = 0
     while running():
@@ -83,7 +85,7 @@ def _of_spark(us: psutil.Process) -> list[psutil.Process]:
             if "kafka.Kafka" not in child.cmdline():
                 found.append(child)
         except psutil.Error:
-            continue  # it ended meanwhile
+            continue  # it has ended
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the comparison is measured against: reading and counting both sides; the checks alone.
+"""The comparison's baselines: reading and counting both sides; the checks alone.
 
 ``python -m bench.verify.spark count|check FOLDER OUT``, in the environment of a Spark job.
 """
@@ -19,7 +19,7 @@ from headrace_spark.checks import IDENTITY
 from headrace_spark.session import session
 
 _IN_MEMORY = 5_000_000
-"""Of each side: 100 bytes a record, in the 1.5 GiB of the comparison."""
+"""Records of each side: 100 bytes a record, in the 1.5 GiB of the comparison."""
 
 
 def main(verb: str, folder: Path, out: Path) -> None:
@@ -37,7 +37,7 @@ def main(verb: str, folder: Path, out: Path) -> None:
 def count(
     spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest
 ) -> tuple[int, dict[str, float]]:
-    """Read all records of both sides, with all that is compared of them, and count them."""
+    """Read all compared columns of both sides, and count the records."""
     phases = {}
     for side, cluster, wanted in (
         ("reading the source", run.source, comparison.of_source(run, manifest)),
@@ -56,8 +56,10 @@ def count(
 def check(
     spark: SparkSession, _: MirrorTestRun, manifest: LoadManifest
 ) -> tuple[int, dict[str, float]]:
-    """The checks alone: as many records on both sides as the load has, ``_IN_MEMORY`` at most, all
-    good."""
+    """Run the checks alone, on good records only.
+
+    Both sides have as many records as the load, ``_IN_MEMORY`` at most.
+    """
     each = min(manifest.acknowledged, _IN_MEMORY)
     slots = spark.sparkContext.defaultParallelism * 2
     spark.conf.set("spark.sql.shuffle.partitions", slots)

@@ -1,4 +1,4 @@
-"""Mutation tests: each way a mirror can break a record is found, named, and nothing else is found.
+"""Mutation tests: each fault of a mirror is found and named, and nothing else is found.
 
 A case is a pair of topics of its own, so that one comparison judges all of them.
 """
@@ -28,7 +28,7 @@ SCHEMA = (
 )
 
 Who = tuple[str, str, int | None]
-"""Topic, producer, sequence number."""
+"""Identity of a message: topic, producer, sequence number."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Record:
 
 
 def source_of() -> list[Record]:
-    """A load as it lies on the source: dense sequences, interleaved in every partition."""
+    """Return a load on the source: dense sequences, interleaved in every partition."""
     ends: Counter[tuple[str, int]] = Counter()
     laid = []
     for seq in range(SENT):
@@ -82,12 +82,12 @@ def source_of() -> list[Record]:
 SOURCE = source_of()
 BY_WHO = {r.who: r for r in SOURCE}
 REFUSED = ((4, 5), (9, 9))
-"""Of the first producer in ``orders``, in the cases that say so."""
+"""Refused sequences of the first producer in ``orders``, in the cases that name them."""
 UNSURE: set[Who] = {("orders", "run-0-0", seq) for seq in (4, 5, 9)}
 
 
 def lost(rule: Callable[[Record], bool]) -> list[Record]:
-    """A mirror that leaves records out: the offsets close up."""
+    """Return the copies of a mirror that leaves records out: it has no gaps in its offsets."""
     ends: Counter[tuple[str, int]] = Counter()
     kept = []
     for r in SOURCE:
@@ -149,7 +149,7 @@ LOST_BY_SOURCE = lost(lambda r: r.who == FIFTH)
 CASES = [
     Case("perfect", SOURCE),
     Case("other-offsets", [replace(r, offset=3 * r.offset + 100) for r in SOURCE]),
-    # Nobody promised an order between producers, or between keys.
+    # No order is promised between producers, or between keys.
     Case(
         "producers-apart",
         [replace(r, offset=r.offset + 100 * (r.producer == "run-0-0")) for r in SOURCE],
@@ -166,7 +166,7 @@ CASES = [
         [*SOURCE, replace(BY_WHO[FIFTH], offset=50), replace(BY_WHO[FIFTH], offset=51)],
         {FindingType.DUPLICATED: {FIFTH}},
     ),
-    # What a killed at-least-once mirror does: repeats, and no wrong order.
+    # A killed at-least-once mirror leaves repeats, but no wrong order.
     Case(
         "replayed-tail",
         [*SOURCE, *(replace(r, offset=r.offset + 100) for r in SOURCE if (r.seq or 0) > 7)],
@@ -221,7 +221,7 @@ CASES = [
     adding("producer", replace(SOURCE[0], producer="run-7-0", offset=70)),
     adding("number", replace(SOURCE[0], seq=SENT, offset=70)),
     adding("unreadable", replace(SOURCE[0], seq=None, offset=70)),
-    # What was not acknowledged may be there or not.
+    # Records that were not acknowledged may exist or not.
     Case(
         "refused-and-nowhere",
         lost(lambda r: r.who in UNSURE),
@@ -241,7 +241,7 @@ CASES = [
         source=lost(lambda r: r.who in UNSURE),
         refused=REFUSED,
     ),
-    # The manifest's gaps are not the mirror's, either.
+    # The manifest's gaps are not the mirror's.
     Case(
         "not-in-the-manifest",
         [*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
@@ -273,7 +273,7 @@ CASES = [
 
 
 def streams_of(case: Case) -> Iterable[Stream]:
-    """What was acknowledged: all that was ever on the source, but what was refused."""
+    """Return the acknowledged records: all that were ever on the source, except refused ones."""
     for topic in PARTITIONS:
         for producer in PRODUCERS:
             refused = case.refused if (topic, producer) == ("orders", "run-0-0") else ()
@@ -339,8 +339,11 @@ def judge(
     cases: list[Case],
     partitioning: Partitioning = Partitioning.PRESERVED,
 ) -> Judged:
-    """As ``verifier``: what was sent is unfolded where the source lacks some of it, and else is
-    known of each record."""
+    """Judge cases as ``verifier`` does.
+
+    The claims of the load are expanded where the source lacks some records. Otherwise each record
+    carries its own.
+    """
     manifest = manifest_of(cases)
     lacking = manifest_of(case for case in cases if case.contradicts)
     claims = comparison.claims_frame(spark, manifest)
@@ -411,22 +414,22 @@ def test_a_copy_in_another_partition_is_named_where_it_lies(
 
 
 def end(partition: int, offset: int, lies_in: int) -> Record:
-    """A sentinel of ``orders``."""
+    """Return a sentinel of ``orders``."""
     key, topic = b"%d" % partition, "orders"
     return Record(topic, "run", partition, True, topic, lies_in, offset, key, 0, 0, 9_000, 0)
 
 
 ENDS = [end(partition, 99, partition) for partition in range(PARTITIONS["orders"])]
-"""They are not in the manifest of these cases: only the order is judged."""
+"""Sentinels outside the manifest of these cases: only the order is judged."""
 
 
 def moved(rule: Callable[[Record], bool], to: int) -> list[Record]:
-    """Records in another partition, behind what is there."""
+    """Return records moved to the end of another partition."""
     return [replace(r, partition=to, offset=r.offset + 100) if rule(r) else r for r in SOURCE]
 
 
 def by_key(records: list[Record]) -> list[Record]:
-    """All keys change their partitions, and two of them share one."""
+    """Return the records with all keys in other partitions, two of them in the same one."""
     return [replace(r, partition=(2, 0, 1, 1)[r.partition], offset=3 * r.offset) for r in records]
 
 

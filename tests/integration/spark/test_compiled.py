@@ -1,4 +1,4 @@
-"""What a comparison does with every record is compiled: else Spark interprets its plan."""
+"""The steps of a comparison on every record are compiled: otherwise Spark interprets its plan."""
 
 from collections.abc import Iterator
 

@@ -24,7 +24,7 @@ EARLIER_MS = NOW_MS - 60_000
 
 
 def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) -> list[Raw]:
-    """A partition of the source: every message of one producer, then the sentinel."""
+    """Return a partition of the source: every message of one producer, then the sentinel."""
     producer = f"{run}-0-0"
     format = MessageFormat.BODY if at.topic.startswith("body") else MessageFormat.HEADERS
     writer = messages.MessageFactory(producer, 200, format)
@@ -37,7 +37,7 @@ def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) ->
 
 
 Mutation = Callable[[list[Raw]], list[Raw]]
-"""What a mirror makes of the records of both topics."""
+"""Change that a mirror makes to the records of both topics."""
 
 
 def changing(rule: Callable[[Raw], bool], change: Callable[[Raw], Raw]) -> Mutation:
@@ -45,7 +45,7 @@ def changing(rule: Callable[[Raw], bool], change: Callable[[Raw], Raw]) -> Mutat
 
 
 def first_end(record: Raw) -> bool:
-    """The sentinel of the first partition of the first topic."""
+    """Return whether this is the sentinel of the first topic's first partition."""
     at_home = record.topic.endswith("orders") and record.partition == 0
     return record.is_sentinel and at_home
 
@@ -69,7 +69,7 @@ def tripled(laid: list[Raw]) -> list[Raw]:
 
 
 def sentinel_first(laid: list[Raw]) -> list[Raw]:
-    """The end sentinel overtakes the last message of its partition."""
+    """Let the end sentinel overtake the last message of its partition."""
     last = next(r.offset for r in laid if first_end(r))
     place = {last: last - 1, last - 1: last}
     return [
@@ -87,14 +87,14 @@ def replaying(laid: list[Raw]) -> list[Raw]:
 
 
 def another_run(laid: list[Raw]) -> list[Raw]:
-    """It sends to the same topics at the same time; its name begins as ours does."""
+    """Add records of another run, whose name begins with this run's name."""
     topic = laid[0].topic
     theirs = partition_of(TopicPartition(topic, 0), "run1", NOW_MS + 1)
     return [*laid, *(r._replace(offset=r.offset + 50) for r in theirs)]
 
 
 Found = dict[FindingType, tuple[int, set[str]]]
-"""How many, and what differs."""
+"""Findings by type: their number, and the difference."""
 
 ALL = len(TOPICS) * (SENT + PARTITIONS)
 CASES: dict[str, tuple[Mutation, Found]] = {
@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Mutation, Found]] = {
         lambda laid: [r for r in laid if (r.partition, r.offset) != (1, SENT // 2 - 1)],
         {FindingType.MISSING: (len(TOPICS), {""})},
     ),
-    # Its sentinels, too: see sentinel-lost.
+    # Its sentinels are also lost: see sentinel-lost.
     "partition-lost": (
         lambda laid: [r for r in laid if r.partition == 0],
         {FindingType.MISSING: (len(TOPICS) * SENT // 2, {""})},

@@ -24,7 +24,7 @@ class Log:
 
 
 def random_log(partition: int) -> Log:
-    """Two dense sequences and the sentinel, and then some of them lost, copied and moved."""
+    """Return two dense sequences and the sentinel, some of them lost, copied or moved."""
     dice = random.Random(partition)
     first = 1_000 * partition
     messages = [(f"run-{n % 2}-0", first + n // 2) for n in range(dice.randrange(40))]
@@ -44,7 +44,7 @@ def random_log(partition: int) -> Log:
 
 
 def out_of_order(log: Log) -> set[int]:
-    """Offsets of the first arrivals behind a later message of their key, or behind the sentinel."""
+    """Return offsets of messages that first arrive after a later one of their key or the end."""
     found, seen, highest = set[int](), set[Message](), dict[tuple[str, int], int]()
     has_ended = False
     for offset, message in enumerate(log.messages):

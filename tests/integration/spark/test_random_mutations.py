@@ -1,7 +1,7 @@
-"""Random loads under mirrors at random fault: the checks and the verdict, against an oracle that
-goes through the records one by one.
+"""Random loads under mirrors with random faults, judged by the checks and by an oracle.
 
-``HEADRACE_MUTATIONS=2000`` judges so many cases of each promise about partitions.
+The oracle goes through the records one by one. ``HEADRACE_MUTATIONS=2000`` sets the number of cases
+for each promise about partitions.
 """
 
 import os
@@ -37,7 +37,7 @@ AT_ONCE = 60  # in one comparison: its plan has the name of every topic
 def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(
     spark: SparkSession, same_offsets: bool
 ) -> None:
-    """Also where blocks begin and end, and as many of the good ones as possible are left out."""
+    """Place faults also at the edges of blocks, and leave out as many good blocks as possible."""
     wrong, kept = [], [0, 0]
     for first in range(0, CASES, AT_ONCE):
         seeds = range(first, min(first + AT_ONCE, CASES))
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_random_mirror_is_found_and_nothing_else(
 def test_what_lies_between_records_in_a_log_leaves_none_of_them_in_doubt(
     spark: SparkSession,
 ) -> None:
-    """Marks of transactions, and what is not of a load; the reverse order does."""
+    """Add transaction markers and foreign records, which leave no doubt; the reverse order does."""
     cases = [random_case(seed, Partitioning.PRESERVED) for seed in range(5)]
     names, manifest = {t.name: t.name for case in cases for t in case.topics}, _manifest(*cases)
     sent = [record for case in cases for record in case.source]
@@ -121,7 +121,10 @@ def _compared(
 def _compared_in_doubt(
     spark: SparkSession, cases: list[Case], kept: list[int]
 ) -> dict[str, list[Row]]:
-    """As the verifier does; ``kept``: records in doubt, and all, of the target."""
+    """Compare records in doubt as the verifier does.
+
+    ``kept`` receives the number of the target's records in doubt, and of all of them.
+    """
     names = {topic.name: topic.name for case in cases for topic in case.topics}
     manifest, same = _manifest(*cases), cases[0].same_offsets
     source = recognised(spark, (r for case in cases for r in case.source), names, manifest)
@@ -156,7 +159,7 @@ def _compared_in_doubt(
 
 
 def _with_checksums(stream: Stream, source: list[Block]) -> Stream:
-    """As if the source had lost nothing: its values are not known any more."""
+    """Return the stream as if the source had lost nothing, without the values of its records."""
     return stream.model_copy(
         update={
             "partitions": tuple(
@@ -177,7 +180,7 @@ def _with_checksums(stream: Stream, source: list[Block]) -> Stream:
 
 
 def _error(case: Case, rows: list[Row]) -> str | None:
-    """What the checks found else than the oracle did, and the same of the verdict."""
+    """Return the differences between the checks and the oracle, in findings and verdict."""
     expected = findings(case)
     left = {_name(f.kind, f.number, f.identity, f.differs, f.places): f for f in expected}
     problems = []
@@ -198,8 +201,10 @@ def _error(case: Case, rows: list[Row]) -> str | None:
 def _name(
     kind: FindingType, count: int, identity: Identity, differs: str, places: frozenset[Place]
 ) -> tuple[object, ...]:
-    """Which finding it is. Of what is about all copies of a message, one place is as good as
-    another."""
+    """Return the identity of a finding.
+
+    A finding about all copies of a message may name any of their places.
+    """
     return (kind, count, identity, differs, places if kind in EXACT else None)
 
 

@@ -1,4 +1,4 @@
-"""How much a lane may have on its way: a slow target costs bounded memory, and no neighbour."""
+"""Limits of a lane's records in flight: a slow target costs bounded memory, and no neighbour."""
 
 from collections.abc import Iterable, Mapping, Set
 
@@ -24,7 +24,7 @@ class Backpressure:
     def full(
         self, windows: Mapping[TopicPartition, InFlightWindow], aside: Set[TopicPartition]
     ) -> bool:
-        """Whether nothing more may be sent now; ``aside`` are partitions that are not read."""
+        """Return whether no more may be sent now; ``aside`` are partitions that are not read."""
         read = [window for at, window in windows.items() if at not in aside]
         if _above(read, 1) or _above(windows.values(), _WITH_STUCK):
             return True

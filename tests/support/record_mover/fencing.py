@@ -32,7 +32,7 @@ class ProducerFencing(MarkerFencing):
         super().identify(transactional_id)  # names a missing permission, version or setting
         self.prepare(transactional_id)
         with self._clients() as (loop, _, target):
-            # librdkafka does not return the identity. A client that has fenced this one meanwhile
+            # librdkafka does not return the identity. A client that has fenced this one in between
             # has the same producer id and a higher epoch: a claim with that can commit nothing.
             asked = Transactions(target, transactional_id).describe(timeout_s=COORDINATOR_S)
             found = wait_for(loop, asked, 2 * COORDINATOR_S)

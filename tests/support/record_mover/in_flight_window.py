@@ -13,16 +13,16 @@ _DROPPED = {
     KafkaError._FATAL,
     KafkaError._GAPLESS_GUARANTEE,
 }
-"""Reports of records that nobody refused: the producer stopped, or they were purged."""
+"""Reports of records that no broker refused: the producer stopped, or they were purged."""
 
 
 class InFlightWindow(CommitWindow):
     """The window between the source's read position and the target's last acknowledgement.
 
     Flushless (Brooklin's word): no flush is waited for, and the position that may be stored is
-    always the end of what is acknowledged without a gap. An idempotent producer acknowledges a
-    partition in order, but what it drops or refuses it reports in any order: so each report is
-    bound to its source offset.
+    always the end of the acknowledged records without a gap. An idempotent producer acknowledges a
+    partition in order, but reports dropped or refused records in any order. Each report is
+    therefore bound to its source offset.
     """
 
     __slots__ = (
@@ -62,20 +62,22 @@ class InFlightWindow(CommitWindow):
         """The target offset expected next; ``None`` before the first acknowledgement."""
         self._floor = floor
         self.lost_at: int | None = None
-        """A target offset below what was acknowledged; nothing is acknowledged from there on."""
+        """Target offset below acknowledged ones; no record is acknowledged from there on."""
         self.error: KafkaError | None = None
         """Why a record in flight was refused; nothing is acknowledged after that record."""
         self.error_at = position
-        """Its source offset."""
+        """Source offset of the refused record."""
         self.refused: range | None = None
-        """Source offsets from the first to the last record that was refused for what it, or another
-        of its batch, is."""
+        """Source offsets from the first to the last record that was refused.
+
+        The reason is the record's own content, or another record of its batch.
+        """
         self.bytes_in_flight = 0
         self.copied = copied or CopiedCounts()
 
     @property
     def acknowledged(self) -> int:
-        """All source offsets below this one are on the target (or hold nothing to copy)."""
+        """Offset below which all source records are on the target (or hold nothing to copy)."""
         return self._pending[0][0] if self._pending else self.position
 
     @property

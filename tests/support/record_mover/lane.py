@@ -141,7 +141,7 @@ class RecordLane:
         self._leaving -= partitions
 
     def rest(self) -> None:
-        """See ``Lane.rest``: only ``run_once`` takes anything."""
+        """Do nothing: only ``run_once`` takes records."""
 
     def run_once(self) -> int:
         stopped_before = self._sending.stopped
@@ -226,7 +226,7 @@ class RecordLane:
             self._sending.close()
 
     def _has_room(self) -> bool:
-        """Whether more may be sent; sets partitions aside that take room from the others."""
+        """Return whether more may be sent, and set partitions aside that need too much room."""
         reading = self._reading
         back = reading.put_aside - self._leaving - self._one_by_one.held
         if drained := {at for at in back if not self._windows[at].in_flight}:

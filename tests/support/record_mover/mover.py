@@ -35,8 +35,10 @@ class RecordMover:
         if exactly_once:
             self._producers = ProducerFencing(source, target, clients, clock, changes)
         self.fencing = self._producers
-        """See ``Mover.fencing``: outside a transaction librdkafka sends nothing with an epoch that
-        others can raise."""
+        """Fencing of producers' transactional ids.
+
+        Outside a transaction, librdkafka sends no epoch that others can raise.
+        """
 
     def lane(
         self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts

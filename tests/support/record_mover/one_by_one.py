@@ -30,7 +30,7 @@ class OneByOne:
 
     @property
     def held(self) -> Set[TopicPartition]:
-        """Partitions of which something is held back: read no more of these."""
+        """Partitions with records that are held back: read no more of these."""
         return self._held.keys()
 
     def open(self, at: TopicPartition, suspects: range) -> None:
@@ -39,7 +39,7 @@ class OneByOne:
             self._suspects[at] = suspects
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is held of these: it is not sent."""
+        """Forget the held messages of these partitions: they are not sent."""
         for at in partitions:
             self._held.pop(at, None)
 
@@ -50,7 +50,7 @@ class OneByOne:
         self._alone.pop(at, None)
 
     def hold(self, window: InFlightWindow, message: Message) -> bool:
-        """Whether a message has to wait; it is kept then, also when it is no record."""
+        """Return whether a message has to wait. If so, keep it, even if it is no record."""
         if window.at not in self._held and not self._waits(window, message):
             return False
         self._held.setdefault(window.at, deque()).append(message)

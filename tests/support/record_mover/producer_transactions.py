@@ -28,7 +28,7 @@ _ASK_S = 5.0
 
 
 class RecordTransactions:
-    """Its methods wait, but for ``begin``; one thread at a time calls them."""
+    """A transactional producer. Methods except ``begin`` block; one thread at a time calls them."""
 
     def __init__(
         self, target: ClusterAccess, transactional_id: str, clients: Clients, clock: Clock
@@ -47,15 +47,15 @@ class RecordTransactions:
         )
         self._admin = clients.admin(target)
         self.ended = Event()
-        """Whether nothing is to be asked for any more."""
+        """Whether no more requests are to be sent."""
 
     def fence(self) -> None:
-        """Get a higher epoch: once, before all else."""
+        """Get a higher epoch: once, before all other calls."""
         with translated(f"get a producer epoch of {self.id} on {self._target.name}"):
             self.producer.init_transactions(_FENCE_S)
 
     def begin(self) -> None:
-        """Another one; what is produced from now on is part of it."""
+        """Begin another transaction, which later records are part of."""
         with translated(f"begin a transaction on {self._target.name}"):
             self.producer.begin_transaction()
 

@@ -12,16 +12,18 @@ _BATCH_RECORDS = 2_000
 
 
 class Reading:
-    """Has the consumer. One thread calls it."""
+    """The owner of the consumer. One thread calls it."""
 
     def __init__(
         self, consumer: Consumer, windows: Mapping[TopicPartition, InFlightWindow], task: str
     ) -> None:
-        """``windows``: of all partitions of the lane, with their positions."""
+        """Read all partitions of the lane; ``windows`` are those with their positions."""
         self._consumer, self._windows, self._task = consumer, windows, task
         self._aside: dict[TopicPartition, int | None] = {}
-        """Partitions that are not read until the target takes what it was sent of them, with
-        their end on the source."""
+        """Partitions that are not read until the target accepts their sent records.
+
+        The value is their end on the source.
+        """
         self._paused: dict[TopicPartition, int | None] = {}
         """Partitions that are not to be read for now, with their end on the source."""
 
@@ -30,7 +32,7 @@ class Reading:
         return self._aside.keys()
 
     def skips(self, at: TopicPartition) -> bool:
-        """Whether a partition is not read now."""
+        """Return whether a partition is not read now."""
         return at in self._aside or at in self._paused
 
     def end(self, at: TopicPartition) -> int | None:
@@ -57,7 +59,7 @@ class Reading:
             unassign(self._consumer, partitions - self._aside.keys() - self._paused.keys())
 
     def pause(self, partitions: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Pause these and no others; those that were not paused before."""
+        """Pause exactly these partitions, and return the newly paused ones."""
         if begun := (partitions & self._windows.keys()) - self._paused.keys():
             ends = {at: self.end(at) for at in begun}
             self._stop(begun)
@@ -69,7 +71,7 @@ class Reading:
         return begun
 
     def set_aside(self, partitions: Set[TopicPartition]) -> None:
-        """Do not read these until they are taken back."""
+        """Stop reading these partitions until they are taken back."""
         ends = {at: self.end(at) for at in partitions}
         self._stop(partitions)
         self._aside |= ends

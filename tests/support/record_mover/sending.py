@@ -9,7 +9,7 @@ from headrace.timing import Clock
 
 
 class Sending:
-    """Has the producer. One thread calls it."""
+    """The owner of the producer. One thread calls it."""
 
     def __init__(self, producer: Producer | None, clock: Clock) -> None:
         self._producer, self._clock = producer, clock
@@ -22,7 +22,7 @@ class Sending:
 
     @property
     def left(self) -> int:
-        """Records whose outcome is not known."""
+        """Records whose outcome is unknown."""
         return 0 if self._producer is None else len(self._producer)
 
     def poll(self, timeout_s: float = 0) -> None:
@@ -63,14 +63,14 @@ class Sending:
         return True
 
     def drop_unsent(self) -> None:
-        """Drop what is queued."""
+        """Drop queued records."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=False)
 
     def outcomes(self, timeout_s: float) -> int:
-        """Wait for the outcome of what was sent; how many are not known by then.
+        """Wait for the outcome of sent records, and return the number of unknown ones.
 
-        Not by ``flush``: it goes on to call delivery reports while it raises a fatal error.
+        ``flush`` is not used, because it calls delivery reports while it raises a fatal error.
         """
         deadline = self._clock.monotonic() + timeout_s
         while (left := self.left) and self._clock.monotonic() < deadline:

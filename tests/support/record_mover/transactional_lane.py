@@ -1,4 +1,4 @@
-"""One task's share of the record mover where it copies in transactions."""
+"""One task's share of the record mover if it copies in transactions."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -123,7 +123,7 @@ class TransactionalRecordLane(RecordLane):
         progress: Mapping[TopicPartition, Records],
         committed: Callable[[HeadraceError | None], None],
     ) -> None:
-        """See ``Transactional.commit``: librdkafka's calls wait, in a thread for this one."""
+        """Commit in a thread of its own, because librdkafka's calls block."""
         assert self._stage is TransactionStage.CUT
         assert self._own is not None
         self._stage = TransactionStage.COMMITTING
@@ -167,7 +167,7 @@ class TransactionalRecordLane(RecordLane):
         self._stage = TransactionStage.COPYING
 
     def drop_unsent(self) -> None:
-        """See ``Lane.drop_unsent``: what is queued goes out, as none of it may miss in a commit."""
+        """Keep queued records unless the lane failed: none of them may be missing in a commit."""
         if self._broken is not None or self._doomed:
             super().drop_unsent()
 

@@ -20,7 +20,7 @@ end
 if paused.status == "True" then
   return health("Suspended", paused.message)
 end
--- Its driver starts it anew, with growing pauses: to kstatus that is in progress.
+-- Its driver starts it again, with growing pauses: to kstatus that is in progress.
 if ready.reason == "TaskFailed" then
   return health("Degraded", ready.message)
 end
