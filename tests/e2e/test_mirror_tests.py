@@ -52,6 +52,7 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     begin: Callable[..., MirrorTestInPods],
     cluster: Cluster,

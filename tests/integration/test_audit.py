@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from support.flows import spec
 from support.records import (
@@ -212,6 +213,7 @@ def test_each_difference_is_found_and_named(
         assert (example.target is None) == (example.kind == "missing")
 
 
+@pytest.mark.long
 def test_a_clean_mirror_passes(east: SandboxCluster, west: SandboxCluster, tmp_path: Path) -> None:
     topic = unique("audit-clean")
     write(east, topic, numbered(20_000, PARTITIONS), {})
