@@ -1,4 +1,4 @@
-"""Plan of what is copied: batches as they are, rebuilt, joined or skipped."""
+"""Plan for judged batches: they are copied as they are, rebuilt, joined or skipped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeGuard, TypeVar

@@ -27,7 +27,7 @@ from headrace.api import (
     reported_by,
 )
 from headrace.errors import InvalidSpec
-from headrace.status.checks import FlowFacts, judge
+from headrace.status.readiness import FlowFacts, judge
 
 _LONGEST_MESSAGE = 4096
 _MOST_LOSSES = 100

@@ -14,7 +14,7 @@ from headrace.cli.flow.flow_verbs import Flows
 from headrace.cli.screen.output import show_rows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import other_groups
-from headrace.connect.failover.failover import (
+from headrace.connect.failover.survey import (
     Survey,
     allow_writes,
     deny_writes,
@@ -24,8 +24,8 @@ from headrace.connect.failover.failover import (
     survey_target,
 )
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.failover_switch import Switched, Wish, abort, switch, switch_deleted
 from headrace.connect.takeover.fenced import end_open_transactions
-from headrace.connect.takeover.switching import Switched, Wish, abort, switch, switch_deleted
 from headrace.connect.topics.losses import lost_offsets
 from headrace.connect.topics.losses import sentence as loss_sentence
 from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable

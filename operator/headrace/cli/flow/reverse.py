@@ -19,7 +19,7 @@ from headrace.connect.failover.failback import (
     survey_back,
     unsent,
 )
-from headrace.connect.failover.failover import Survey, allow_writes, still_denied, survey_target
+from headrace.connect.failover.survey import Survey, allow_writes, still_denied, survey_target
 from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec

@@ -12,7 +12,7 @@ from headrace.connect.checkpoint.groups import GroupPartition
 from headrace.connect.runtime.both_clusters import find_offsets, target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
-from headrace.connect.takeover.switching import Beginning, store_beginnings
+from headrace.connect.takeover.failover_switch import Beginning, store_beginnings
 from headrace.connect.topics.internal_topics import Keyed, TopicTail, TopicWriter
 from headrace.errors import Fatal, HeadraceError, InvalidSpec
 from headrace.kafka import Position

@@ -18,10 +18,10 @@ from headrace.connect.runtime.both_clusters import (
 )
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.takeover.failover_switch import failed_over
 from headrace.connect.takeover.fenced import end_open_transactions, take_over
 from headrace.connect.takeover.preserving import begun_again, of_another_kind
 from headrace.connect.takeover.starts import Restored, Start, Starts, first_positions, records
-from headrace.connect.takeover.switching import failed_over
 from headrace.connect.topics.losses import (
     PartitionState,
     begins_later,

@@ -16,7 +16,7 @@ from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import FlowState, LossAction, LossCause, ReplicationFlow, TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
-from headrace.connect.failover.failover import deny_writes
+from headrace.connect.failover.survey import deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.offset_sync_writer import ensure_offset_syncs_topic
 from headrace.datapath import Before, Closed
@@ -59,7 +59,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> list[Callable[[]
             steps.pop(0)()
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time=time.time)
-    monkeypatch.setattr("headrace.connect.failover.failover.time", clock)
+    monkeypatch.setattr("headrace.connect.failover.survey.time", clock)
     return steps
 
 

@@ -1,4 +1,4 @@
-"""Fail-over of a flow: copied partitions, groups and denied writes."""
+"""Survey of a flow before its fail-over: copied partitions, groups and denied writes."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -10,7 +10,7 @@ from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.checkpoint.groups import other_groups
 from headrace.connect.runtime.both_clusters import groups_in_use
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.takeover.switching import gaps
+from headrace.connect.takeover.failover_switch import gaps
 from headrace.connect.topics.topic_sync import AddedAcls
 from headrace.errors import Fatal, HeadraceError, InvalidSpec
 from headrace.kafka import Position
