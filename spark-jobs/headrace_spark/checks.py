@@ -312,8 +312,9 @@ def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
 
 
 def _homes(target: DataFrame, keys: dict[str, int]) -> DataFrame:
-    """Return the partition with most records of each key; the smaller of two equal partitions.
+    """Return the partition with most records of each key.
 
+    If counts are equal, the result is the lower partition number.
     The columns are ``topic``, ``number`` (of the key) and ``home``.
     """
     counted = F.struct("count", -F.col("partition"))

@@ -128,12 +128,12 @@ def _address(at: TopicPartition) -> Headers:
 
 
 class Sighting(NamedTuple):
-    """A record of a run, recognised."""
+    """A recognised record of a run."""
 
     timestamp_ms: int
-    """When it was sent."""
+    """Time at which the record was sent."""
     sentinel: int | None
-    """Source partition that an end sentinel ends; None for a message."""
+    """Source partition of an end sentinel; None for a message."""
     topic: str | None = None
     """Source topic of an end sentinel; None if a mirror dropped its headers."""
     name: tuple[bytes, bytes] = (b"", b"")

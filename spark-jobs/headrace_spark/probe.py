@@ -39,8 +39,8 @@ def probe(
 ) -> ProbeMeasurements:
     """Measure until the end of the run.
 
-    The probe waits for the target's topics as long as ``wait_s`` and settleSeconds allow. Topics
-    that are missing then are not measured. ``on_ready`` is called with their names when every
+    The probe waits for the target's topics for the longer of ``wait_s`` and settleSeconds. Topics
+    that are still missing are not measured. ``on_ready`` is called with their names when every
     consumer is at the end of its partitions. ``sink`` receives the metrics; without it none are
     collected.
     """

@@ -353,7 +353,7 @@ def run_watch(
 
 
 class Watch:
-    """One consumer's life."""
+    """Consumer that measures the arrival of messages on the target."""
 
     def __init__(
         self,
@@ -363,7 +363,10 @@ class Watch:
         share: WatchAssignment,
         keys: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``keys``: of the topics of the target, where messages are to be counted as they come."""
+        """Create the consumer.
+
+        ``keys`` is the number of keys by target topic. It is empty if no metrics are served.
+        """
         self._run = run
         self._run_name = run.name.encode()
         self._name = f"probe-{number}"
@@ -386,11 +389,15 @@ class Watch:
         self._load_has_ended = False
         self._arrivals = LatencyHistogram()
         self._counts = SequenceCounts(keys) if keys else None
-        """Only where the probe serves metrics."""
+        """Counts for metrics, or None if no metrics are served."""
         self._reporter = make_producer(run.source) if keys else None
 
     def watch(self) -> Watched:
-        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
+        """Measure until all consumers together have seen every sentinel, or time is over.
+
+        The time is settleSeconds after the end of the load. Without reports of the load, it is
+        settleSeconds and ``START_S`` after the last report or the start.
+        """
         try:
             late = self._watch()
             behind = max(self._arrivals.behind, self._source.behind)
@@ -434,7 +441,7 @@ class Watch:
         return True
 
     def _take(self) -> bool:
-        """Whether there was anything."""
+        """Return whether there was anything."""
         taken = self._following.take(0.1)
         seen_ms, steadily_ms, behind = now_ms(), steady_ms(), self._following.is_behind
         for part in taken:

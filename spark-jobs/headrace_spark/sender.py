@@ -120,7 +120,7 @@ class SentStream:
         self.totals += [PartitionTotals() for _ in range(partitions - len(self.totals))]
 
     def summary(self, producer: str) -> Stream:
-        """For the manifest."""
+        """Return the stream for the manifest."""
         return Stream(
             producer=producer,
             topic=self.topic.name,
@@ -224,9 +224,9 @@ class Sender:
         self._started_ms = self._finished_ms = 0
 
     def send(self) -> Report:
-        """Send everything and wait for every acknowledgement; stops at the first refusal.
+        """Send all messages and wait for the acknowledgements. Stop at the first rejected message.
 
-        A refusal is final: what can heal, the client tries again by itself.
+        A rejection is permanent, because the client retries transient errors.
         """
         self._started_ms = self._finished_ms = now_ms()
         end_s = None if self._duration_s is None else time.monotonic() + self._duration_s
@@ -256,7 +256,7 @@ class Sender:
             stream.sent = seq + 1
 
     def _send_one(self, stream: SentStream, topic: LoadTopic, seq: int) -> bool:
-        """Hand one message to the client; ``False`` when that cannot be done any more."""
+        """Hand one message to the client. Return False if the client cannot accept it any more."""
         partition = messages.partition_of(seq, topic.keys, topic.partitions)
         timestamp_ms = now_ms()
         message = self._writer.message(TopicPartition(topic.name, partition), seq, timestamp_ms)
@@ -351,7 +351,7 @@ class Sender:
         self._streams.append(SentStream(messages.added(self._run, name, partitions)))
 
     def _wait_for_the_rest(self) -> None:
-        """Until nothing is in flight; what is stuck fails, and is known to have failed."""
+        """Wait until no message is in flight. Messages that are stuck fail."""
         self._moved_s = time.monotonic()
         while len(self._producer) and not self._stuck():
             self._observe(0.05)

@@ -42,7 +42,11 @@ from headrace.standalone.reload import PauseRecords, Reload, driver_count
 
 
 async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
-    """Return when everything is copied, if requested; raise errors that prevent continuing."""
+    """Watch the flows.
+
+    With ``give_up_after_s``, return when all flows have caught up, or raise ``GaveUp`` if nothing
+    was copied for that time. Until the first reload, also raise errors that no retry corrects.
+    """
     last, since = None, time.monotonic()
     while True:
         await asyncio.sleep(0.2)
@@ -80,7 +84,7 @@ _PLAIN_INTERVAL_S = 5.0
 
 
 async def show(herder: StandaloneHerder) -> None:
-    """Show until cancelled."""
+    """Show the state of all flows until cancelled."""
     console = Console(stderr=True)
     if console.is_terminal:
         await _show_screen(console, herder)
@@ -89,7 +93,7 @@ async def show(herder: StandaloneHerder) -> None:
 
 
 def flow_views(herder: StandaloneHerder) -> list[FlowView]:
-    """All flows as they are now."""
+    """Return the current state of all flows."""
     return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
 
 

@@ -109,7 +109,10 @@ def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
 
 
 def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
-    """Return a flow from the first to the last cluster; ``InvalidSpec`` if they are one."""
+    """Return a flow from the first to the last cluster.
+
+    Raise ``InvalidSpec`` if the sandbox has one cluster.
+    """
     source, target = _ends(sandbox)
     if source.name == target.name:
         raise InvalidSpec("a flow needs two clusters, and this sandbox has one")

@@ -78,7 +78,7 @@ class Memory:
         self._waiting[freed] = None
 
     def take(self, size: int) -> None:
-        """Memory of a response is held."""
+        """Count the memory of a response as held."""
         self.held_bytes += size
 
     def give(self, size: int) -> None:
@@ -104,11 +104,11 @@ class HeldResponse:
         memory.take(self.size)
 
     def use(self) -> None:
-        """One more user, who calls ``release``."""
+        """Add a user, who must call ``release``."""
         self._users += 1
 
     def release(self) -> None:
-        """One user less."""
+        """Remove a user."""
         self._users -= 1
         if not self._users:
             self._response.release()
@@ -119,11 +119,11 @@ class Passage(StrEnum):
     """Treatment of a batch."""
 
     COPY = "Copy"
-    """It is sent as it is."""
+    """The batch is sent unchanged."""
     REBUILD = "Rebuild"
-    """Its records are put into a new one."""
+    """The records of the batch are put into a new batch."""
     SKIP = "Skip"
-    """It holds nothing to copy."""
+    """The batch contains no record to copy."""
 
 
 class Why(StrEnum):
@@ -245,16 +245,16 @@ of Python for each record.
 
 
 class Run(NamedTuple):
-    """Small batches that follow each other, made one."""
+    """Consecutive small batches that were joined into one."""
 
     batch: Batch
-    """The new one, in memory of its own."""
+    """The joined batch, in memory of its own."""
     release: Callable[[], None]
-    """Called once: that memory may be used again."""
+    """Called once, to release the memory of the joined batch."""
     batches: int
-    """How many they were."""
+    """Number of original batches."""
     size: int
-    """Their bytes, headers included."""
+    """Size of the original batches in bytes, headers included."""
 
     @property
     def passage(self) -> Passage:

@@ -37,7 +37,10 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 _SHORT_WAIT_MS = 10
-"""While a partition is left out until the target has taken more: it waits for this request."""
+"""``max_wait_ms`` of a fetch that leaves out a partition at its memory limit.
+
+That partition waits for this fetch to end.
+"""
 _LARGEST_BYTES = 104_857_600  # socket.request.max.bytes: no batch is larger
 _BATCH_START = struct.Struct(">qi")  # base offset, and how many bytes follow
 _CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2

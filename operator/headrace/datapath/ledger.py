@@ -260,14 +260,14 @@ class LaneState:
         clock.
         """
         self.away: dict[str, None] = {}
-        """Sentences about brokers, in order."""
+        """Messages about unreachable brokers, in order of arrival (keys of a dict)."""
         self.broken: HeadraceError | None = None
         """Error that concerns all partitions."""
         self.stage = TransactionStage.COPYING
         self._leased_until_s = 0.0
         self._rested = False
         self.ended = False
-        """Nothing more is to be sent."""
+        """Whether no more batches are sent."""
         self.handed = 0
         """Records given to the appender so far."""
         self.copied = copied

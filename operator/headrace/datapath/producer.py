@@ -40,9 +40,9 @@ class State(Enum):
 
     QUEUED = auto()
     ON_WIRE = auto()
-    """Until its response, or the end of its connection."""
+    """In flight until its response arrives or its connection ends."""
     APPENDED = auto()
-    """One before it is not."""
+    """Appended. It stays in the queue while an earlier batch is not."""
 
 
 class Entry:
@@ -73,7 +73,7 @@ class Entry:
         self.sequence = self.size = 0
         self.state = State.QUEUED
         self.tried = False
-        """Whether it was ever sent: the target may have it."""
+        """Whether the batch was ever sent, so that the target may have it."""
         self.base_offset = -1
 
     @property
@@ -102,7 +102,7 @@ class QueueListener(Protocol):
         ...
 
     def unreachable(self, queue: "PartitionQueue", error: HeadraceError) -> None:
-        """There is no connection to its leader."""
+        """Receive the error of a missing connection to the leader."""
         ...
 
 
@@ -146,7 +146,7 @@ class PartitionQueue:
         """``sequence``: of the first batch."""
         self.at, self.owner, self.producer = at, owner, producer
         self.leader: int | None = None
-        """Node that it is sent to; ``None``: not known."""
+        """Node id of the leader; None if it is unknown."""
         self.turns: deque[PartitionQueue] = deque()
         """Partitions that are sent to this leader, in turns."""
         self.listed = False
@@ -156,16 +156,16 @@ class PartitionQueue:
         self.again: HeadraceError | None = None
         """Reason why a batch must be sent again, once the others in flight have returned."""
         self.to_split = False
-        """Whether the first one is too large."""
+        """Whether the first batch is too large."""
         self.held = False
         """Whether nothing may be sent: it is not part of its producer's transaction."""
         self.failed = False
         self.failures = 0
         """Number of consecutive failures."""
         self.damaged = 0
-        """How often in a row the first one came to the target damaged."""
+        """Consecutive times that the first batch reached the target damaged."""
         self.unreadable = 0
-        """How many answers for the first one could not be read, in a row."""
+        """Consecutive responses for the first batch that could not be read."""
         self.known_s: float | None = None
         """Time at which the target last appended a batch of this producer; None if it has none. It
         then accepts any sequence, including one after a batch that it rejected.
@@ -260,7 +260,7 @@ class PartitionQueue:
         self.place = 0
 
     def is_first(self, entry: Entry) -> bool:
-        """Whether all before it are acknowledged."""
+        """Whether all earlier batches are acknowledged."""
         return bool(self.entries) and self.entries[0] is entry
 
     def replace(self, parts: Sequence[Outgoing]) -> None:
@@ -305,7 +305,7 @@ class PartitionQueue:
                 self.length -= 1
 
     def fail(self) -> None:
-        """Drop all, and release those that are not on the wire."""
+        """Drop all batches, and release those that are not in flight."""
         self.failed = True
         entries, self.entries = self.entries, deque()
         self.place = 0
@@ -364,7 +364,7 @@ class Leader:
             self._send(connection, sent)
 
     def close(self) -> None:
-        """End the connection: what is in flight fails."""
+        """End the connection. Batches in flight fail."""
         self._closed = True
         if self._connection is not None:
             self._connection.close()
@@ -492,6 +492,6 @@ class Leaders:
             leader.pump()
 
     def close(self) -> None:
-        """End the connections: what is in flight fails."""
+        """End the connections. Batches in flight fail."""
         for leader in self._leaders.values():
             leader.close()

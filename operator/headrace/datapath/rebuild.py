@@ -168,10 +168,13 @@ about as long as sending this many records one after the other.
 
 
 class OneAtATime:
-    """Suspect batches of one partition. They have memory of their own and hold no response."""
+    """Batches with suspect records of one partition.
+
+    The batches are copies, so the fetch response can be released.
+    """
 
     def __init__(self, suspects: range) -> None:
-        """``suspects``: source offsets."""
+        """Create an empty queue for the source offsets ``suspects``."""
         self._suspects = suspects
         self._waiting: deque[Outgoing] = deque()
         self._originals: dict[int, StoredRecord] = {}
@@ -179,28 +182,37 @@ class OneAtATime:
 
     @property
     def together(self) -> int:
-        """Number of records in one batch: with many suspects, the square root of their number."""
+        """Maximum number of records in one batch.
+
+        It is 1 for up to 64 suspects, otherwise the square root of their number.
+        """
         return 1 if len(self._suspects) <= _FEW else isqrt(len(self._suspects))
 
     @property
     def waiting(self) -> bool:
-        """Whether something is held back: nothing behind it may be sent, or read."""
+        """Whether batches wait. Later batches of the partition must not be sent or read."""
         return bool(self._waiting)
 
     def concerns(self, first_offset: int, next_offset: int) -> bool:
-        """Whether there is a suspect among these."""
+        """Return whether the range contains a suspect offset."""
         return first_offset < self._suspects.stop and self._suspects.start < next_offset
 
     def put(self, outgoing: Iterable[Outgoing]) -> None:
-        """Hold them until it is their turn."""
+        """Queue batches."""
         self._waiting.extend(outgoing)
 
     def next(self) -> Outgoing | None:
-        """Return the next batch to send, once all before it are acknowledged."""
+        """Remove and return the next batch, or None.
+
+        Call it when all earlier batches are acknowledged.
+        """
         return self._waiting.popleft() if self._waiting else None
 
     def remember(self, records: Iterable[StoredRecord]) -> None:
-        """Keep the source's records of the batches that were put in: each is sent alone."""
+        """Keep the original source records of the queued batches.
+
+        Call it only if each record is sent alone.
+        """
         for record in records:
             self._originals[record.offset] = record._replace(content=bytes(record.content))
 
@@ -212,6 +224,6 @@ class OneAtATime:
         )
 
     def drop(self) -> None:
-        """Forget what is held."""
+        """Discard and release the queued batches."""
         while self._waiting:
             self._waiting.popleft().release()

@@ -233,7 +233,10 @@ class Span:
 
     @property
     def timestamp_ms(self) -> int:
-        """The newest timestamp of the first batch that is not acknowledged."""
+        """Newest timestamp of the first unacknowledged batch.
+
+        If all batches are acknowledged, it is the last batch's timestamp.
+        """
         return self.rows[min(self.acknowledged, self.row_count - 1) * COLUMNS + MAX_TIMESTAMP]
 
     def split_until(self, offset: int) -> None:

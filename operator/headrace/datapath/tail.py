@@ -188,7 +188,7 @@ class Tail:
         raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")
 
     async def _to_the_first(self) -> None:
-        """Move to the first offset of the log; records that retention deleted are a gap."""
+        """Move forward to the first offset of the log if retention deleted the current one."""
         listed = await list_offsets(self._cluster, [self._at], EARLIEST)
         self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
 

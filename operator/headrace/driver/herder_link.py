@@ -30,12 +30,12 @@ _ANSWER_TIMEOUT_S = 5.0
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One line."""
+    """Encode a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def answer_error(error: HeadraceError) -> dict[str, Any]:
-    """Return the answer for an error of ours."""
+    """Return the response for one of headrace's errors."""
     answer: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     if isinstance(error, TargetTaken):
         answer["topics"] = sorted(error.topics)
@@ -108,7 +108,7 @@ class HerderLink:
         self._send({"call": "beat"})
 
     def send_samples(self, request: int, samples: Sequence[Any]) -> None:
-        """Send the current samples, as the event ``samples`` requested."""
+        """Send the current samples in response to the event ``samples``."""
         self._send({"call": "samples", "request": request, "samples": samples})
 
     def _status_write(

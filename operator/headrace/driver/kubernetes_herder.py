@@ -207,7 +207,10 @@ class WriteTurns:
         self._next = 0.0
 
     def is_due(self, name: str, now: float) -> bool:
-        """Whether it is the turn of ``name``; ask again until it is."""
+        """Return whether ``name`` may write. If not, register its request.
+
+        Call it repeatedly until it returns True.
+        """
         self._waiting.setdefault(name, _Waiting(now, now)).asked = now
         if now < self._next:
             return False
@@ -331,11 +334,13 @@ def _target_topics(task: Object) -> set[str]:
 T = TypeVar("T")
 
 _WRITE_S = 12.0
-"""A status write, and the read after a refusal: two requests."""
+"""Time limit of a status write, which may need a second request after a conflict."""
 _PUBLISH_S = 120.0
 _QUIET_S = 4.0
-"""After an API server did not answer, reports wait for so long: those who report do more than
-that, and must not stall while it is unreachable."""
+"""Time for which reports wait after the API server did not respond.
+
+The callers have other work and must not stall while the API server is unreachable.
+"""
 
 
 class KubernetesHerder:
@@ -391,11 +396,18 @@ class KubernetesHerder:
         self._wait(publish, _PUBLISH_S)
 
     async def end(self) -> None:
-        """On its loop, when no Worker uses it any more and before the client is closed."""
+        """End the herder.
+
+        Call it on its loop, when no Worker uses it any more and before the client is closed.
+        """
         await self._fence.end()
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Each request has a time-out of its own; this one is for a loop that stalls."""
+        """Run a coroutine on the event loop and return its result.
+
+        Raise ``Unavailable`` if the loop does not respond in time. Each request also has its own
+        timeout.
+        """
         future = asyncio.run_coroutine_threadsafe(_settled(work), self._loop)
         try:
             done = future.result(timeout_s)

@@ -77,7 +77,7 @@ class DriverUnits:
         self._standby = self._reflector(labels=standby_label(driver))
 
     async def run(self) -> None:
-        """Watch; never returns."""
+        """Watch the units of this driver until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._active:
                 tasks.create_task(reflector.run())
@@ -337,7 +337,8 @@ class PodDriver:
     async def _hand_over(self) -> None:
         """Release all units, then delete the Lease.
 
-        The Lease is renewed until all units are released; its deletion then ends it at once.
+        The Lease is renewed until all units are released. The deletion then marks the driver as
+        gone immediately.
         """
         self._log.info("driver stops")
         if self._worker is not None:

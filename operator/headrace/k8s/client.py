@@ -177,7 +177,7 @@ METRICS: Sequence[Described] = (REQUESTS, REQUEST_S)
 
 
 class RequestMetrics:
-    """Receives a client's requests (``Client.on_request``)."""
+    """Counts and times a client's requests (``Client.on_request``)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
@@ -333,10 +333,10 @@ class Client(ApiRequests):
     ) -> AsyncGenerator[tuple[str, Object]]:
         """Yield events from a version on.
 
-        The first event is ``CONNECTED``, when the watch is open. Then follow (``ADDED``,
-        ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, object). The watch ends when the API server ends
-        it (``timeout_s``), or when it was silent for so long that the connection may be dead. Raise
-        ``Expired`` if the version is too old, ``Unavailable`` if the connection breaks.
+        The first event is ``CONNECTED``, when the watch is open. Each further event is ``ADDED``,
+        ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with its object. The watch ends when the API
+        server ends it (``timeout_s``), or after ``_SILENCE_S`` without data. Raise ``Expired`` if
+        the version is too old, and ``Unavailable`` if the connection breaks.
         """
         tried = sentence(self.who, "watch", kind, namespace)
         query = {
@@ -382,10 +382,11 @@ _POD = "KUBERNETES_SERVICE_HOST"
 
 
 async def connect(who: str) -> Client:
-    """For the operator and its drivers: by ``KUBECONFIG``, else as a pod.
+    """Connect the operator or a driver by ``KUBECONFIG``, or as a pod if it is not set.
 
-    Never by ``~/.kube/config``: a process that was started by hand must not find a cluster that
-    nobody named. ``who`` begins the sentences of errors ("the operator"). Raises ``InvalidSpec``.
+    ``~/.kube/config`` is not used, so that a process that was started by hand does not connect to
+    an unexpected cluster. Error messages begin with ``who`` ("the operator"). Raise
+    ``InvalidSpec``.
     """
     if files := os.environ.get("KUBECONFIG"):
         return await connect_by_file(who, files)

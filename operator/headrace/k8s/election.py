@@ -20,15 +20,18 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 _SILENCE_S = 30.0
-"""After which a replica is of no use, as it could not lead."""
+"""Time without contact to the Lease after which a replica cannot become the leader."""
 
 
 class LeadershipLost(Fatal):
-    """Another replica leads, or may: this process has to end."""
+    """Another replica leads or may lead, so this process must end."""
 
 
 class LeaderElection:
-    """Times as client-go's: a Lease of 15 s, renewed every 2 s, given up 10 s after the last."""
+    """Leader election with client-go's defaults.
+
+    The Lease lasts 15 s and is renewed every 2 s. A leader steps down 10 s after its last renewal.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,10 @@ class LeaderElection:
         """Whether this replica leads now."""
 
     def problems(self) -> list[str]:
-        """Why this replica is no candidate; empty when it is one, leading or not."""
+        """Return the reasons why this replica cannot become the leader.
+
+        The list is empty for a leader or candidate.
+        """
         if self._reached_at is None:
             return [f"the Lease {self._name} was not reached yet: {self._why}"]
         if time.monotonic() - self._reached_at >= _SILENCE_S:
@@ -60,10 +66,10 @@ class LeaderElection:
         return []
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait to lead, then do ``work``; return when it does, and release the Lease.
+        """Wait for leadership, then run ``work``. Release the Lease when ``work`` returns.
 
-        Raises ``LeadershipLost`` when the Lease could not be renewed in time: end the process then,
-        ``work`` was cancelled and may still run. Cancel ``run`` to step down.
+        Raise ``LeadershipLost`` if the Lease could not be renewed in time. End the process in that
+        case, because the cancelled ``work`` may still be running. Cancel ``run`` to step down.
         """
         await self._acquire()
         log.info("leads", lease=self._name, identity=self._identity)

@@ -58,11 +58,11 @@ def read_in_force(object: Object, known: InForce | None) -> InForce:
 def salvage(object: Object) -> InForce:
     """Return a flow without the fields of its spec that are invalid.
 
-    This is enough to assign the flow's units, and must be used for nothing else: a flow without its
-    filter, say, is another flow.
+    Use the result only to assign units: without its filter, for example, a flow copies other
+    records.
 
     Raises:
-        InvalidSpec: What is left is no flow.
+        InvalidSpec: The remaining fields are not a valid flow.
     """
     try:
         parse(ReplicationFlow, object)

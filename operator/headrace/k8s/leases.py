@@ -233,14 +233,15 @@ class LeaseKeeper:
 
     @property
     def held(self) -> bool:
-        """Whether it was renewed within its duration, on this process's clock."""
+        """Whether the Lease was renewed within its duration, on this process's clock."""
         return self._renewed is not None and time.monotonic() - self._renewed < self.duration_s
 
     async def run(self) -> None:
-        """Renew; never returns. What fails is tried again when the next renewal is due.
+        """Renew the Lease until cancelled. A failed renewal is retried at the next interval.
 
-        An API server that is overloaded may need longer than one interval: a request that is ended
-        then only waits behind all others once more. So what failed once gets the whole duration.
+        An overloaded API server may need longer than one interval. Cancelling and repeating a slow
+        request does not help. After a failure, the next request may therefore take the whole Lease
+        duration.
         """
         failing = False
         while True:
@@ -326,7 +327,7 @@ class LeaseWatch:
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why it cannot watch now."""
+        """Error of the watch, or None."""
         return self._reflector.error
 
     @property
@@ -335,15 +336,15 @@ class LeaseWatch:
         return self._observer.expired
 
     def is_expired(self, name: Name) -> bool:
-        """Whether one is."""
+        """Return whether the named Lease is expired or missing."""
         return self._observer.is_expired(name)
 
     def renewed(self, name: Name) -> bool:
-        """Whether it was renewed since this process began, or began again, to watch."""
+        """Return whether the named Lease was renewed since the watch began or was restarted."""
         return self._observer.renewed(name)
 
     def holder(self, name: Name) -> str:
-        """``<pod>/<incarnation>`` of the last holder; empty without a Lease."""
+        """Return ``<pod>/<incarnation>`` of the last holder, or an empty string without a Lease."""
         return self._observer.holder(name)
 
     def expect(self, durations_s: Mapping[Name, float]) -> None:

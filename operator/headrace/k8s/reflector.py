@@ -66,11 +66,14 @@ class Reflector:
         fields: str = "",
         on_change: Callable[[WatchEvent], None] = lambda change: None,
     ) -> None:
-        """``on_change`` receives each change once it is in the copy; it must not raise or block."""
+        """Create a reflector.
+
+        ``on_change`` receives each change after it was stored. It must not raise or block.
+        """
         self.synced = asyncio.Event()
-        """Set for good when the first list is in the copy."""
+        """Set after the first list was stored. It is never cleared."""
         self.error: HeadraceError | None = None
-        """Why it cannot watch now."""
+        """Error of the watch, or None."""
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = labels, fields
         self._on_change = on_change

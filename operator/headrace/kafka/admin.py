@@ -43,8 +43,9 @@ class GroupAdmin(ClusterAdmin):
     def protocol_types(self) -> dict[str, str]:
         """Return the protocol types of the groups of any kind that the principal may describe.
 
-        Types are ``consumer``, ``share``, ``streams`` and ``connect``; empty for offsets without a
-        protocol. ``groups`` has only groups of type ``consumer`` and groups without a protocol.
+        Types are ``consumer``, ``share``, ``streams`` and ``connect``. The type is empty for a
+        group that only has committed offsets. ``groups`` returns only groups of type ``consumer``
+        and groups with an empty type.
         """
         return {group: one.protocol_type for group, one in self._on_wire(list_groups).items()}
 

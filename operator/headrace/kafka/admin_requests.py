@@ -38,7 +38,10 @@ class Renewal:
 
     @property
     def due(self) -> bool:
-        """Whether the files have changed since; reads them at most once a second."""
+        """Whether the Secret files have changed since this object was created.
+
+        They are read at most once a second.
+        """
         if not self._clusters or time.monotonic() < self._next_poll_s:
             return False
         self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S

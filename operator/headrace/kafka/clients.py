@@ -30,7 +30,8 @@ _SILENT.propagate = False
 def client_config(cluster: ClusterAccess) -> Settings:
     """Return the settings of every client: addresses, credentials, the user's own settings.
 
-    Read the Secrets' files; raise ``SecretMissing``.
+    Raises:
+        SecretMissing: A file of a Secret is missing.
     """
     return {
         "client.id": "headrace",

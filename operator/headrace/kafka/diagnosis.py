@@ -31,7 +31,7 @@ Server = tuple[str, int]
 
 
 def bootstrap_servers(cluster: ClusterAccess) -> list[str]:
-    """Its bootstrap servers."""
+    """Return the bootstrap servers of a cluster."""
     return [server.strip() for server in cluster.bootstrap_servers.split(",")]
 
 

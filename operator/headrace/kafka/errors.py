@@ -161,6 +161,6 @@ def is_about_group(error: KafkaError) -> bool:
 
 
 def code_of(error: HeadraceError | None) -> int | None:
-    """Kafka's, of an error that the client gave; ``None`` for any other."""
+    """Return the Kafka error code that caused this error, or None."""
     cause = error.__cause__ if error else None
     return cause.args[0].code() if isinstance(cause, KafkaException) else None

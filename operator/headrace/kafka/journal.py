@@ -138,7 +138,11 @@ def _read_topic(cluster: ClusterAccess, run: str, topic: str, timeout_s: float) 
 
 
 def is_record(message: Message, tried: str) -> bool:
-    """Return True for a record and False for a partition's end; raise permanent errors."""
+    """Return True for a record, and raise permanent errors.
+
+    Return False for a partition's end, for a missing permission for the group, and for errors that
+    the client retries. An offset that cannot be reset (``_AUTO_OFFSET_RESET``) is also raised.
+    """
     error = message.error()
     if error is None:
         return True

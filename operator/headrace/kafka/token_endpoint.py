@@ -25,18 +25,18 @@ _REFUSES_CLIENT = {"invalid_client", "unauthorized_client", "access_denied"}
 
 @dataclass(frozen=True, repr=False)
 class Token:
-    """Never to be logged or stored."""
+    """An access token. It must not be logged or stored."""
 
     value: str
     received_s: float
     expires_s: float
-    """Both Unix time, as this machine believes."""
+    """Expiry of the token. Both times are Unix times of this machine's clock."""
     subject: str = ""
-    """The claim ``sub``, which brokers take for the user's name; empty where it cannot be read."""
+    """Claim ``sub``, which brokers use as the user's name. Empty if it cannot be read."""
 
     @property
     def renewed_s(self) -> float:
-        """When it is time for another, Unix time."""
+        """Unix time at which the next token is requested."""
         return self.received_s + _RENEWED_AT * (self.expires_s - self.received_s)
 
 

@@ -53,7 +53,7 @@ def read_plan(text: str, name: str, kind: type[Document]) -> Document:
 
 
 def write(path: Path, document: BaseModel) -> None:
-    """Write all of it or nothing."""
+    """Write a document atomically."""
     unfinished = path.with_suffix(".part")
     unfinished.write_text(_text(document), encoding="utf-8")
     unfinished.replace(path)

@@ -27,11 +27,11 @@ class Fault(Model):
     units: tuple[str, ...] = ()
     """The connectors and tasks of that driver."""
     recovery_seconds: float | None = None
-    """Seconds until all of them ran again. Absent: that was not observed."""
+    """Seconds until all of these units ran again. Absent if the recovery was not observed."""
     error: str | None = None
-    """Why it was not injected, or its recovery not seen, in a sentence."""
+    """Reason why the fault was not injected or its recovery was not observed."""
     watched: bool = True
-    """Whether its recovery was watched for as long as it may take."""
+    """Whether the recovery was watched up to its time limit."""
 
     @property
     def outcome_if_unreported(self) -> "Fault":

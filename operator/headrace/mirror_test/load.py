@@ -24,7 +24,7 @@ class LoadProgress:
     percent: float
     """Percentage of the load's messages, or of its time if time is its limit."""
     elapsed_s: float
-    """Since the first message."""
+    """Seconds since the first message."""
 
 
 class LoadClock:
@@ -120,25 +120,28 @@ class PartitionSummary(Model):
     first: int
     """Lowest acknowledged sequence number."""
     last: int
-    """Highest."""
+    """Highest acknowledged sequence number."""
     count: int
     checksum: int
-    """Sum of the CRC-32 of every acknowledged value: the same in whatever order one adds them."""
+    """Sum of the CRC-32 of every acknowledged value. It does not depend on their order."""
 
 
 class Stream(Model):
-    """Messages that one producer sent to one topic: 0 up to ``sent``, without sentinels."""
+    """Messages that one producer sent to one topic, numbered from 0 to ``sent`` - 1.
+
+    Sentinels do not count.
+    """
 
     producer: str
     topic: str
     sent: int
     failed: tuple[tuple[int, int], ...] = ()
-    """Ranges (both ends in) that were never acknowledged; they may have been written."""
+    """Inclusive ranges of messages that were never acknowledged. They may have been written."""
     partitions: tuple[PartitionSummary, ...] = ()
 
 
 class LoadedTopic(Model):
-    """A topic of the source as the load found it, and left it."""
+    """A source topic before and after the load."""
 
     name: str
     keys: int

@@ -106,10 +106,10 @@ class FieldDifference(Model):
 
 
 class Example(Model):
-    """One record that something is wrong with."""
+    """A record with a finding."""
 
     topic: str
-    """Topic on the target; of a record that is only on the source, there."""
+    """Topic on the target, or on the source if the record is only there."""
     partition: int | None = None
     offset: int | None = None
     """Offset of the record. Absent: it no longer exists."""

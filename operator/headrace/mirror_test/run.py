@@ -42,17 +42,17 @@ class MirrorTestRun(Model):
 
     @property
     def source(self) -> ClusterAccess:
-        """Where the load is written."""
+        """Source cluster, to which the load is written."""
         return self._resolved(self.test.spec.source, "spec.source")
 
     @property
     def target(self) -> ClusterAccess:
-        """Where the mirror is expected to carry it."""
+        """Target cluster of the mirror."""
         return self._resolved(self.test.spec.target, "spec.target")
 
     @property
     def flow(self) -> str | None:
-        """Name of the flow under test; ``None``: a mirror that someone else runs."""
+        """Name of the flow under test, or None if the test names no flow."""
         return self.test.metadata.annotations.get(FLOW_LABEL)
 
     @property

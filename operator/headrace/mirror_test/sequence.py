@@ -60,7 +60,10 @@ def local_slots(stage: Stage, producers: int) -> int:
 
 
 def assumed_per_second(load: Load) -> int:
-    """Messages, of all topics: what the load asks for, else what any cluster takes."""
+    """Return the load's messages per second over all topics.
+
+    Without a limit, assume 1,000 for each topic.
+    """
     topics = len(load.names or ()) or load.topics or 1
     return topics * (load.messages_per_second or 1_000)
 
@@ -145,21 +148,21 @@ class StageState:
     """A stage that was started."""
 
     age_s: float = 0.0
-    """Seconds since then."""
+    """Seconds since the start of the stage."""
     ready: bool = False
     """Whether the load may start, as far as this stage is concerned."""
     ended_s: float | None = None
-    """Seconds since its end, whatever its exit code; ``None``: it runs."""
+    """Seconds since the stage ended with any exit code, or None while it runs."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the stage has ended."""
         return self.ended_s is not None
 
 
 @dataclass(frozen=True)
 class RunState:
-    """All that ``advance`` depends on."""
+    """Input of ``advance``."""
 
     stages: Mapping[Stage, StageState]
     """Stages that were started."""

@@ -92,26 +92,29 @@ def assign_unit(task: ReplicationTask, placement: Placement | None, pool: Driver
 
 
 _GRACE_S = 5.0
-"""The longest wait for the others."""
+"""Maximum wait for the remaining drivers."""
 
 
 class StartupGrace:
-    """How long units wait for the rest of a set of drivers. Times are of a monotonic clock.
+    """Time for which units wait until all drivers have started. Times are of a monotonic clock.
 
-    It begins when the first of several drivers is seen that has no unit (of all, or of those that
-    join: what it got would move on to the next), or at ``begin``; it ends with the last driver.
-    Once over, it does not begin by itself before all drivers were there, or none.
+    It begins with ``begin``, or when a driver without units is ready and others are still missing.
+    It ends when all drivers are ready, or after ``_GRACE_S``. After it has elapsed, it restarts by
+    itself only when all drivers, or none, have been ready.
     """
 
     def __init__(self) -> None:
         self.until_s: float | None = None
 
     def begin(self, now_s: float) -> None:
-        """Drivers are being started: the whole time again."""
+        """Restart the grace period."""
         self.until_s = now_s + _GRACE_S
 
     def is_running(self, ready: int, expected: int, *, idle: bool, now_s: float) -> bool:
-        """Whether to wait for more than ``ready`` drivers; ``idle``: one of these has no unit."""
+        """Return whether to wait for more than ``ready`` drivers.
+
+        ``idle`` is whether one of the ready drivers has no unit.
+        """
         over = self.until_s is not None and now_s >= self.until_s
         if ready >= expected or (over and not ready):
             self.until_s = None
@@ -124,18 +127,21 @@ _GRACE_POLL_MS = 500
 
 
 class Assigner:
-    """One for each pool of drivers. Not thread-safe, but for ``close`` and ``await_drivers``."""
+    """Assigns units to one pool of drivers.
+
+    Only ``close`` and ``await_drivers`` are thread-safe.
+    """
 
     def __init__(self, placer: Placer | None = None) -> None:
         self._placer = placer or Placer()
         self._grace = StartupGrace()
 
     def await_drivers(self, now_s: float) -> None:
-        """Drivers are being started: units wait for them, at most for the startup grace."""
+        """Start the grace period, because drivers are being started."""
         self._grace.begin(now_s)
 
     def observe(self, tasks: Iterable[ReplicationTask], now_s: float) -> None:
-        """Read the rates that all units report; cheap, and the more often the better."""
+        """Read the rates that all units report. Call it often."""
         self._placer.observe(tasks, int(now_s * 1000))
 
     def decide(
@@ -148,10 +154,10 @@ class Assigner:
         pins: Mapping[TaskId, DriverName],
         barred: frozenset[TaskId] = frozenset(),
     ) -> PlacementDecision:
-        """Decide for the units of ``flows``; may block for seconds (a plug-in is asked).
+        """Assign the units of ``flows``. May block for seconds while a plug-in responds.
 
-        ``barred`` are units that must run nowhere. Units that are no key of the placements stay
-        where they are. ``now_s`` is of a monotonic clock.
+        ``barred`` are units that must not run. Units without a placement stay on their drivers.
+        ``now_s`` is of a monotonic clock.
         """
         flows, tasks = list(flows), list(tasks)
         now_ms = int(now_s * 1000)

@@ -25,8 +25,11 @@ Reply = (
     | tuple[Literal["answered"], TaskAssignment]
     | tuple[Literal["cannot decide", "failed"], str]
 )
-"""Tuples, as a class of this script would not be the class of that name to the other end. The text
-of a failure is the end of a sentence that begins with the assignor's name."""
+"""Reply to the parent process.
+
+It is a tuple, because the parent could not unpickle a class that is defined in this script. The
+text of a failure follows the assignor's name in a sentence.
+"""
 
 
 def main() -> None:
@@ -68,7 +71,7 @@ def _raised(error: Exception) -> str:
 
 
 def _plain(answer: TaskAssignment) -> TaskAssignment:
-    """Return the answer as our own types, so that the other end need not import the plug-in."""
+    """Convert to headrace's types, so that the parent process need not import the plug-in."""
     if not isinstance(answer, TaskAssignment):
         raise TypeError(f"assign() must return a TaskAssignment, got {type(answer).__name__}")
     return TaskAssignment(

@@ -29,12 +29,12 @@ from headrace.timing import Backoff
 
 @dataclass(frozen=True)
 class Placement:
-    """The drivers of one unit: what is to be written to its spec."""
+    """Drivers of one unit, as its spec should have them."""
 
     driver: DriverName
-    """Empty: it waits."""
+    """Name of the active driver. Empty if the unit waits for one."""
     standbys: tuple[DriverName, ...] = ()
-    """Sorted."""
+    """Names of the standby drivers, sorted."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,23 @@ class PlacementDecision:
     """A decision on all units of some flows."""
 
     placements: Mapping[TaskId, Placement]
-    """By unit; one that is no key stays where it is."""
+    """Placements by unit. Units without a placement stay on their drivers."""
     problems: Mapping[str, str]
-    """For each flow whose assignor gave no valid answer, or whose units have no driver, a sentence
-    that says so. Other flows are no keys."""
+    """Messages by flow: its assignor gave no valid answer, or its units have no driver.
+
+    Flows without a problem are absent.
+    """
     follow_up_ms: int | None
-    """When to ask again though nothing happened, on the clock of ``now_ms``; None: no need."""
+    """Time of the next decision if nothing changes, on the clock of ``now_ms``, or None."""
 
 
 _SMOOTHING_MS = 60_000
-"""A status has the rate of about five seconds; units shall not move for a peak of that length."""
+"""Time constant of the average of a unit's rate.
+
+A status has the rate of about five seconds. A peak of that length must not move units.
+"""
 _SETTLED_MS = 30_000
-"""A unit that has just started catches up: its rate then says little about its weight."""
+"""Time after the start for which a unit's rate is ignored, because the unit is catching up."""
 
 
 @dataclass
@@ -88,7 +93,7 @@ class Rates:
                 self._rates[id] = rate
 
     def of(self, id: TaskId) -> float | None:
-        """Bytes a second; None when it was not observed for long enough."""
+        """Return a unit's bytes per second, or None if it was not observed for long enough."""
         rate = self._rates.get(id)
         settled = rate is not None and rate.last_ms - rate.since_ms >= _SETTLED_MS
         return rate.per_second if rate is not None and settled else None
@@ -96,9 +101,9 @@ class Rates:
 
 NO_DRIVER = "there is no driver: units wait for one"
 _REVIEW_INTERVAL_MS = 60_000
-"""Weights change without an event; nothing moves for balance more often than this."""
+"""Minimum time between moves for balance. Weights change without an event."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
-"""Between two requests to an assignor that gives no valid answer."""
+"""Time between two requests to an assignor that gives no valid answer."""
 
 
 def _retries() -> Backoff:
@@ -134,7 +139,7 @@ class Placer:
         self._rates = Rates()
 
     def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
-        """Read the rates that all units report; cheap, and the more often the better."""
+        """Read the rates that all units report. Call it often."""
         self._rates.observe(tasks, now_ms)
 
     def decide(
@@ -147,7 +152,7 @@ class Placer:
         pins: Mapping[TaskId, DriverName] | None = None,
         balance: bool = True,
     ) -> PlacementDecision:
-        """Decide for all ``tasks`` of ``flows``; they are running where their specs say.
+        """Assign all ``tasks`` of ``flows``, which now run on the drivers in their specs.
 
         May block for seconds, because a plug-in runs in a process.
 

@@ -36,22 +36,25 @@ class Checkpoint:
 
     @property
     def is_of_share_group(self) -> bool:
-        """Whether its offsets are start offsets."""
+        """Whether the checkpoint belongs to a share group, whose offsets are start offsets."""
         return self.metadata == SHARE_GROUP
 
     def key(self) -> bytes:
-        """Group, topic and partition."""
+        """Encode the record's key: group, topic and partition."""
         names = encode_string(self.group) + encode_string(self.topic)
         return names + struct.pack(">i", self.partition)
 
     def value(self) -> bytes:
-        """Version, both offsets, metadata."""
+        """Encode the record's value: version, both offsets and metadata."""
         offsets = struct.pack(">hqq", _VERSION, self.source_offset, self.target_offset)
         return offsets + encode_string(self.metadata)
 
     @classmethod
     def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read a record back; raises ``ValueError`` for one of another version or shape."""
+        """Decode a checkpoint record.
+
+        Raise ``ValueError`` if its version or format is unknown.
+        """
         try:
             group, rest = take_string(key)
             topic, rest = take_string(rest)
@@ -105,13 +108,13 @@ class Applied(StrEnum):
     FOREIGN = "Foreign"
     """The group has an offset that headrace has not set, or is a share group that was used."""
     ACTIVE = "Active"
-    """The group has members, and only these may commit."""
+    """The group has members, and only members may commit its offsets."""
     REFUSED = "Refused"
-    """The target did not let it be read or set."""
+    """The target rejected the request to read or set the group's offset."""
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint, and its header."""
+    """A checkpoint and its header."""
 
     checkpoint: Checkpoint
     applied: tuple[int, ...] = ()

@@ -10,29 +10,34 @@ from headrace.replication.filters import TopicFilter
 from headrace.replication.policies import ReplicationPolicy, policy_for
 
 _LONGEST_NAME = 249
-"""Of a topic (``org.apache.kafka.common.internals.Topic``): one that gets a prefix in each round
-comes back until then."""
+"""Maximum length of a topic name (``org.apache.kafka.common.internals.Topic``).
+
+A topic that gets a prefix in each round returns until its name reaches this length.
+"""
 
 
 class Direction(NamedTuple):
-    """What a flow copies, in which names."""
+    """Topics that a flow copies, and the names of the copies."""
 
     topics: TopicFilter
     policy: ReplicationPolicy
 
 
 class TopicLoop(NamedTuple):
-    """A topic of the first flow's source that comes back as one that the flow copies, for ever."""
+    """A source topic of the first flow that returns as a topic that the flow copies again."""
 
     topic: str
     there: str
-    """Its name on the target."""
+    """Name of the topic's copy on the target."""
     back: str
-    """The name of that one's copy."""
+    """Name of the copy's copy on the source."""
 
 
 def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> TopicLoop | None:
-    """The first of ``topics``, of the source of ``there``, that goes round."""
+    """Return the first source topic of ``there`` whose copy ``back`` copies to the source, or None.
+
+    Only a copy that ``there`` would copy again closes the loop.
+    """
     return next((found for topic in topics if (found := _loop(there, back, topic))), None)
 
 
@@ -54,28 +59,32 @@ def _loop(there: Direction, back: Direction, topic: str) -> TopicLoop | None:
 
 
 _NAME = re.compile(r"[\w.-]+")
-"""A pattern that is a name: a dot matches itself, too."""
+"""Patterns that are also topic names. A dot in such a pattern matches a dot."""
 _KNOWN = ("Default", "Identity", "RenameMap")
 
 
 class CopiedTopics(NamedTuple):
-    """What a flow copies, as its source connector found it."""
+    """Topics that a flow copies, as its source connector found them."""
 
     source_cluster_id: str = ""
     target_cluster_id: str = ""
     topics: frozenset[str] = frozenset()
-    """Of the source."""
+    """Topic names on the source."""
 
 
 def may_loop(flow: ReplicationFlow) -> bool:
-    """Whether that can be decided while it runs: what names a plug-in makes is not known here, and
-    headers that a filter asks for may end any loop."""
+    """Return whether loops of the flow can be detected.
+
+    The names that a plug-in chooses are unknown here. A record filter by headers may end a loop.
+    """
     return flow.spec.replication_policy.type in _KNOWN and flow.spec.record_filter is None
 
 
 def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
-    """Whether the one's source is the other's target, and the other way round, as far as that can
-    be seen without asking: they share an address."""
+    """Return whether each flow's source shares an address with the other flow's target.
+
+    The clusters are not contacted.
+    """
     return _same(there.spec.source, back.spec.target) and _same(there.spec.target, back.spec.source)
 
 
@@ -87,7 +96,7 @@ def same_clusters(one: ReplicationFlow, other: ReplicationFlow) -> bool:
 def copied_by_both(
     one: ReplicationFlow, other: ReplicationFlow, topics: Iterable[str]
 ) -> frozenset[str]:
-    """Return those of ``topics`` that both flows copy to the same topic of the same clusters."""
+    """Return the ``topics`` that both flows copy to the same topic of the same clusters."""
     if not same_clusters(one, other):
         return frozenset()
     first, second = _direction(one), _direction(other)
@@ -101,10 +110,10 @@ def copied_by_both(
 
 
 def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop | None:
-    """By names in the specs, and by patterns that both flows have in common.
+    """Return a loop that the specs prove, by topic names and by patterns of both flows.
 
-    A pattern counts where both flows exclude the same: else what one of them leaves out may be all
-    that the other copies. Those are decided by their topics (``loop_of_topics``).
+    Patterns are only compared if both flows have the same exclusions. Otherwise one flow may
+    exclude all topics that the other copies, and ``loop_of_topics`` decides.
     """
     renames = there.spec.replication_policy.renames or {}
     included = {*there.spec.topics.include, *back.spec.topics.include}
@@ -128,7 +137,10 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop
 def loop_of_topics(
     there: ReplicationFlow, copied: CopiedTopics, back: ReplicationFlow, copied_back: CopiedTopics
 ) -> TopicLoop | None:
-    """By the topics that both flows copy now; for ``there``. None between other clusters."""
+    """Return a loop among the topics that both flows copy now, as seen from ``there``.
+
+    Return None if the flows are not between the same clusters in opposite directions.
+    """
     if not (may_loop(there) and may_loop(back)):
         return None
     ids = {*copied[:2], *copied_back[:2]}
@@ -145,7 +157,7 @@ def loop_of_topics(
 
 
 def loop_sentence(loop: TopicLoop, back: str) -> str:
-    """For the flow that comes second; ``back``: the other one."""
+    """Return the message for the later flow. ``back`` is the name of the other flow."""
     return (
         f"records of {loop.topic} would go round: this flow copies it as {loop.there}, flow {back} "
         f"copies that back as {loop.back}, which this flow copies again; exclude one of them in "

@@ -282,7 +282,7 @@ class Switch:
     source_end: int
     """End of the source's log; the highest end that was seen if the source did not respond."""
     target_end: int
-    """End of the target's log, once no writer of the flow could append."""
+    """End of the target's log after all producers of the flow were fenced."""
     accepted: tuple[Loss, ...] = ()
     """Losses of the partition that the user accepted with the fail-over."""
 

@@ -173,13 +173,13 @@ class TaskReport:
         )
 
     def has_let_go(self, partition: TopicPartition) -> bool:
-        """Whether a partition that the spec no longer has is not copied any more."""
+        """Return whether the task has released a partition that was removed from its spec."""
         return self.acknowledged and partition not in self.held
 
 
 @dataclass(frozen=True)
 class SplitState:
-    """A split, and what is under way."""
+    """A split and its unfinished moves."""
 
     tasks: Split = field(default_factory=dict)
     """A task that is empty stays until it has released all its partitions."""

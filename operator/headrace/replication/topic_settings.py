@@ -186,12 +186,17 @@ class TopicAcl(NamedTuple):
 
 
 def write_denial(topic: str) -> TopicAcl:
-    """Nobody but super users may write to the topic: what denies goes before what allows."""
+    """Return the ACL that lets only super users write to the topic: Deny overrides Allow."""
     return TopicAcl(topic, LITERAL, "User:*", "*", "Write", DENY)
 
 
 def wanted_acls(there: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:
-    """``there``: all ACLs of topics of the source; ``copies``: names on the target, by topic."""
+    """Return the ACLs that the copies should have.
+
+    Args:
+        there: All ACLs of topics of the source.
+        copies: Names of the copies on the target, by source topic.
+    """
     known = list(there)
     return frozenset(
         wanted for topic, copy in copies.items() for wanted in _wanted(known, topic, copy)
@@ -222,16 +227,16 @@ def _read_only(acl: TopicAcl, copy: str) -> Iterator[TopicAcl]:
 
 @dataclass(frozen=True)
 class MadeTopic:
-    """One of them; the key of its record is its name."""
+    """A topic that headrace created. The key of its record is the topic's name."""
 
     topic_id: str
     """Topic id on the target. A topic that was created again under the name has another id."""
     source_cluster_id: str
     source: str
-    """The topic that it is a copy of."""
+    """Source topic of the copy."""
 
     def encode(self) -> bytes:
-        """JSON."""
+        """Encode the record's value as JSON."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod

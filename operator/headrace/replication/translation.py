@@ -208,8 +208,8 @@ class Translation:
 
         Args:
             begins: Next source offset to copy.
-            complete_from: From this source offset on, the target has only records that are reported
-                here. It is ``NEVER`` if only samples are reported, as with offset syncs.
+            complete_from: First source offset from which every copied record is reported to this
+                object. ``NEVER`` if only samples are reported, as with offset syncs.
             most: Maximum number of ranges of each map.
         """
         self._most = most
@@ -220,7 +220,7 @@ class Translation:
         self._target_end = 0
 
     def __len__(self) -> int:
-        """Ranges that are kept."""
+        """Return the number of stored ranges."""
         return len(self._settled) + (0 if self._again is None else len(self._again))
 
     @property
@@ -251,7 +251,7 @@ class Translation:
             self._again = None
 
     def passed(self, source: int) -> None:
-        """All below is copied, or holds nothing to copy."""
+        """Record that all offsets below ``source`` are copied or contain no record to copy."""
         self._copied_to = max(self._copied_to, source)
 
     def target_ends(self, end: int) -> None:
@@ -310,8 +310,8 @@ class _Partition:
 class SyncedOffsets:
     """Translations of all partitions, built from syncs in the order of their log.
 
-    Compaction keeps one sync of each partition and all later ones. The statement of two consecutive
-    syncs about the records between them stays true.
+    Compaction keeps one sync of each partition and all later ones. It does not change what two
+    consecutive remaining syncs say about the offsets between them.
     """
 
     def __init__(self) -> None:
@@ -324,7 +324,12 @@ class SyncedOffsets:
         return at in self._partitions
 
     def take(self, sync: OffsetSync, stretch: bytes | None) -> None:
-        """``stretch``: the value of its header ``STRETCH``, if it has one."""
+        """Add a sync.
+
+        Args:
+            sync: Next sync of the log.
+            stretch: Value of the sync's header ``STRETCH``; None if it has no such header.
+        """
         at = TopicPartition(sync.topic, sync.partition)
         known = self._partitions.get(at)
         if known is None:
@@ -352,9 +357,9 @@ class SyncedOffsets:
     ) -> int | None:
         """Translate an offset that was committed on the target to one of the source.
 
-        No record at or after it on the target is before the result on the source. None means that
-        no pair at or before it is known. After the copied records, the result is the end of what
-        was copied.
+        All target records from ``offset`` on have source offsets at or above the result. None
+        means that no pair at or before ``offset`` is known. After the last copied record, the
+        result is the source offset up to which records were copied.
         """
         if copied_to is not None and offset >= copied_to.target_offset:
             return copied_to.source_offset

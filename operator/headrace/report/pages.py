@@ -54,13 +54,13 @@ class Line:
     gloss: str
     count: int
     allowed: int | None
-    """``None``: any number."""
+    """Maximum count, or None for any number."""
     judged: bool
-    """Whether there is a limit at all, that is: whether the mirror answers for it."""
+    """Whether the test has a budget for this class, even if the budget allows any number."""
 
     @property
     def good(self) -> bool:
-        """Within what the test allows."""
+        """Whether the count is within its budget."""
         return self.allowed is None or self.count <= self.allowed
 
 
@@ -113,7 +113,7 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
 
 
 def _allowed(result: Result) -> list[tuple[str, str]]:
-    """Return the guarantees that the mirror had to keep, and the time limits."""
+    """Return the requirements of the test, as title and text."""
     spec = result.test.spec
     budgets = spec.budgets
     is_audit = spec.audit is not None
@@ -194,7 +194,7 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """Row of a table: one figure for all results."""
+    """Row of a table with one figure of all results."""
 
     title: str
     cells: tuple[str, ...]

@@ -82,7 +82,7 @@ class Drawing:
 
     wide: str
     narrow: str
-    """For a phone."""
+    """SVG for narrow screens."""
 
 
 def drawn(title: str, draw: Callable[[Axes], None]) -> Drawing:
@@ -117,7 +117,10 @@ _MIDDLE = 0.5
 
 
 def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
-    """Messages a second: acknowledged on the source, visible on the target."""
+    """Draw the messages per second on the source and on the target.
+
+    They count when the source acknowledges them and when the target shows them.
+    """
 
     def draw(axes: Axes) -> None:
         at = [p.at_seconds for p in points]
@@ -135,7 +138,7 @@ def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int
 
 
 def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
-    """Messages acknowledged on the source and not yet visible on the target."""
+    """Draw the backlog: messages acknowledged on the source and not yet visible on the target."""
 
     def draw(axes: Axes) -> None:
         at, behind = [p.at_seconds for p in points], [p.behind for p in points]
@@ -149,7 +152,7 @@ def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -
 
 
 def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
-    """Latency of what became visible in each second."""
+    """Draw the latency of the messages that became visible in each second."""
 
     def draw(axes: Axes) -> None:
         seen = [p for p in points if p.p50_ms is not None]
@@ -179,7 +182,7 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
 
 
 def histogram(latency: Latency) -> Drawing:
-    """How many messages took how long."""
+    """Draw the latency distribution, in messages per millisecond of latency."""
 
     def draw(axes: Axes) -> None:
         # A bin reaches to the next one; 0 ms is drawn from half a millisecond on.

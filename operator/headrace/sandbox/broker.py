@@ -41,7 +41,7 @@ class BrokerProcess:
 
     cluster: str
     node_id: int
-    """Counts from 1."""
+    """Node id, from 1."""
     port: int
     folder: Path
     java: Java
@@ -49,12 +49,12 @@ class BrokerProcess:
     ends_with_us: bool
     """Whether a broker that is started here ends with this process."""
     secure_ports: tuple[int, int] | None = None
-    """For SASL over TLS and for client certificates, where the cluster has them."""
+    """Ports for SASL over TLS and for client certificates, or None if the cluster is not secure."""
     _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
 
     @property
     def address(self) -> str:
-        """Where clients reach it: ``host:port``."""
+        """Address for clients, as ``host:port``."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -111,7 +111,7 @@ class BrokerProcess:
 
     @property
     def frozen(self) -> bool:
-        """Is it frozen?"""
+        """Whether the broker is frozen."""
         process = self.process
         return process is not None and process.status() == psutil.STATUS_STOPPED
 
@@ -223,12 +223,12 @@ class SandboxCluster:
 
     @property
     def sasl_servers(self) -> str:
-        """The same for clients that log in over TLS; empty where the cluster is not secure."""
+        """Addresses for clients that log in over TLS. Empty if the cluster is not secure."""
         return self._secure_servers(0)
 
     @property
     def tls_servers(self) -> str:
-        """The same for clients with a certificate; empty where the cluster is not secure."""
+        """Addresses for clients with a certificate. Empty if the cluster is not secure."""
         return self._secure_servers(1)
 
     def _secure_servers(self, which: int) -> str:
@@ -237,7 +237,7 @@ class SandboxCluster:
 
     @property
     def running(self) -> bool:
-        """Does every broker run?"""
+        """Whether all brokers run."""
         return all(broker.process for broker in self.brokers)
 
     def broker(self, node_id: int) -> BrokerProcess:

@@ -41,7 +41,7 @@ class ClusterPlan:
     (KIP-392).
     """
     secure: bool = False
-    """Whether there are also a listener for SASL over TLS and one that requires a client
+    """Whether the cluster has a SASL listener over TLS and a listener that requires a client
     certificate.
     """
 
@@ -78,9 +78,9 @@ class ClusterFacts(BaseModel):
     cluster_id: str
     heap_mb: int
     ports: tuple[tuple[int, int], ...]
-    """For clients and for controllers, of each broker."""
+    """Client port and controller port of each broker."""
     secure_ports: tuple[tuple[int, int], ...] = ()
-    """For SASL over TLS and for client certificates, of each broker of a secure cluster."""
+    """Ports for SASL over TLS and for client certificates of each broker of a secure cluster."""
 
     def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> SandboxCluster:
         """Return the cluster in the sandbox's ``folder``."""
@@ -111,7 +111,7 @@ class Layout(BaseModel):
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
-        """Is ``folder`` a sandbox's?"""
+        """Return whether ``folder`` contains a sandbox."""
         return (folder / "sandbox.json").is_file()
 
     @classmethod
@@ -138,7 +138,7 @@ class Layout(BaseModel):
         *,
         detached: bool,
     ) -> "Layout":
-        """Lay out a sandbox that was never started; ``ports`` as :func:`wanted_ports` has them."""
+        """Write the files of a new sandbox. ``ports`` has the order of :func:`wanted_ports`."""
         left = iter(ports)
         clusters = []
         for plan in plans:

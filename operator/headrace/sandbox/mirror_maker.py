@@ -58,7 +58,7 @@ def start_mirror_maker(
     """Start MirrorMaker 2, which ends with the sandbox; return the process and its log.
 
     ``more`` are further settings. It copies nothing for the first five seconds. With
-    ``all_compilers`` it runs as in production; without, it is ready sooner and always slower.
+    ``all_compilers`` it runs as in production. Without, it starts faster and runs more slowly.
     """
     java = find_java()
     classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))

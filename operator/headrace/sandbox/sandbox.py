@@ -131,7 +131,7 @@ class Sandbox:
 
     @property
     def running(self) -> bool:
-        """Does any process of it run?"""
+        """Whether any process of the sandbox runs."""
         return bool(self._brokers() or self._companions())
 
     def cluster(self, name: str) -> SandboxCluster:
@@ -148,13 +148,16 @@ class Sandbox:
 
     @property
     def companions(self) -> tuple[ProcessRecord, ...]:
-        """The adopted processes that run."""
+        """Adopted processes that are running."""
         paths = sorted((self.folder / "companions").glob("*.json"))
         records = [record for path in paths if (record := ProcessRecord.read(path))]
         return tuple(record for record in records if record.find())
 
     def close(self, *, keep_logs: bool = False) -> None:
-        """End everything and delete the data; with ``keep_logs`` what was written to logs stays."""
+        """End all processes and delete the sandbox.
+
+        With ``keep_logs``, only the brokers' data is deleted.
+        """
         end(self._companions(), signal.SIGTERM, COMPANION_GRACE_S)
         # No clean stop for a broker: what it would save is deleted next.
         end(self._brokers(), signal.SIGKILL, grace_s=0)

@@ -195,14 +195,14 @@ class Fleet:
             self._keep(self._spawn_and_serve())
 
     async def start(self) -> None:
-        """Start them all; ``failure`` then says when one could not be started any more."""
+        """Start all drivers. ``failure`` completes with an error if a driver cannot be started."""
         self.failure = asyncio.get_running_loop().create_future()
         self._server.open()
         for _ in range(self.size):
             self._keep(self._spawn_and_serve())
 
     def expire(self, now: float, forgive: bool) -> None:
-        """Take silent drivers for lost; with ``forgive`` their time starts again."""
+        """Declare silent drivers lost. With ``forgive``, restart their time limits instead."""
         for driver in self.alive():
             if forgive:
                 driver.last_beat = now
@@ -211,7 +211,7 @@ class Fleet:
                 self._on_left(driver)
 
     async def stop(self, timeout_s: float) -> None:
-        """Ask all to stop; kill those that still run after ``timeout_s``."""
+        """Request all drivers to stop. Kill drivers that still run after ``timeout_s``."""
         self._stopping = True
         for driver in self._drivers.values():
             driver.send({"event": "stop"})

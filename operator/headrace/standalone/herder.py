@@ -159,7 +159,7 @@ class StandaloneHerder:
 
     @property
     def size(self) -> int:
-        """How many drivers there are to be."""
+        """Desired number of drivers."""
         return self._fleet.size
 
     def set_log_level(self, level: str) -> None:
@@ -169,12 +169,12 @@ class StandaloneHerder:
             driver.send({"event": "log-level", "level": level})
 
     def restart(self, task: ReplicationTask) -> None:
-        """Have the owner of a unit restart it."""
+        """Request the owner of a unit to restart it."""
         if (driver := self._fleet.get(task.status.driver_name)) is not None:
             driver.send({"event": "restart", "task": task.metadata.name})
 
     def move(self, task: ReplicationTask, driver: str) -> None:
-        """Run a unit on that driver from now on, for as long as it lives."""
+        """Run a unit on that driver while the driver is alive."""
         ready = [one.name for one in self._fleet.ready()]
         if driver not in ready:
             why = "is leaving" if self._fleet.get(driver) else "is not there"
@@ -225,7 +225,7 @@ class StandaloneHerder:
             self._send_flows(driver)
 
     def scale(self, drivers: int) -> int:
-        """Run ``drivers`` drivers from now on; returns how many were to run before."""
+        """Set the desired number of drivers. Return the previous number."""
         before = self._fleet.size
         self._fleet.resize(drivers)
         self._placement.await_drivers()

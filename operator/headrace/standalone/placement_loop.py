@@ -70,16 +70,16 @@ class PlacementLoop:
     # Events.
 
     def request(self) -> None:
-        """Units, flows or drivers changed: decide again."""
+        """Request a placement, because units, flows or drivers changed."""
         self._requested.set()
 
     def await_drivers(self) -> None:
-        """Drivers are being started."""
+        """Start the grace period and request a placement."""
         self._assigner.await_drivers(time.monotonic())
         self.request()
 
     def pin(self, id: TaskId, driver: DriverName) -> None:
-        """Run a unit on that driver, for as long as it is there."""
+        """Run a unit on that driver while the driver is alive."""
         self._pins[id] = driver
         self.request()
 

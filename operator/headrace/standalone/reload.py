@@ -117,7 +117,7 @@ class Reload:
             serve: Opens the control socket of a new flow.
         """
         self.happened = False
-        """Whether anything changed since the start."""
+        """Whether the manifests were reloaded successfully at least once."""
         self._herder, self._files, self._pauses = herder, files, pauses
         self._declared = dict(declared)
         self._drivers, self._wanted = drivers, driver_count(declared.values())
@@ -126,7 +126,7 @@ class Reload:
         herder.before_pause, herder.notices = self._record, self.notices
 
     def notices(self) -> list[str]:
-        """Return notices for a user: a bad edit, files that were not read again."""
+        """Return notices for a user: an invalid edit, and changed files that were not reloaded."""
         notices = [one for one in (self._problem, lost_lines()) if one]
         if changed := self._files.changed():
             files = ", ".join(map(str, changed))
@@ -136,7 +136,7 @@ class Reload:
         return notices
 
     async def run_once(self) -> None:
-        """Read and apply."""
+        """Read the manifests and apply them."""
         try:
             manifest = self._files.read()
             new = {flow.metadata.name: flow for flow in manifest.flows}

@@ -42,7 +42,10 @@ class TaskStore:
         *,
         count: int = 0,
     ) -> None:
-        """Write what a unit does, one of ``count``; its assignment stays."""
+        """Write the work of a unit. Its assignment does not change.
+
+        ``count`` is the number of units of its type.
+        """
         name = TaskId(flow, type, index).name
         known = self._tasks.get(name)
         if known is None:

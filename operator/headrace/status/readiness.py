@@ -37,19 +37,19 @@ class PodFacts(Protocol):
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted."""
+        """Whether the pod is being deleted."""
 
     @property
     def ended(self) -> bool:
-        """Whether all its containers ended and are not restarted."""
+        """Whether all containers of the pod ended and are not restarted."""
 
     @property
     def problem(self) -> str:
-        """Why it does not run; empty when it runs."""
+        """Reason why the pod does not run. Empty if it runs."""
 
     @property
     def running_since(self) -> datetime | None:
-        """When its containers began to run."""
+        """Time at which the containers of the pod started, or None."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class TakenTarget:
 
 @dataclass(frozen=True)
 class FlowFacts:
-    """All that the checks may rest on; what only one mode knows has a default.
+    """Input of all checks. Fields of one mode only have defaults.
 
-    ``flow.status`` is the status so far: a condition whose status did not change keeps its time.
+    ``flow.status`` is the previous status. An unchanged condition keeps its transition time.
     """
 
     now: datetime
@@ -77,7 +77,7 @@ class FlowFacts:
 
     # Standalone only.
     overdue: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Units that were taken from a driver that did not release them in time, by driver."""
+    """Units that were revoked and not released in time, by driver."""
 
     # The operator only.
     blocked: Readiness | None = None
@@ -90,24 +90,23 @@ class FlowFacts:
     pods: Sequence[PodFacts] | None = None
     """The driver pods; None where drivers have none."""
     paused: bool = False
-    """Whether the annotation pause-reconciliation keeps the operator from changing anything but
-    the owners of units."""
+    """Whether reconciliation is paused. The operator then only reassigns units."""
     waits_for_rollout: bool = False
-    """Whether the drivers are of an older template until other flows have rolled out."""
+    """Whether the rollout of this flow waits for other flows."""
     refused_pods: str = ""
-    """Why the API server refuses further driver pods, in its words."""
+    """Message with which the API server rejects further driver pods."""
     selector: str | None = None
     """Labels of the driver pods, for the scale subresource."""
 
     @property
     def desired(self) -> int:
-        """Drivers that there should be."""
+        """Desired number of drivers."""
         stopped = self.flow.spec.state is FlowState.STOPPED
         return 0 if stopped else self.flow.spec.drivers.replicas
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:
-        """The units that copy."""
+        """Source tasks of the flow."""
         return [task for task in self.tasks if task.spec.type is TaskType.SOURCE_TASK]
 
 

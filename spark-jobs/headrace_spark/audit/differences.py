@@ -36,7 +36,7 @@ class HashedRecord(NamedTuple):
     """A record with its content as hashes."""
 
     topic: str
-    """Name on the source."""
+    """Topic name on the source."""
     partition: int
     offset: int
     timestamp_ms: int
@@ -83,7 +83,7 @@ class AuditBlock(Sums):
 
     @property
     def key(self) -> Key:
-        """The place of its counterpart on the other side."""
+        """Position of the counterpart on the other side."""
         return self.topic, self.lane, self.number
 
     @property
@@ -198,7 +198,7 @@ def spans(
 
 
 class RecordDifference(NamedTuple):
-    """A record that is not on both sides as it should be."""
+    """A difference between the records of both sides."""
 
     kind: FindingType
     source: HashedRecord | None
@@ -206,7 +206,7 @@ class RecordDifference(NamedTuple):
     differs: str = ""
     """Parts of a corrupted or duplicated record that differ, separated by commas."""
     records: int = 1
-    """Number of records, of which this is the first: more than one where a whole block moved."""
+    """Number of consecutive records with this difference. Above 1 if a whole block moved."""
 
 
 @dataclass(frozen=True)

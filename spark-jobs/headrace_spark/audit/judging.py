@@ -129,7 +129,7 @@ def judge(
 def _absent(
     run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found
 ) -> Iterator[Objection]:
-    """Topics that one side does not have."""
+    """Yield an objection for each topic that is missing on one side."""
     for topic in topics:
         if not topic.target_partitions:
             count = found.source.get(topic.source, Totals()).records

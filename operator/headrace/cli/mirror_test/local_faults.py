@@ -163,7 +163,10 @@ class LocalFaults:
         self.chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
 
     def restore(self) -> str | None:
-        """Start the brokers that are down, and resume a paused flow; why it is still paused."""
+        """Start the brokers that are down, and resume a paused flow.
+
+        Return the reason if the flow could not be resumed.
+        """
         self._brokers.restore()
         try:
             self._pauses.restore()

@@ -44,11 +44,11 @@ class SparkJob:
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def events(self, wait_s: float) -> Iterator[Event]:
-        """Its events since the last call; waits at most ``wait_s`` for the first."""
+        """Yield the events since the last call. Wait at most ``wait_s`` for the first event."""
         try:
             yield self._events.get(timeout=wait_s)
             while True:
@@ -57,7 +57,7 @@ class SparkJob:
             return
 
     def last_words(self) -> str:
-        """Return the sentence with which it ended, and where to read more."""
+        """Return the last message of the process, and the file with details."""
         sentences = [
             line.removeprefix("headrace: ")
             for line in self.log.read_text(errors="replace").splitlines()

@@ -342,7 +342,7 @@ def _read(file: Path) -> Result:
 def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
     """Return unique names of the tests.
 
-    They are the tests' names, or include the runs' names, or else are the files.
+    A name is the test's name, ``test/run`` if names repeat, or otherwise the file.
     """
     for names in (
         [result.test.metadata.name for result in results],

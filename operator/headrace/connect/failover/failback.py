@@ -25,9 +25,9 @@ class Begin(NamedTuple):
     """Offsets at which the reverse flow begins a partition."""
 
     source_offset: int
-    """Offsets at which the reverse flow begins a partition."""
+    """Offset on the reverse flow's source, which is the former target."""
     target_offset: int
-    """At the old source: where its log ends."""
+    """Offset on the reverse flow's target: the end of the old source's log."""
     unsent: int
     """Number of offsets of the old source that were never copied; new copies follow them."""
     progress: Progress | None

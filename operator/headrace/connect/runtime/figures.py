@@ -56,11 +56,11 @@ class CommitCounts:
 
 @dataclass(frozen=True)
 class UnitFigures:
-    """One unit, as it is now."""
+    """Current state of one unit."""
 
     id: TaskId
     status: ReplicationTaskStatus
-    """Status of its next report."""
+    """Status that the unit reports next."""
     copied: CopiedCounts | None = None
     """Copied records of a source task."""
     commits: CommitCounts | None = None

@@ -30,12 +30,12 @@ stop (and, once there is a fence at the broker, keeps it from appending)."""
 
 @dataclass(frozen=True)
 class DriverIdentity:
-    """A driver process: the name is kept over a restart of a container, the incarnation is not."""
+    """A driver process. A restarted container keeps the name but not the incarnation."""
 
     name: str
     incarnation: str
     rack: str = field(default="", compare=False)
-    """Where it runs, such as an availability zone; empty where that is not known."""
+    """Rack of the driver, such as its availability zone. Empty if unknown."""
 
 
 def may_claim(task: ReplicationTask, me: DriverIdentity, waited_s: float) -> bool:
@@ -73,7 +73,7 @@ class Ownership:
     ) -> None:
         self.driver = driver
         self.epoch = 0
-        """0 before the first claim."""
+        """Epoch of the current claim, 0 before the first one."""
         self.released = False
         self.handed_over = False
         """Whether the last claim took the unit over from another driver, or from none."""

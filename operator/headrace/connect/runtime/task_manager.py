@@ -61,7 +61,7 @@ class Task(Protocol):
 
     @property
     def commit_requested(self) -> bool:
-        """Whether it asks for a commit before the next regular one."""
+        """Whether the task requests a commit before the next regular one."""
         ...
 
     @property
@@ -89,19 +89,22 @@ class Task(Protocol):
         ...
 
     def process(self) -> int:
-        """Move what is there; returns the records moved."""
+        """Move available records. Return the number of records moved."""
         ...
 
     def commit(self) -> bool:
-        """Store progress; whether there was any to store."""
+        """Store progress. Return True if there was any to store."""
         ...
 
     def punctuate(self, now_s: float) -> bool:
-        """Do what is due by the clock (monotonic seconds); whether anything was."""
+        """Run periodic work that is due. Return True if any was.
+
+        ``now_s`` is in monotonic seconds.
+        """
         ...
 
     def pause(self, paused: bool) -> None:
-        """Whether the user wants it to rest."""
+        """Pause or resume the task, as the user requests."""
         ...
 
     def suspend(self) -> None:
@@ -113,7 +116,7 @@ class Task(Protocol):
         ...
 
     def close(self) -> bool:
-        """Store what is acknowledged, free all, release the unit.
+        """Store the acknowledged progress, free resources and release the unit.
 
         Returns false while that is not done yet: call again.
         """
@@ -208,20 +211,20 @@ class TaskManager:
         return all(running)
 
     def process(self) -> int:
-        """Let every running task move what is there; the number of records."""
+        """Let every running task move available records. Return the number of records."""
         return sum(self._guard(task, task.process) or 0 for task in self._in(TaskPhase.RUNNING))
 
     def commit_all(self) -> int:
-        """Store the progress of all tasks; the number of those that had any."""
+        """Store the progress of all tasks. Return the number of tasks that had any."""
         return sum(bool(self._guard(task, task.commit)) for task in self._in(*_HOLDING))
 
     def commit_requested(self) -> int:
-        """Store the progress of those that ask for it."""
+        """Store the progress of the tasks that request a commit."""
         asking = [task for task in self._in(*_HOLDING) if task.commit_requested]
         return sum(bool(self._guard(task, task.commit)) for task in asking)
 
     def punctuate(self, now_s: float) -> int:
-        """Let tasks do what is due by the clock; the number of those that did."""
+        """Let tasks run periodic work that is due. Return the number of tasks that did."""
         tasks = self._in(*_HOLDING, TaskPhase.FAILED)
         return sum(bool(self._guard(task, partial(task.punctuate, now_s))) for task in tasks)
 
@@ -231,7 +234,7 @@ class TaskManager:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no task is left."""
         return not self._tasks
 
     def _keep(self, tasks: Mapping[TaskId, Task]) -> None:
@@ -331,7 +334,7 @@ class TaskLoop:
         self._order(lambda: self._manager.restart(id))
 
     def stop(self, timeout_s: float) -> bool:
-        """Close all tasks and end; whether all were closed in time."""
+        """Close all tasks and end. Return True if all were closed in time."""
         self._order(self._manager.shutdown)
         self._stopping.set()
         self._wake.set()

@@ -69,7 +69,7 @@ class ThreadedUnit(ABC):
     # Methods for Worker.
 
     def start(self) -> Self:
-        """Begin; returns at once."""
+        """Start the thread and return."""
         self._thread.start()
         return self
 
@@ -79,20 +79,23 @@ class ThreadedUnit(ABC):
             self._wake.set()
 
     def stop(self) -> None:
-        """Ask it to end and release; a failed unit releases at once."""
+        """Request the unit to stop and release its ownership.
+
+        A failed unit releases it immediately.
+        """
         self._stopping.set()
         self._wake.set()
         if self.phase is TaskPhase.FAILED:
             self._release()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for the end of the thread. Return True if it has ended."""
         self._thread.join(timeout_s)
         return not self.alive
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether the unit's thread runs."""
         return self._thread.is_alive()
 
     @property
@@ -127,20 +130,20 @@ class ThreadedUnit(ABC):
 
     @abstractmethod
     def restore(self) -> None:
-        """Get ready to run; called again after a ``Retriable``."""
+        """Prepare to run. Called again after a ``Retriable``."""
 
     @abstractmethod
     def run_once(self) -> float:
-        """Do some work; returns the seconds to wait before the next time."""
+        """Do some work. Return the seconds to wait before the next call."""
 
     def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
-        """Free clients; never raises."""
+        """Free clients. Must not raise."""
 
     # Methods for subclasses.
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether the unit was requested to stop."""
         return self._stopping.is_set()
 
     def observe(self, **fields: Any) -> None:
@@ -209,7 +212,7 @@ class ThreadedUnit(ABC):
             self._wake.clear()
 
     def _attempt(self, step: Callable[[], None]) -> bool:
-        """Repeat a step until it works (true) or the unit is to stop (false)."""
+        """Repeat a step until it succeeds (True) or the unit must stop (False)."""
         backoff = _backoff()
         while not self.stopping:
             try:

@@ -90,13 +90,13 @@ class Partitions(NamedTuple):
     """Known state of a task's partitions."""
 
     wanted: Set[TopicPartition]
-    """Partitions that it is to copy."""
+    """Partitions that the task should copy."""
     reached: Mapping[TopicPartition, Reached]
-    """How far those are that it copies."""
+    """Reached offsets of the partitions that the task copies."""
     starts: Mapping[TopicPartition, Start]
     """Offsets at which partitions would resume."""
     losses: Mapping[TopicPartition, Loss]
-    """The last loss of those that had one."""
+    """Last loss of each partition that had one."""
     stopped: Mapping[TopicPartition, HeadraceError]
     """Why it does not copy these."""
     paused: Set[TopicPartition] = frozenset()
@@ -109,9 +109,9 @@ class SourceStatus:
     def __init__(
         self, life: LifeCycle, clock: Clock, sentence: Callable[[TopicPartition, Loss], str]
     ) -> None:
-        """``sentence`` puts a loss into words."""
+        """Create the status. ``sentence`` returns the message for a loss."""
         self.copied = CopiedCounts()
-        """By all lanes that the task has had."""
+        """Records copied by all lanes that the task has had."""
         self._life, self._clock, self._sentence = life, clock, sentence
         self._rate = Rate()
         self._acknowledged_before = 0

@@ -91,8 +91,8 @@ def _tombstones_kept_ms(context: FlowContext, topic: str) -> int | None:
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
     """Return the highest epoch in the progress of these partitions, as far as it is known.
 
-    Progress is read to its end the first time only. ``restore`` does so in any case, and claims
-    again if it finds a higher one.
+    The progress topic is read to its end only on the first call. ``restore`` always reads it, and
+    claims again if it finds a higher epoch.
     """
     context.progress.start()
     if not context.progress.was_read:

@@ -157,17 +157,20 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
 
 
 class AddedAcls:
-    """One thread calls it."""
+    """Log of the ACLs that flows of a source have added. Not thread-safe."""
 
     def __init__(self, context: FlowContext, topic: str) -> None:
-        """``topic``: where they are remembered."""
+        """Create the log on ``topic``."""
         self.topic = topic
         self._flow = context.name
         self._log = CompactedLog(self.topic, context, "ACLs", earlier=earlier_name(topic))
         self._known: set[TopicAcl] = set()
 
     def read(self) -> frozenset[TopicAcl]:
-        """All that any flow of this source has added; makes the topic where it is absent."""
+        """Return the ACLs that flows of this source have added.
+
+        Create the topic if it is missing.
+        """
         for message in self._log.read():
             try:
                 acl = TopicAcl.decode(message.key() or b"")
@@ -181,11 +184,11 @@ class AddedAcls:
         return frozenset(self._known)
 
     def exists(self) -> bool:
-        """Return True if ACLs may be remembered; ``read`` would make the topic otherwise."""
+        """Return whether the topic exists. Unlike ``read``, this does not create it."""
         return self._log.exists()
 
     def remember(self, acls: Collection[TopicAcl]) -> None:
-        """Remember ACLs that are about to be added."""
+        """Store ACLs that are about to be added."""
         self._write(acls, self._flow.encode())
 
     def forget(self, acls: Collection[TopicAcl]) -> None:

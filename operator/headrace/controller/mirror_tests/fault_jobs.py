@@ -191,10 +191,13 @@ _MAKE_EXECUTORS: Object = {
 def build_access(run: TestRun) -> list[Object]:
     """Return the accounts, roles and bindings of a test's Jobs.
 
-    They are account, role and binding of the Spark drivers, the executors' account without
-    permissions, and accounts and bindings of chaos and rehearsal. The permission to create
-    executors belongs to a role that the operator may bind, so that the operator does not need it.
-    Without such a role the operator passes on its own permission.
+    - Spark drivers: an account, a role and a binding.
+    - Spark executors: an account without permissions.
+    - Chaos and rehearsal: an account and a binding each, if the test has the stage.
+
+    A test with executors needs the permission to create pods. If ``executor_role`` is set, the
+    drivers' account is bound to it, and the operator does not need this permission. Otherwise the
+    drivers' role contains it, and the operator must have it.
     """
     name = run.part("spark")
     about = metadata(run, name)
@@ -220,7 +223,7 @@ def build_access(run: TestRun) -> list[Object]:
 
 
 def _beside_the_load(run: TestRun, stage: Stage, role: FixedRole | None) -> list[Object]:
-    """Account of the Job's pod, and its binding to the role; nothing where there is no such Job."""
+    """Return the account of a stage's pod and its binding, or nothing if there is no such stage."""
     if stage not in run.stages or role is None:
         return []
     about = metadata(run, run.part(stage))

@@ -340,7 +340,7 @@ def _of_the_verifier(run: TestRun) -> list[str]:
 
 
 def _executor_template(run: TestRun) -> Object:
-    """Spark fills in image, command, ports and resources."""
+    """Return the executors' pod template. Spark adds image, command, ports and resources."""
     spec: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

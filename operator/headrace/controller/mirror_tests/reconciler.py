@@ -315,7 +315,7 @@ class MirrorTestReconciler:
 
 
 def _scheduled(object: Object) -> MirrorTest | None:
-    """Return a run; None if it has ended and is invalid, as another version may have left it."""
+    """Parse a run. Return None for a finished run that this version cannot parse."""
     try:
         return parse(MirrorTest, object)
     except InvalidSpec:

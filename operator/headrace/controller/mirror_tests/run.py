@@ -18,11 +18,11 @@ class SparkDefaults(Model):
 
     image_pull_policy: PullPolicy | None = None
     driver: SparkPod = SparkPod()
-    """Field by field."""
+    """Defaults of drivers, merged field by field."""
     executor: SparkPod = SparkPod()
-    """Field by field."""
+    """Defaults of executors, merged field by field."""
     pod_template: PodTemplate = PodTemplate()
-    """A field that a test sets replaces the one here; labels and annotations are added."""
+    """Default pod template. Fields of a test replace it; labels and annotations are added."""
 
 
 def with_spark_defaults(test: MirrorTest, defaults: SparkDefaults) -> MirrorTest:
@@ -41,7 +41,7 @@ def with_spark_defaults(test: MirrorTest, defaults: SparkDefaults) -> MirrorTest
 
 
 def _merged(default: _Model, own: _Model) -> _Model:
-    """``own``, with what it does not set as in ``default``, at every level."""
+    """Return ``own`` with its unset fields taken from ``default``, at every level."""
     update: dict[str, object] = {}
     for name in own.model_fields_set:
         value, other = getattr(own, name), getattr(default, name)

@@ -122,12 +122,12 @@ def surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
 
 
 def has_ended(run: MirrorTest) -> bool:
-    """Whether it has a verdict."""
+    """Return whether the run has a verdict."""
     return verdict_of(run) is not None
 
 
 def verdict_of(run: MirrorTest) -> Verdict | None:
-    """Return a run's verdict, None while it has none."""
+    """Return a run's verdict, or None if it has none yet."""
     return run.status.verdict if run.status else None
 
 
@@ -180,7 +180,7 @@ def _no_schedule(schedule: str, why: str) -> InvalidSpec:
 # messages are compared.
 
 _POLL_S = 5.0
-"""Between the end of a load and the next window, at most."""
+"""Maximum time between the end of a load and the next window."""
 
 
 def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:

@@ -51,7 +51,7 @@ class RunFacts:
     run: str = ""
     """Name of the run."""
     flow: ReplicationFlow | None = None
-    """The one that the test names, when it is there."""
+    """Flow under test, or None if it does not exist."""
     jobs: Mapping[Stage, Object] | None = None
     """Existing Jobs."""
     pods: Sequence[TestPod] = ()
@@ -59,11 +59,11 @@ class RunFacts:
     report: str | None = None
     """``report.json``, as the verifier left it."""
     breaks: bool = False
-    """Whether the run has steps of chaos: those that it began with."""
+    """Whether the run started with chaos steps."""
     may_break: bool = False
     """Whether this operator has a role for the Job of ``spec.chaos``."""
     rehearses: bool = False
-    """Whether the run has a rehearsal: the one that it began with."""
+    """Whether the run started with a rehearsal."""
     may_rehearse: bool = False
     """Whether this operator has a role for the Job of ``spec.rehearsal``."""
 
@@ -75,9 +75,9 @@ class RunFacts:
     def since_s(self, time: datetime) -> float:
         """Return the seconds since a time of the cluster's clock.
 
-        If the operator's clock was ahead of it when the test began, the probe's Job seems older
-        than the test. The difference is subtracted, unless it exceeds the time that passed: then
-        the start was set by another operator's clock.
+        If the operator's clock is ahead of the API server's, the probe's Job has an earlier
+        creation time than the test's start. The difference is subtracted. If it exceeds the time
+        that has passed, another operator's clock set the start, and nothing is subtracted.
         """
         probe = (self.jobs or {}).get(Stage.PROBE)
         ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0

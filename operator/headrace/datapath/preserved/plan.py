@@ -13,11 +13,11 @@ _BATCH_BYTES = 512 << 10
 _MOST_COPIES = 10_000
 """Maximum number of copies of a record in a batch."""
 _AMONG_RECORDS = 100
-"""A gap of so many offsets is filled in the batch of the records around it."""
+"""Maximum gap, in offsets, that is filled within the batch of the neighbouring records."""
 
 
 def runs(batch: Batch, start: int) -> Iterator[Outgoing]:
-    """Its records from offset ``start`` on: a batch for each run of offsets without a gap."""
+    """Yield the records from offset ``start`` on: a batch for each run of offsets without gaps."""
     writer, next_offset = _writer(batch), -1
     for record in stored_records(batch):
         if record.offset < start:

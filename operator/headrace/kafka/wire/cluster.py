@@ -265,7 +265,7 @@ class ClusterClient:
         return first
 
     def close(self) -> None:
-        """Close all connections: what is unanswered fails."""
+        """Close all connections. Requests in flight fail."""
         self._closed = True
         for reply in list(self._connections.values()):
             if reply.done and not reply.error:

@@ -404,13 +404,13 @@ class FetchOutcome(Enum):
 
     FETCHED = auto()
     MOVED = auto()
-    """Look for its leader, and at the topic's id; then ask again."""
+    """The leader or the topic id changed: refresh the metadata and retry."""
     OUT_OF_RANGE = auto()
-    """That broker does not have this offset."""
+    """The broker does not have this offset."""
     CORRUPT = auto()
-    """That broker cannot read its log."""
+    """The broker cannot read its log."""
     REFUSED = auto()
-    """Anything else."""
+    """Any other error."""
 
 
 _OUTCOMES = {

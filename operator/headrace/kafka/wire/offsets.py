@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An offset that ListOffsets found; -1: there is none."""
+    """Result of ListOffsets. The offset is -1 if no record matches."""
 
     offset: int
     timestamp_ms: int
@@ -125,8 +125,8 @@ async def log_ends(
     """Return the end of each leader's log, including records that followers lack.
 
     The high watermark, which ``list_offsets`` returns, may be lower: records in between become
-    visible later. The request has the current epoch, so that neither a follower nor an old leader
-    responds.
+    visible later. The request has the current epoch, so that followers and earlier leaders reject
+    it.
     """
     return await _epoch_ends(cluster, partitions, {}, timeout_s)
 

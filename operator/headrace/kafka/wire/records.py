@@ -32,9 +32,9 @@ _Old = tuple[int, int, Content | None, Content | None]
 
 
 def old_records(batch: Batch, limit_bytes: int) -> Iterator[_Old]:
-    """Yield the records of one message, or of the set in it.
+    """Yield the records of an old-format message, or of the message set that it wraps.
 
-    Raise ``CorruptBatch``, ``UnreadableBatch``.
+    Raise ``CorruptBatch`` or ``UnreadableBatch``.
     """
     try:
         yield from _messages(batch.data, batch.base_offset, limit_bytes)

@@ -44,23 +44,23 @@ class Transport(Protocol):
         ...
 
     def receive(self, into: memoryview) -> int | None:
-        """How many bytes came; 0: the other side has closed."""
+        """Return the number of bytes received; 0 if the peer has closed the connection."""
         ...
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """How many bytes of them were taken, from the first on."""
+        """Send buffers and return the number of bytes that were sent."""
         ...
 
 
 class Plain:
-    """TCP."""
+    """Plaintext TCP connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.wants = 0
 
     def shake_hands(self) -> bool:
-        """There is none."""
+        """Return True: plaintext has no handshake."""
         return True
 
     def receive(self, into: memoryview) -> int | None:
@@ -78,7 +78,7 @@ class Plain:
 
 
 class Encrypted:
-    """TLS; the context verifies the certificate and its name."""
+    """TLS connection. The context verifies the certificate and its name."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self.sock: ssl.SSLSocket = context.wrap_socket(
@@ -87,7 +87,7 @@ class Encrypted:
         self.wants = 0
 
     def shake_hands(self) -> bool:
-        """One step of it."""
+        """Run one step of the handshake."""
         try:
             self.sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -138,7 +138,7 @@ class Login:
     """Credentials for SASL. Never log or store them."""
 
     mechanism: str
-    """Kafka's name of it."""
+    """Kafka's name of the mechanism."""
     username: str = ""
     password: str = ""
     """Password, or token of OAUTHBEARER."""
@@ -147,7 +147,7 @@ class Login:
 
 
 class ClientSecurity:
-    """Reads Secrets at each connection, so that a changed one needs no restart."""
+    """Reads Secrets for each connection, so that a changed Secret needs no restart."""
 
     def __init__(self, cluster: ClusterAccess) -> None:
         self._cluster = cluster
@@ -155,9 +155,10 @@ class ClientSecurity:
         self._known: tuple[str, ssl.SSLContext] | None = None
 
     def context(self) -> ssl.SSLContext | None:
-        """For the next connection; ``None``: plain text. Raises ``SecretMissing``, ``TlsFailed``.
+        """Return the TLS context for the next connection, or None for plaintext.
 
-        The same one while the files are, so that TLS sessions can be resumed.
+        The context is reused until the files change, so that TLS sessions can be resumed. Raise
+        ``SecretMissing`` or ``TlsFailed``.
         """
         if self._cluster.spec.tls is None:
             return None

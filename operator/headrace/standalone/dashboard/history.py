@@ -19,11 +19,11 @@ log = get_logger(__name__)
 
 _INTERVAL_S = 5.0
 _MOST_OF_THE_TIME = 0.05
-"""A scrape of a thousand tasks takes some tenths of a second: then they are rarer."""
+"""Maximum share of time spent on scrapes. If a scrape is slow, the interval grows."""
 _POINTS = 720
-"""An hour of them."""
+"""Number of points in an hour."""
 _WINDOW = 4
-"""Scrapes that a rate is taken over: 15 s."""
+"""Number of scrapes from which a rate is computed: they cover 15 s."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class _Panel:
 
 
 _Point = tuple[float, list[dict[str, float]]]
-"""Unix time, and for each panel the values of its series."""
+"""Unix time, and the values of the series of each panel."""
 
 
 class History:
-    """Kept in memory, while the process lives."""
+    """Points of the dashboard, kept in memory."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -66,7 +66,7 @@ class History:
             await asyncio.sleep(max(_INTERVAL_S, took / _MOST_OF_THE_TIME))
 
     async def add(self) -> None:
-        """Add what is measured now."""
+        """Scrape the metrics and add a point."""
         scrape = await asyncio.to_thread(_scrape, self._registry)
         self._scrapes.append(scrape)
         scrapes = list(self._scrapes)
@@ -74,7 +74,10 @@ class History:
         self._points.append((scrape.at_s, values))
 
     def document(self) -> dict[str, Any]:
-        """For the page: times, and for each panel its series with a value, or none, for each."""
+        """Return the data of the page: the times and the series of each panel.
+
+        A series has one value, or None, for each time.
+        """
         return {
             "times": [at_s for at_s, _ in self._points],
             "panels": [
