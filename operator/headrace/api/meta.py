@@ -74,7 +74,7 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling"
     """Work towards the spec is under way."""
     STALLED = "Stalled"
-    """Nothing will happen until a user changes something."""
+    """The flow waits until a user changes something."""
     DATA_LOSS_DETECTED = "DataLossDetected"
     """Records were deleted on the source before they were copied, or on the target afterwards."""
     FOREIGN_WRITER = "ForeignWriter"

@@ -53,9 +53,9 @@ class TransactionStage(Enum):
 
     COPYING = auto()
     CUTTING = auto()
-    """Nothing more is sent; what was is to be acknowledged."""
+    """The lane no longer sends, and waits for the acknowledgement of sent records."""
     CUT = auto()
-    """It is."""
+    """All sent records are acknowledged."""
     COMMITTING = auto()
 
 
@@ -173,7 +173,11 @@ class CommitWindow(ABC):
         self.committed = self.mark()
 
     def commit(self, *, marked: bool) -> None:
-        """All that is sent, which is acknowledged, is committed; ``marked``: with a marker here."""
+        """Count all sent records as committed.
+
+        Args:
+            marked: Whether the commit wrote a marker to this partition.
+        """
         self.committed, self.uncommitted = self.mark(), 0
         self._committed_runs += self.cut_runs()
         self._cut_runs = []

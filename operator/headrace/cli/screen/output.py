@@ -16,27 +16,6 @@ FoundIn_contra = TypeVar("FoundIn_contra", contravariant=True)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FORMATS = ("table", "wide", "yaml", "json", "name")
-ALARM_TYPES = frozenset(
-    {
-        "DataLossDetected",
-        "ForeignWriter",
-        "PartitionsPaused",
-        "RecordsLeftOut",
-        "PartitionContested",
-        "TransactionHanging",
-        "TombstonesAtRisk",
-        "RecordsMayRepeat",
-        "ProgressNotStored",
-        "VerificationFailed",
-        "BandwidthUsedUp",
-        "RequirementsMissing",
-        "TopicDeletion",
-        "TopicConfigsRefused",
-        "AssignmentFailed",
-        "DriverUnresponsive",
-    }
-)
-"""The conditions of ``screen.ALARMS``. To import them takes a tenth of a second."""
 WATCH_INTERVAL_S = 2.0
 """Time between two reads. A driver reports its figures every second."""
 
@@ -242,15 +221,25 @@ def _rate(bytes_per_second: float | None) -> str:
 
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
-    found += [
-        f"{name}: {one['type']}: {one.get('message', '')}"
-        for one in status.get("conditions", ())
-        if one["type"] in ALARM_TYPES and one["status"] == "True"
-    ]
+    found += [f"{name}: {one['type']}: {one.get('message', '')}" for one in _alarms(status)]
     for unit in status.get("units", ()):
         if error := unit.get("lastError"):
             found.append(f"{unit['name']}: {error['message']}")
     return found + list(status.get("notices", ()))
+
+
+def _alarms(status: _Json) -> list[_Json]:
+    """Return the true conditions of a status on which a user should act."""
+    others = [
+        one
+        for one in status.get("conditions", ())
+        if one["status"] == "True" and one["type"] != "Ready"
+    ]
+    if not others:
+        return []  # without the import below, which takes a tenth of a second
+    from headrace.api import ALARMS  # noqa: PLC0415
+
+    return [one for one in others if one["type"] in ALARMS]
 
 
 class _Table:

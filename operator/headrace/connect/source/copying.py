@@ -56,7 +56,7 @@ class Lanes:
         return self._taken() or self._make()
 
     def end(self) -> None:
-        """Nothing is prepared any more; what nobody has taken has sent nothing, and is freed."""
+        """Prepare no lane any more, and close a prepared lane that was not taken."""
         with self._lock:
             self._ended = True
         if (lane := self._taken()) is not None:

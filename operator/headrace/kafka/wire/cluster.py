@@ -26,7 +26,7 @@ from headrace.timing import Backoff
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One that is alive."""
+    """Broker that is alive."""
 
     server: Server
     rack: str | None = None
