@@ -1,5 +1,6 @@
 """``headrace check``, and the condition of a flow, on clusters with authorization."""
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
@@ -464,10 +465,15 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         acl = rights["target", "Write"] | {"names": [copy], "patternType": "literal"}
         (denied,) = _bindings(acl | {"resourceType": "topic"}, AclPermissionType.DENY)
         checked.add("target", denied)
-        produce(source, topic, numbered(10, 1, first=10))
         words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal rights on this topic")
+        numbers = itertools.count(10)
+
+        def ready_after_a_record() -> dict[str, Any]:  # brokers apply an ACL a moment later
+            produce(source, topic, numbered(1, 1, first=next(numbers)))
+            return run.condition("Ready")
+
         wait_until(
-            lambda: run.condition("Ready"),
+            ready_after_a_record,
             until=lambda ready: (
                 ready.get("status") == "False" and _all_in(words, ready.get("message", ""))
             ),
@@ -475,7 +481,8 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         checked.remove("target", denied)
         (failed,) = [one for one in run.units() if one["phase"] == "Failed"]
         assert main(["task", "restart", failed["name"]]) == 0  # or it waits for two minutes
-        wait_until(lambda: arrived(target, copy), until=partial(eq, 20))
+        sent = next(numbers)
+        wait_until(lambda: arrived(target, copy), until=partial(eq, sent))
         wait_until(run.ready)
     assert "GROUP_AUTHORIZATION_FAILED" not in run.output, "nobody needs rights on a group here"
 
