@@ -1,6 +1,6 @@
 #!/bin/bash
 # What Spark's Kubernetes back end expects of an executor's image: PySpark brings no entry point.
-# Source of the variables: resource-managers/kubernetes/docker/.../entrypoint.sh of Spark 4.0.
+# Source of the variables: resource-managers/kubernetes/docker/.../entrypoint.sh of Spark 4.2.
 set -euo pipefail
 
 [ "${1:-}" = executor ] || exec "$@"

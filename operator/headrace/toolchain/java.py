@@ -25,7 +25,7 @@ from headrace.errors import Fatal, InvalidSpec
 from headrace.host import cache_home, file_lock, write_whole
 
 SUITABLE = (17, 21)
-"""Kafka 4 needs 17 or newer; PySpark 4.0 runs on 17 and 21 only (its release notes)."""
+"""Kafka 4 needs 17 or newer; PySpark 4.2 runs on 17 and 21 only (its release notes)."""
 
 PROBE_TIMEOUT_S = 30
 """``java -version`` takes 0.1 s on a quiet machine; what hangs longer is no Java."""

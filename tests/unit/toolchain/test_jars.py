@@ -27,16 +27,16 @@ def test_file_names_are_unique_as_they_share_a_folder() -> None:
 
 def test_brokers_are_of_the_version_that_is_documented() -> None:
     versions = {jar.name: jar.version for jar in pinned(JarSet.KAFKA_BROKER)}
-    assert versions["kafka_2.13"] == versions["kafka-clients"] == "4.3.1"
+    assert versions["kafka_2.13"] == versions["kafka-clients"] == "4.4.0"
     assert versions["slf4j-simple"] == versions["slf4j-api"] == "1.7.36"
 
 
 def test_sparks_set_matches() -> None:
     assert {jar.name: jar.version for jar in pinned(JarSet.SPARK_KAFKA)} == {
-        "spark-sql-kafka-0-10_2.13": "4.0.0",
-        "spark-token-provider-kafka-0-10_2.13": "4.0.0",
-        "kafka-clients": "3.9.0",
-        "commons-pool2": "2.12.0",
+        "spark-sql-kafka-0-10_2.13": "4.2.0",
+        "spark-token-provider-kafka-0-10_2.13": "4.2.0",
+        "kafka-clients": "3.9.2",
+        "commons-pool2": "2.13.1",
     }
 
 

@@ -52,7 +52,7 @@ def test_a_first_run_names_every_download(
     assert preflight.main(tmp_path / "no-stamp", lock) == 0
     output = capsys.readouterr().out
     assert (
-        "Downloads, once: up to 580 MB of Python packages (pip) and 49 MB of jars (Ivy)." in output
+        "Downloads, once: up to 600 MB of Python packages (pip) and 48 MB of jars (Ivy)." in output
     )
     assert str(tmp_path / "state" / "headrace") in output
 

@@ -54,7 +54,7 @@ from headrace.mirror_test import (
 # Spark on Kubernetes in client mode: the settings of a Spark driver, and what its executors are.
 #
 # The driver's address is its pod's, so no Service is needed. The executors are pods that it makes
-# and owns: they go when it goes. (Names of the settings: Spark 4.0, running-on-kubernetes.)
+# and owns: they go when it goes. (Names of the settings: Spark 4.2, running-on-kubernetes.)
 
 EXECUTOR_LABELS = {"spark-role": "executor"}
 """Spark's own, on each executor's pod."""

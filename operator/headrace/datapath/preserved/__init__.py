@@ -4,5 +4,5 @@
 appended in batches outside of transactions, which carry the producer id of a transactional id and
 the partition's next sequence: brokers append such a batch only where the last one ended
 (compare-and-append). Offsets without a record are filled with the markers of empty transactions.
-Neither needs a change to the brokers (3.3 to 4.3 were tried).
+Neither needs a change to the brokers (3.3 to 4.4 were tried).
 """
