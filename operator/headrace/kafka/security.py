@@ -1,15 +1,14 @@
 """TLS, SASL, credentials and tokens of a client."""
 
 import hashlib
-import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.api import AuthenticationType, ClusterAccess, OAuth, SecretUse
 from headrace.api.cluster import Authentication
@@ -18,6 +17,9 @@ from headrace.kafka.errors import SecretMissing, TlsFailed, TokenUnavailable
 from headrace.kafka.token_endpoint import Token, request_token
 from headrace.logs import get_logger
 from headrace.timing import Backoff, Clock
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,75 +98,37 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
     raise SecretMissing(why)
 
 
-# Reading of a certificate from its DER encoding, which the standard library cannot do. The
-# functions read the first certificate of a PEM text. Each raises one of ``UNREADABLE`` if there is
-# none.
-
-UNREADABLE = (ValueError, LookupError, StopIteration)
-_VERSION, _BMP_STRING, _UTC_TIME = 0xA0, 0x1E, 0x17
-_SPECIAL = ',+"\\<>;'
-_NAMES = {
-    bytes.fromhex(kind): name
-    for kind, name in (
-        ("550403", "CN"),
-        ("550406", "C"),
-        ("550407", "L"),
-        ("550408", "ST"),
-        ("550409", "STREET"),
-        ("55040a", "O"),
-        ("55040b", "OU"),
-        ("0992268993f22c640101", "UID"),
-        ("0992268993f22c640119", "DC"),
-    )
-}
-"""Attributes that have a name in RFC 2253, by their object identifiers."""
+UNREADABLE = (ValueError, LookupError)
+"""Errors of the functions that read a certificate."""
 
 
 def subject_of(pem: str) -> str:
-    """Return the subject as Java writes it (RFC 2253), with the last part first."""
-    parts = ["+".join(map(_attribute, _contents(one))) for one in _contents(_fields(pem)[4])]
-    return ",".join(reversed(parts))
+    """Return the subject of the first certificate as Java writes it (RFC 2253).
+
+    Raises:
+        ValueError: If there is no certificate.
+        LookupError: If an attribute has no name in RFC 2253. Java writes those in hexadecimal.
+    """
+    subject = _certificate(pem).subject
+    for attribute in subject:
+        if attribute.rfc4514_attribute_name == attribute.oid.dotted_string:
+            raise LookupError(attribute.oid.dotted_string)
+    return subject.rfc4514_string()
 
 
 def end_of(pem: str) -> datetime:
-    """When its validity ends."""
-    _, (tag, value) = _parts(_fields(pem)[3])
-    year = "%y" if tag == _UTC_TIME else "%Y"
-    return datetime.strptime(bytes(value).decode(), f"{year}%m%d%H%M%SZ").replace(tzinfo=UTC)
+    """Return the time at which the first certificate expires.
+
+    Raises:
+        ValueError: If there is no certificate.
+    """
+    return _certificate(pem).not_valid_after_utc
 
 
-def _fields(pem: str) -> list[memoryview]:
-    """Return serial number, algorithm, issuer, validity, subject, and the following fields."""
-    end = "-----END CERTIFICATE-----"
-    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(end) + len(end)]
-    certificate = memoryview(ssl.PEM_cert_to_DER_cert(first))
-    to_be_signed = next(_parts(next(_parts(certificate))[1]))[1]
-    return [content for tag, content in _parts(to_be_signed) if tag != _VERSION]
+def _certificate(pem: str) -> "Certificate":
+    from cryptography import x509  # noqa: PLC0415 - 10 MB, for clients with a certificate only
 
-
-def _attribute(view: memoryview) -> str:
-    kind, (tag, value) = _contents(view)[0], list(_parts(view))[1]
-    text = bytes(value).decode("utf-16-be" if tag == _BMP_STRING else "utf-8")
-    escaped = "".join(f"\\{one}" if one in _SPECIAL else one for one in text)
-    return f"{_NAMES[bytes(kind)]}={escaped}"
-
-
-def _contents(view: memoryview) -> list[memoryview]:
-    return [content for _, content in _parts(view)]
-
-
-def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the tag and content of each element of a DER encoding."""
-    place = 0
-    while place < len(view):
-        tag, size = view[place], view[place + 1]
-        place += 2
-        if size & 0x80:
-            octets = size & 0x7F
-            size = int.from_bytes(view[place : place + octets], "big")
-            place += octets
-        yield tag, view[place : place + size]
-        place += size
+    return x509.load_pem_x509_certificate(pem.encode())
 
 
 # Tokens of OAUTHBEARER, with one cache for each endpoint and client in a process. A token is
