@@ -1,23 +1,26 @@
 """A planned fail-over by kubectl of a flow that preserves offsets, as GitOps does it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from cluster.real import Cluster
 from e2e.flow import FlowInPods
 from e2e.stage import (
-    OPERATOR,
-    OPERATORS,
     flow_between_brokers,
     in_operator,
     kafka_cluster,
     make_topic,
     records,
 )
+from headrace import __version__
 
 Wait = Callable[..., Any]
+Document = dict[str, Any]
 GROUPS = 12
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
@@ -57,6 +60,8 @@ for number in range({groups}):
 
 READ_ON = """
 import json
+import subprocess
+import sys
 from confluent_kafka import Consumer, TopicPartition as Place
 found = []
 for number in range({groups}):
@@ -73,6 +78,20 @@ for number in range({groups}):
 print(json.dumps(found))
 """
 """Program that prints each group's offset, and the record at which it resumes."""
+
+
+def failover_job(flow: Document, namespace: str) -> list[Document]:
+    """Return the manifests that ``headrace job failover`` prints."""
+    image = f"headrace:{__version__}"
+    options = ("-f", "-", "-n", namespace, "--image", image, "--", "-o", "json")
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "job", "failover", "mirror", *options],
+        input=yaml.safe_dump(flow),
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return list(yaml.safe_load_all(done.stdout))
 
 
 def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
@@ -103,12 +122,11 @@ def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
 
     flow.patch({"spec": {"state": "Stopped"}})
     wait_until(lambda: not flow.pods(), within_s=60)
-    said = cluster.kubectl(
-        *("exec", "-i", "-n", OPERATORS, f"deployment/{OPERATOR}", "--"),
-        *("headrace", "failover", "mirror", "-f", "/dev/stdin", "-o", "json"),
-        input=document,
-    )
-    found = json.loads(said)
+    cluster.apply(*failover_job(document, namespace), namespace=namespace)
+    job = "job/headrace-failover-mirror"
+    flow.kubectl("wait", job, "--for=condition=Complete", "--timeout=300s")
+    said = flow.kubectl("logs", job)
+    found = json.loads(said[said.index("{") :])
     assert (found["done"], found["notCopied"], found["problems"]) == ("failed over", 0, [])
     assert [one["exact"] for one in found["groups"]] == [True] * GROUPS
     assert all(one["sourceOffset"] == one["targetOffset"] for one in found["groups"])

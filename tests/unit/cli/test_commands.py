@@ -109,7 +109,7 @@ def test_plug_in_lists_only_commands_about_a_cluster(capsys: pytest.CaptureFixtu
     assert main(["--help"], "kubectl headrace") == 0
     shown = capsys.readouterr().out
     listed = re.findall(r"(?m)^  ([a-z-]+) ", shown.partition("Commands:")[2])
-    assert listed == ["status", "failover", "flow", "task", "test"]
+    assert listed == ["status", "failover", "flow", "task", "test", "job"]
     assert main(["test", "--help"], "kubectl headrace") == 0
     assert "compare" not in capsys.readouterr().out
 

@@ -1,7 +1,7 @@
 """The clusters of a flow, for a command that contacts their brokers from this machine."""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -176,12 +176,22 @@ def open_flow(
 @contextmanager
 def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
     manifest = load([file])
-    found = [one for one in manifest.flows if flow in (None, one.metadata.name)]
-    if len(found) != 1:
-        names = ", ".join(one.metadata.name for one in manifest.flows) or "none"
-        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
+    found = _named(file, manifest.flows, flow)
     with (
         secrets_folder(secrets, manifest.secrets) as folder,
-        open_context(found[0], folder) as context,
+        open_context(found, folder) as context,
     ):
         yield context
+
+
+def flow_of_manifest(file: Path, flow: str | None) -> ReplicationFlow:
+    """Return the flow of a manifest, by its name if the manifest has several."""
+    return _named(file, load([file]).flows, flow)
+
+
+def _named(file: Path, flows: Sequence[ReplicationFlow], flow: str | None) -> ReplicationFlow:
+    found = [one for one in flows if flow in (None, one.metadata.name)]
+    if len(found) != 1:
+        names = ", ".join(one.metadata.name for one in flows) or "none"
+        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
+    return found[0]

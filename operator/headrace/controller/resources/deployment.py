@@ -75,7 +75,7 @@ def _resources(wide: Resources, own: Resources) -> Resources:
     return Resources(requests=requests | own.requests, limits=limits | own.limits)
 
 
-_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY: Object = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -117,7 +117,7 @@ def as_wished(
             for one in constraints
         ]
     grace = {key: wishes[key] for key in ("terminationGracePeriodSeconds",) if key in wishes}
-    security = {"securityContext": {**wishes.get("securityContext", {}), **_POD_SECURITY}}
+    security = {"securityContext": {**wishes.get("securityContext", {}), **POD_SECURITY}}
     return {"metadata": metadata, "spec": {**wishes, **spec, **grace, **security}}
 
 
