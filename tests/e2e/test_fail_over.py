@@ -17,6 +17,7 @@ from e2e.stage import (
     make_topic,
     records,
 )
+
 from headrace import __version__
 
 Wait = Callable[..., Any]
