@@ -20,10 +20,10 @@ export PYTHONDONTWRITEBYTECODE :=
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push install-kubernetes sbom clean preflight
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
 	@$(BIN)/headrace demo
@@ -175,6 +175,10 @@ push: export HEADRACE_KEY := $(if $(findstring :,$(KEY)),$(KEY),$(if $(KEY),$(ab
 push: export HEADRACE_COSIGN_FLAGS := $(COSIGN_FLAGS)
 push: $(INSTALLED)  ## build and push both and the chart, signed with KEY: make push REGISTRY=registry.example/team
 	@cd tools && $(CURDIR)/$(BIN)/python -m images push "$(REGISTRY)"
+
+install-kubernetes: push  ## push, and install the operator by Helm: make install-kubernetes REGISTRY=registry.example/team
+	helm upgrade --install headrace charts/headrace --namespace headrace --create-namespace \
+	  --set image.repository="$(REGISTRY)/headrace" --wait
 
 sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images sbom
