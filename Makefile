@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s check test test-rest test-all e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push install-kubernetes sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint style types docs format generate lock wheel images images-test push install-kubernetes bundle sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -179,6 +179,9 @@ push: $(INSTALLED)  ## build and push both and the chart, signed with KEY: make 
 install-kubernetes: push  ## push, and install the operator by Helm: make install-kubernetes REGISTRY=registry.example/team
 	helm upgrade --install headrace charts/headrace --namespace headrace --create-namespace \
 	  --set image.repository="$(REGISTRY)/headrace" --wait
+
+bundle: $(INSTALLED)  ## a bundle for OLM, in dist/bundle: make bundle REPOSITORY=registry.example/team/headrace
+	@cd tools && $(CURDIR)/$(BIN)/python -m images bundle "$(REPOSITORY)"
 
 sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images sbom

@@ -40,9 +40,7 @@ def test_a_registry_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 def test_without_helm_nothing_is_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELM", "/nowhere/helm")
-    with pytest.raises(
-        Fatal, match=r"^nothing was pushed: Helm, which pushes the chart, is not on"
-    ):
+    with pytest.raises(Fatal, match=r"^nothing was done: Helm is not on PATH"):
         find_helm()
 
 

@@ -1,4 +1,4 @@
-"""``python -m images build | test | push | sbom``, in ``tools``: targets of the Makefile."""
+"""``python -m images build | test | push | bundle | sbom``, in ``tools``: make targets."""
 
 import os
 import sys
@@ -8,8 +8,9 @@ import click
 
 from headrace.errors import Fatal, HeadraceError
 from images.base import STAND_IN, have_base
-from images.catalogue import BASE, KAFKA, PRODUCT, TOOLCHAIN, Image, of_platform
-from images.chart import find_helm, push_chart
+from images.bundle import NAMESPACE, write_bundle
+from images.catalogue import BASE, KAFKA, PRODUCT, ROOT, TOOLCHAIN, Image, of_platform
+from images.chart import find_helm, push_chart, render_chart
 from images.engine import CONSOLE, Engine, find_engine
 from images.sbom import describe
 from images.secrets import secrets
@@ -65,6 +66,19 @@ def push(registry: str) -> None:
     CONSOLE.print(chart)
     if signer:
         signer.sign(chart)
+
+
+@main.command()
+@click.argument("repository")
+def bundle(repository: str) -> None:
+    """Write a bundle for OLM into ``dist/bundle``; its image is in REPOSITORY."""
+    if not repository:
+        raise click.UsageError(
+            "name the repository of the image: make bundle "
+            "REPOSITORY=registry.example/team/headrace"
+        )
+    folder = write_bundle(render_chart(find_helm(), NAMESPACE, repository), ROOT / "dist/bundle")
+    CONSOLE.print(f"{folder}")
 
 
 @main.command()

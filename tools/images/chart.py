@@ -1,11 +1,14 @@
-"""Packages the chart and pushes it next to the images, as an OCI artifact, by Helm."""
+"""Renders the chart by Helm, packages it, and pushes it next to the images as an OCI artifact."""
 
 import ipaddress
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import yaml
 from machine import which
 
 from headrace.errors import Fatal
@@ -15,14 +18,17 @@ CHART = ROOT / "charts" / "headrace"
 FOLDER = "charts"
 """Below the registry: in the folder of the images, the chart would be the repository of one."""
 
+_KUBERNETES = "1.32.0"
+"""Version for which the chart is rendered without a cluster: the oldest that it accepts."""
+
 
 def find_helm() -> str:
     """Return the path of Helm (``HELM``, else by PATH). Raises Fatal if it is missing."""
     helm = which(os.environ.get("HELM") or "helm")
     if helm is None:
         raise Fatal(
-            "nothing was pushed: Helm, which pushes the chart, is not on PATH; install Helm 3, or "
-            "say where it is: make push HELM=/somewhere/helm REGISTRY=..."
+            "nothing was done: Helm is not on PATH; install Helm 3, or say where it is: make push "
+            "HELM=/somewhere/helm REGISTRY=..."
         )
     return helm
 
@@ -41,6 +47,14 @@ def push_chart(helm: str, registry: str, destination: Path = ROOT / "dist") -> s
     if digest is None:
         raise Fatal(f"`helm push` printed no digest of {package}: {pushed.strip()}")
     return f"{target}/{CHART.name}@{digest[1]}"
+
+
+def render_chart(helm: str, namespace: str, repository: str) -> Iterator[dict[str, Any] | None]:
+    """Yield the objects of the chart for a namespace, with the image of ``repository``."""
+    options = (f"--namespace={namespace}", f"--kube-version={_KUBERNETES}")
+    image = f"image.repository={repository}"
+    text = _run(helm, "template", CHART.name, str(CHART), *options, "--set", image)
+    yield from yaml.safe_load_all(text)
 
 
 def is_loopback(registry: str) -> bool:
