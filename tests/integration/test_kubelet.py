@@ -26,7 +26,7 @@ http.server.HTTPServer((os.environ["POD_IP"], 8080), Handler).serve_forever()
 PROBE = {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1}
 
 
-def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
+def deployment(replicas: int = 1, grace_s: int = 300, **more: Any) -> dict[str, Any]:
     """Return a Deployment of a small server named ``web``; ``more`` are fields of the container."""
     container = {
         "name": "web",
@@ -46,7 +46,7 @@ def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
         "metadata": {"labels": {"app": "web"}},
         "spec": {
             "containers": [container],
-            "terminationGracePeriodSeconds": 3,
+            "terminationGracePeriodSeconds": grace_s,
             "volumes": [{"name": "east-user", "secret": secret}],
         },
     }
@@ -68,8 +68,8 @@ class Web:
     def __init__(self, api: ApiServer, namespace: str) -> None:
         self.api, self.namespace = api, namespace
 
-    def apply(self, replicas: int = 1, **more: Any) -> None:
-        self.api.apply(deployment(replicas, **more), namespace=self.namespace)
+    def apply(self, replicas: int = 1, grace_s: int = 300, **more: Any) -> None:
+        self.api.apply(deployment(replicas, grace_s, **more), namespace=self.namespace)
 
     def kubectl(self, *arguments: str) -> str:
         return self.api.kubectl("-n", self.namespace, *arguments)
@@ -121,7 +121,7 @@ def test_pods_that_are_not_wanted_any_more_end_in_order(
 def test_a_process_that_does_not_end_in_its_grace_period_is_killed(
     web: Web, kubelet: Kubelet, wait_until: Callable[..., object]
 ) -> None:
-    web.apply()
+    web.apply(grace_s=3)
     web.wait_until_rolled_out()
     process = psutil.Process(kubelet.pods()[0].pid)
     process.send_signal(signal.SIGSTOP)  # it cannot hear the SIGTERM
@@ -146,7 +146,7 @@ def test_a_killed_container_is_started_again(
 def test_a_frozen_container_is_restarted_by_its_liveness_probe(
     web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
 ) -> None:
-    web.apply(livenessProbe={**PROBE, "initialDelaySeconds": 2, "failureThreshold": 2})
+    web.apply(grace_s=3, livenessProbe={**PROBE, "initialDelaySeconds": 5, "failureThreshold": 2})
     web.wait_until_rolled_out()
     kubelet.pods()[0].freeze()
     wait_until(web.container, until=lambda c: c.get("restartCount", 0) >= 1 and c["ready"])

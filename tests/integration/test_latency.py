@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from support.patience import WITHIN_S
 from support.records import Record, make_topic, produce, unique
 
 from headrace.api import MirrorTest, TopicPartition
@@ -47,7 +48,7 @@ def test_clocks_five_minutes_apart_change_nothing_of_the_mirrors_own_share(
         wait_until(is_ready)
         produce(run.source, at.topic, sent := records(run.name, at))
         produce(run.target, copy.topic, [*sent, sentinel(run.name, at)])
-        found = watched.result(60)
+        found = watched.result(WITHIN_S)
     tail.close()
     assert sum(found.own.histogram.values()) == COUNT
     assert max(found.own.histogram) < APART_MS / 2

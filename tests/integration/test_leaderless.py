@@ -14,7 +14,7 @@ from support.flows import FlowRun, manifest, spec
 from support.lanes import batch_mover, lane_of, partitions, run_until_caught_up
 from support.patience import WITHIN_S
 from support.random_log import wire_client
-from support.records import make_topic, numbered, produce, produce_with, read, unique
+from support.records import arrived, make_topic, numbered, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
 from headrace.datapath import Before, Closed, CopyFrom, Lane, Resumed, fence
@@ -83,7 +83,7 @@ def test_it_delays_no_other_of_its_task(
         for driver in run.drivers():  # progress may lack some of their appended records
             driver.kill()
         run.process.kill()
-        run.end(60)
+        run.end()
     target.broker(3).kill()
     produce(spec(east), topic, numbered(1_000, 2))
 
@@ -98,6 +98,7 @@ def test_it_delays_no_other_of_its_task(
         target.broker(3).start()
         wait_until(lambda: end(1), until=lambda found: found >= 1500)
         wait_until(error, until=lambda found: not found)
+        wait_until(lambda: arrived(spec(target), copy), until=lambda found: found >= 3000)
     assert read(spec(target), copy) == read(spec(east), topic)
 
 
@@ -128,7 +129,7 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         target.broker(3).start()
         produce(spec(east), topic, numbered(200, [0, 1], first=200))
         run_until_caught_up_there(old, leaderless, wait_until)  # no marker has closed it there yet
-        [error] = [str(one.error) for one in old.problems()]
+        [error] = wait_until(lambda: problems_of(old))
         assert "INVALID_PRODUCER_EPOCH" in error, "it writes where it was fenced"
         second = mover.fencing.resume(own, {leaderless: wanted[leaderless]})[leaderless]
         assert isinstance(second, Resumed)

@@ -73,7 +73,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
     def driver() -> Scraped:
         urls = [f"http://{pod.ip}:8080/metrics" for pod in kubelet.pods()]
         return Scraped(
-            *(urllib3.request("GET", url, timeout=5, retries=False).data.decode() for url in urls)
+            *(urllib3.request("GET", url, timeout=60, retries=False).data.decode() for url in urls)
         )
 
     def beats() -> list[float]:
@@ -110,16 +110,25 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
         wait_until(beats, until=lambda beats: beats > [first])
 
         heartbeat = 1
+        expected = {
+            "running": [PARTITIONS + heartbeat],
+            "leader": [1],
+            "ready": [1],
+            "drivers": [1],
+        }
+
+        def state(metrics: Scraped) -> dict[str, list[float]]:
+            return {
+                "running": metrics.values("headrace_flow_tasks", **flow, phase="Running"),
+                "leader": metrics.values("headrace_operator_leader"),
+                "ready": metrics.values("headrace_flow_condition", **flow, condition="Ready"),
+                "drivers": metrics.values("headrace_flow_drivers_ready", **flow),
+            }
+
         metrics = wait_until(
             lambda: Scraped(operator.get("/metrics")),
-            until=lambda metrics: (
-                metrics.values("headrace_flow_tasks", **flow, phase="Running")
-                == [PARTITIONS + heartbeat]
-            ),
+            until=lambda metrics: state(metrics) == expected,
         )
-        assert metrics.values("headrace_operator_leader") == [1]
-        assert metrics.values("headrace_flow_condition", **flow, condition="Ready") == [1]
-        assert metrics.values("headrace_flow_drivers_ready", **flow) == [1]
         assert (
             metrics.total("headrace_reconcile_duration_seconds_count", kind="ReplicationFlow") > 0
         )

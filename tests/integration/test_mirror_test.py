@@ -363,7 +363,7 @@ def killed_while_it_reads(
         wait_until(said, until=lambda text: "the logs' ends took" in text)
         (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
         jvm.kill()
-        job.wait(60)
+        job.wait(WITHIN_S)
         return subprocess.CompletedProcess(job.args, job.returncode, stderr=said())
 
 
@@ -400,7 +400,7 @@ def in_a_transaction(
     cluster: SandboxCluster, topic: str, records: Iterable[Record], *, commits: bool
 ) -> None:
     producer = produce_with(spec(cluster), topic, records, **{"transactional.id": unique("tx")})
-    (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    (producer.commit_transaction if commits else producer.abort_transaction)(WITHIN_S)
 
 
 @pytest.mark.long
@@ -623,10 +623,11 @@ def test_a_killed_load_is_no_verdict(
     test = mirror_test(name, east, west, messages=10**7, messagesPerSecond=100)
     report = tmp_path / "report"
     with held_ports([None]) as (port,):
-        pass  # free, until another process takes it
-    command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
-    verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    seen = wait_until(lambda: scraped(port), until=lambda seen: seen.get("messages_produced", 0))
+        command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
+        verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        seen = wait_until(
+            lambda: scraped(port), until=lambda seen: seen.get("messages_produced", 0)
+        )
     assert seen["messages_consumed"] == seen["message_send_errors"] == 0
     assert seen["producer_number_of_topics"] == 2
     wait_until(lambda: _jvm_of("produce.py", verify.pid)).kill()

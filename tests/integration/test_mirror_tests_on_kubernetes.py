@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cluster.api_server import ApiServer
 from cluster.kubectl import KubectlError
-from support.operators import Operator, Resources, give_rights, running_operator
+from support.operators import ACCOUNT, Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
 MOMENT = "2026-11-21T12:00:00Z"
@@ -188,6 +188,18 @@ def condition(resources: Resources, type: str, name: str = "nightly") -> dict[st
     return next((one for one in conditions if one["type"] == type), {})
 
 
+def may_list_jobs(resources: Resources) -> bool:
+    """Return whether the operator may list Jobs: changed permissions take effect late."""
+    who = f"--as=system:serviceaccount:{resources.namespace}:{ACCOUNT}"
+    try:
+        resources.kubectl("get", "jobs", who)
+    except KubectlError as error:
+        if 'cannot list resource "jobs"' not in str(error):
+            raise
+        return False
+    return True
+
+
 @pytest.mark.long
 def test_a_right_that_is_missed_for_a_while_undoes_nothing(
     *,
@@ -204,7 +216,12 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         stages.is_ready("probe")
         stages.appears("produce")
         wait_until(lambda: status(resources)["phase"], until=lambda seen: seen == "Running")
-    give_rights(api_server, resources.namespace, without="list jobs")
+
+    def take_the_right() -> None:
+        give_rights(api_server, resources.namespace, without="list jobs")
+        wait_until(lambda: not may_list_jobs(resources))
+
+    take_the_right()
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
     with running_operator(api_server, resources.namespace, tmp_path):
         wait_until(
@@ -222,7 +239,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
     assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
 
     # It does not touch a test that has ended. A later test reports the fault, this one does not.
-    give_rights(api_server, resources.namespace, without="list jobs")
+    take_the_right()
     with running_operator(api_server, resources.namespace, tmp_path):
         resources.kubectl("label", "mtest/nightly", "look=after", "--overwrite")
         resources.apply(TEST | {"metadata": {"name": "weekly"}})

@@ -3,7 +3,6 @@
 No driver runs.
 """
 
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ import pytest
 from cluster.api_server import ApiServer, OwnApiServer
 from support.manifests import mirror_test_of_another
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
+from support.patience import Unchanged
 
 Wait = Callable[..., Any]
 
@@ -108,12 +108,12 @@ def test_nothing_is_written_when_nothing_changed(
     resources.apply(FLOW)
     is_made(resources, wait_until)
     wait_until(lambda: resources.flow("orders")["status"].get("replicas") == 2)
-    wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
+    wait_until(lambda: resources.versions(KINDS), until=Unchanged())
     writes = operator.writes()
     assert writes > 0
     # The flow changes, but not its wanted state; the operator compares all of it.
     resources.kubectl("annotate", "rflow/orders", "somebody=looked")
-    wait_until(lambda: (resources.versions(KINDS), time.monotonic()), until=_Unchanged(for_s=3))
+    wait_until(lambda: resources.versions(KINDS), until=Unchanged())
     assert operator.writes() == writes, operator.log
 
 
@@ -362,8 +362,11 @@ def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
             }
         )
     wait_until(lambda: "a-copy" in operator.log)
-    wait_until(lambda: resources.flow("orders")["status"]["tasks"]["total"], until=partial(eq, 1))
-    assert "it says that it is orders-source-task-0: delete it" in operator.log
+    wait_until(
+        lambda: resources.flow("orders")["status"].get("tasks", {}).get("total"),
+        until=partial(eq, 1),
+    )
+    wait_until(lambda: "it says that it is orders-source-task-0: delete it" in operator.log)
 
 
 def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
@@ -550,7 +553,7 @@ def test_without_mirror_tests_no_rights_on_them_are_needed(
 def test_a_leader_that_cannot_renew_its_lease_ends(
     operator: Operator, own_api_server: OwnApiServer, resources: Resources, wait_until: Wait
 ) -> None:
-    wait_until(resources.leader, until=partial(eq, "operator-1"))
+    wait_until(lambda: "event=leads" in operator.log)  # the Lease names it a moment earlier
     own_api_server.freeze()
     try:
         wait_until(operator.process.poll, until=lambda code: code is not None)
@@ -558,19 +561,6 @@ def test_a_leader_that_cannot_renew_its_lease_ends(
         own_api_server.thaw()
     assert operator.process.poll() == 1
     assert "was not renewed" in operator.log
-
-
-class _Unchanged:
-    """A condition that is true if an observation stayed the same for a while."""
-
-    def __init__(self, for_s: float) -> None:
-        self._for_s, self._seen, self._since = for_s, None, 0.0
-
-    def __call__(self, seen: tuple[Any, float]) -> bool:
-        value, now = seen
-        if value != self._seen:
-            self._seen, self._since = value, now
-        return now - self._since >= self._for_s
 
 
 def test_pods_that_the_api_server_does_not_take_are_said(

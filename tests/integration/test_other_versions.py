@@ -13,6 +13,7 @@ from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubectl import KubectlError
 from support.manifests import Document, flow, mirror_test_of_another, task
 from support.operators import Operator, Resources
+from support.patience import Unchanged
 
 Wait = Callable[..., Any]
 CRDS = Path(__file__).parents[2] / "crds"
@@ -165,9 +166,8 @@ def test_nonsense_in_a_status_is_put_right(
 ) -> None:
     resources.apply(flow("orders"))
     waits_for_drivers(resources, "orders", wait_until)
-    before = wait_until(  # as it stays: its Deployment has made both pods
-        lambda: resources.flow("orders")["status"], until=lambda status: status.get("replicas") == 2
-    )
+    wait_until(lambda: resources.flow("orders")["status"].get("replicas") == 2)
+    before = wait_until(lambda: resources.flow("orders")["status"], until=Unchanged())
     condition = {"status": "True", "reason": "Because", "message": "nonsense"}
     condition |= {"lastTransitionTime": MOMENT}
     conditions = [condition | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
@@ -277,6 +277,6 @@ def test_definitions_that_are_older_than_the_operator(
     message = resources.condition("orders", "Stalled")["message"]
     assert "field not declared in schema" in message
     assert "apply the definitions that belong to it" in message
-    assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2
+    wait_until(lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2)
     change_crds(lambda kind, schema: None)
     wait_until(lambda: ready(resources), until=partial(eq, ("False", "NoDrivers")))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class FlowRun:
         """Output of the process so far."""
         return self.log.read_text()
 
-    def end(self, within_s: float) -> int:
+    def end(self, within_s: float = WITHIN_S) -> int:
         """Wait for its end; the exit code."""
         return self.process.wait(within_s)
 
@@ -149,8 +150,11 @@ class FlowRun:
 
 def drivers_of(run: int) -> list[psutil.Process]:
     """Return the driver processes of the run with this process id."""
-    servers = psutil.Process(run).children()
-    return [driver for server in servers for driver in server.children()]
+    found: list[psutil.Process] = []
+    for server in psutil.Process(run).children():
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            found += server.children()
+    return found
 
 
 def words_of(process: psutil.Process) -> list[str]:

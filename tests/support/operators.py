@@ -49,7 +49,7 @@ class Operator:
     def get(self, path: str) -> str:
         """Return the answer of the operator's port."""
         url = f"http://{self.address}{path}"
-        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
+        return urllib3.request("GET", url, timeout=60, retries=False).data.decode()
 
     def writes(self) -> float:
         """Return the number of changes requested from the Kubernetes API, except to its Lease."""

@@ -3,7 +3,7 @@
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -25,7 +25,8 @@ _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 class OtherKafka:
     """A cluster of one broker of one release."""
 
-    def __init__(self, name: str, version: str, folder: Path) -> None:
+    def __init__(self, name: str, version: str, folder: Path, ports: Sequence[int]) -> None:
+        """Prepare the cluster; hold its two ports until it is started."""
         self.name, self.version = name, version
         self._folder = folder
         self._zookeeper = version.startswith("2.")
@@ -33,8 +34,7 @@ class OtherKafka:
         jars = fetched(read_pins(_PINS.read_text())[version])
         self._classpath = ":".join(map(str, jars))
         self._processes: list[subprocess.Popen[bytes]] = []
-        with held_ports([None, None]) as ports:
-            self._port, self._second_port = ports
+        self._port, self._second_port = ports
 
     @property
     def bootstrap_servers(self) -> str:
@@ -125,9 +125,10 @@ def other_kafkas(folder: Path, wait_until: Callable[..., object]) -> Iterator[St
         def start(name: str, version: str) -> OtherKafka:
             own = folder / unique(name)
             own.mkdir(parents=True)
-            kafka = OtherKafka(name, version, own)
-            running.callback(kafka.stop)
-            kafka.start(wait_until)
+            with held_ports([None, None]) as ports:
+                kafka = OtherKafka(name, version, own, ports)
+                running.callback(kafka.stop)
+                kafka.start(wait_until)
             return kafka
 
         yield start

@@ -77,7 +77,7 @@ class Torture:
 
         def made() -> bool:
             with suppress(KafkaException):
-                self._scene.admin.delete_topics([name])[name].result(20)
+                self._scene.admin.delete_topics([name])[name].result(60)
             try:
                 make_copy(self._scene.target, name, replicas, **config)
             except KafkaException:

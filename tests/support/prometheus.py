@@ -28,7 +28,7 @@ PROMTOOL = Program("promtool", "promtool", _MODULES, f"{_MODULE}/promtool", 2, P
 PROMETHEUS = Program("prometheus", "Prometheus", _MODULES, f"{_MODULE}/prometheus", 1, PROXIES)
 """Program for the tests of the chart's dashboards."""
 SCRAPE_S = 1
-END_WITHIN_S = 30
+END_WITHIN_S = 60
 
 
 @cache

@@ -110,7 +110,7 @@ class Faults:
                 lambda: broker.node_id in self._scene.partition(self._scene.topics[0]).isrs
             )
             copies = [KafkaPartition(self._scene.copy(one), 0) for one in self._scene.topics]
-            self._scene.admin.elect_leaders(ElectionType.PREFERRED, copies).result(20)
+            self._scene.admin.elect_leaders(ElectionType.PREFERRED, copies).result(60)
             self._scene.grow(self._scene.topics[0])
 
     def _follower_stopped(self, owner: str) -> None:

@@ -19,7 +19,7 @@ def make_copy(cluster: SandboxCluster, topic: str, brokers: Sequence[int], **con
     """Create a topic of one partition on these brokers, the first of which leads."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     made = NewTopic(topic, 1, replica_assignment=[list(brokers)], config={**KEPT, **config})
-    admin.create_topics([made])[topic].result(20)
+    admin.create_topics([made])[topic].result(60)
 
 
 class Scene:
@@ -65,7 +65,7 @@ class Scene:
     def partition(self, topic: str) -> Any:
         """Return the metadata of a copy's partition on the target."""
         name = self.copy(topic)
-        return self.admin.list_topics(name, timeout=20).topics[name].partitions[0]
+        return self.admin.list_topics(name, timeout=60).topics[name].partitions[0]
 
     def grow(self, topic: str) -> None:
         """Wait until it is copied on, as the target says; or stopped."""
