@@ -54,7 +54,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     metadata = {"name": name, "labels": labels}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
-    cluster.kubectl("wait", "--for=create", "--timeout=120s", *account)
+    cluster.kubectl("wait", "--for=create", "--timeout=300s", *account)
     yield name
     cluster.up()  # a test that failed may have left a part of it frozen, or dead
     cluster.kubectl("delete", "namespace", name, "--wait=false")

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 PARTITIONS = 4
 ROUND_S = 0.02
 """Seconds of a round, in which each topic gets one record."""
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 Judged = dict[str, dict[str, int]]
 
 

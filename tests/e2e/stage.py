@@ -20,7 +20,7 @@ OPERATOR = "headrace-operator"
 MIRROR_TESTS_MAY = "--set=chaos.enabled=true,rehearsal.enabled=true"
 """Options of the release."""
 KAFKA_PORT = 9092
-PATIENCE = "180s"
+PATIENCE = "300s"
 SMALL: Document = {"resources": {"requests": {"cpu": "100m"}}}
 """Requests of a Spark pod, because all pods share two cores."""
 RESTRICTED: Document = {

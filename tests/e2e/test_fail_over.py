@@ -49,6 +49,8 @@ for turn, ends in enumerate([producer.commit_transaction, producer.abort_transac
         producer.produce({topic!r}, str(number), partition=0)
     producer.flush(60)
     ends(60)
+# A coordinator answers before the markers are written; it names no owner before they are.
+Producer({{**servers, "transactional.id": {topic!r}}}).init_transactions(60)
 at = TopicPartition({topic!r}, 0)
 end = admin.offsets([at], Position.LATEST)[at]
 for number in range({groups}):
@@ -118,11 +120,11 @@ def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
     servers = kafka_cluster("east")["bootstrapServers"]
     in_operator(cluster, "east", FILL.format(topic=topic, groups=GROUPS, servers=servers))
     end = records(cluster, "east", topic, 1)
-    flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=180s")
-    wait_until(lambda: records(cluster, "west", f"east.{topic}", 1) == end, within_s=60)
+    flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=300s")
+    wait_until(lambda: records(cluster, "west", f"east.{topic}", 1) == end)
 
     flow.patch({"spec": {"state": "Stopped"}})
-    wait_until(lambda: not flow.pods(), within_s=60)
+    wait_until(lambda: not flow.pods())
     cluster.apply(*failover_job(document, namespace), namespace=namespace)
     job = "job/headrace-failover-mirror"
     flow.kubectl("wait", job, "--for=condition=Complete", "--timeout=300s")

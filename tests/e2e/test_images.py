@@ -67,7 +67,7 @@ def test_an_image_is_run_by_its_user_and_can_write_nothing(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
     cluster.apply(pod, namespace=namespace)
     ended = "--for=jsonpath={.status.phase}=Succeeded"
-    cluster.kubectl("-n", namespace, "wait", ended, "--timeout=120s", "pod/pod")
+    cluster.kubectl("-n", namespace, "wait", ended, "--timeout=300s", "pod/pod")
     id, name, *refused, mine = cluster.kubectl("-n", namespace, "logs", "pod").splitlines()
     assert (id, name, mine) == ("10001", "kafka" if image is KAFKA else "headrace", "mine")
     assert [line.endswith("Read-only file system") for line in refused] == [True, True]

@@ -26,7 +26,7 @@ def test_mirror_maker_2_loses_its_pod_and_is_judged(
 ) -> None:
     name = f"judged-{namespace}"
     cluster.apply(*mirror_maker(rf"{name}-\d+"), namespace=namespace)
-    cluster.kubectl("-n", namespace, "rollout", "status", "deployment/mirror", "--timeout=180s")
+    cluster.kubectl("-n", namespace, "rollout", "status", "deployment/mirror", "--timeout=300s")
     test = mirror_test_of_another(
         name,
         source=kafka_cluster("east"),

@@ -38,7 +38,7 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
             load={
                 "topics": 1,
                 "partitions": PARTITIONS,
-                "durationSeconds": 300,
+                "durationSeconds": 1_200,  # it outlasts the slowest step of a test
                 "messagesPerSecond": 100,
             },
             settleSeconds=5,
@@ -64,21 +64,19 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
     name = f"killed-{namespace}"
     topic = f"east.{name}-0"  # the probe waits a minute for it
-    wait_until(
-        lambda: make_topic(cluster, "west", topic, PARTITIONS), within_s=120, until=lambda _: True
-    )
+    wait_until(lambda: make_topic(cluster, "west", topic, PARTITIONS), until=lambda _: True)
     with cluster.enforcing_policies():  # Spark's pods reach each other, and the brokers
         test = begin(name, wishes)
         wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
         wait_until(lambda: something_was_sent(cluster, f"{name}-0"), within_s=300)
-    (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
+    (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}")).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
-    wait_until(lambda: "has no report yet" in test.report(tmp_path), within_s=60)
+    wait_until(lambda: "has no report yet" in test.report(tmp_path))
     (spark_driver,) = test.pods(f"{LOAD},spark-role!=executor")
     cluster.signal_container(test.namespace, spark_driver, signal.SIGKILL)
     assert wait_until(test.verdict, within_s=300) == "Inconclusive"
     assert spark_driver in test.ready()["message"]
-    wait_until(lambda: test.pods(EXECUTORS), within_s=120, until=partial(eq, {}))
+    wait_until(lambda: test.pods(EXECUTORS), until=partial(eq, {}))
 
 
 def something_was_sent(cluster: Cluster, topic: str) -> bool:
@@ -99,6 +97,6 @@ def test_pods_that_cannot_start_say_so(
         (not_there, "ImageNotPulled", "nowhere.invalid/spark:1"),
     ):
         ready = wait_until(
-            test.ready, within_s=120, until=lambda seen, reason=reason: seen.get("reason") == reason
+            test.ready, until=lambda seen, reason=reason: seen.get("reason") == reason
         )
         assert word in ready["message"]

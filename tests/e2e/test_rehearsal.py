@@ -54,7 +54,7 @@ def test_a_fail_over_is_rehearsed_in_pods_and_undone(
         cluster.apply(copies, document, namespace=namespace)
         wait_until(test.verdict, within_s=600)
         assert test.verdict() == "Passed", test.status()
-        flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=120s")
+        flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=300s")
     rehearsed = test.result()["rehearsal"]
     assert (rehearsed["error"], rehearsed["notUndone"]) == (None, None)
     groups = rehearsed["groups"]

@@ -64,7 +64,7 @@ def load(cluster: Cluster, namespace: str) -> Iterator[None]:
     topics = [topic(namespace, name) for name in TURNS]
     cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
     pod = ("-n", BROKERS, f"pod/{LOAD}")
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", *pod)
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=300s", *pod)
     yield
     cluster.kubectl("delete", "--now", *pod)
 
@@ -82,9 +82,10 @@ def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
         cluster.apply(*flows(namespace), namespace=namespace)
         for mirror in mirrors:
             mirror.kubectl(
-                "wait", f"rflow/{mirror.name}", "--for=condition=Ready", "--timeout=180s"
+                "wait", f"rflow/{mirror.name}", "--for=condition=Ready", "--timeout=300s"
             )
         only_what_is_allowed_is_reached(cluster, mirrors[0])
+        wait_until(lambda: all(mirror.settled(1) for mirror in mirrors))
         before = [mirror.epochs() for mirror in mirrors]
         install_release(cluster, f"--set=driver.image={NEXT},driver.maxConcurrentRollouts=1")
         wait_until(lambda: all(map(is_rolled_out, mirrors)), within_s=ROLLED_S)
@@ -164,13 +165,13 @@ def units_move_though_a_webhook_fails(
     annotated = {"metadata": {"annotations": {"look": "new"}}}
     with failing_webhook(cluster, mirror.namespace, wait_until):
         mirror.patch({"spec": {"drivers": {"podTemplate": annotated}}})
-        wait_until(lambda: ready(mirror)["reason"] == "NotApplied", within_s=120)
+        wait_until(lambda: ready(mirror)["reason"] == "NotApplied")
         assert "failed calling webhook" in ready(mirror)["message"]
         victim = mirror.driver()
         mirror.kubectl("delete", "--force", "--grace-period=0", f"pod/{victim}")
-        wait_until(lambda: mirror.settled(1) and mirror.driver() != victim, within_s=120)
+        wait_until(lambda: mirror.settled(1) and mirror.driver() != victim)
         mirror.patch({"spec": {"drivers": {"podTemplate": None}}})
-    wait_until(lambda: ready(mirror)["status"] == "True", within_s=120)
+    wait_until(lambda: ready(mirror)["status"] == "True")
 
 
 def ready(mirror: FlowInPods) -> Any:
@@ -196,5 +197,5 @@ def end_load(cluster: Cluster) -> Any:
     """End the load, and return its pod's judgement of the target."""
     pod = ("-n", BROKERS, f"pod/{LOAD}")
     cluster.kubectl("exec", *pod, "--", "python", "-c", "import os; os.kill(1, 15)")
-    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", *pod)
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=300s", *pod)
     return json.loads(cluster.kubectl("logs", "--tail=1", *pod))

@@ -30,7 +30,7 @@ def test_only_definitions_and_the_lease_stay(
         *("uninstall", OPERATORS, f"--namespace={OPERATORS}", "--wait"),
         kubeconfig=cluster.kubeconfig,
     )
-    wait_until(lambda: objects(cluster), within_s=120, until=only_those)
+    wait_until(lambda: objects(cluster), until=only_those)
 
 
 def only_those(left: set[str]) -> bool:

@@ -160,7 +160,7 @@ class Reconciled:
     async def reconcile(self) -> HeadraceError | None:
         """Reconcile once. The queue would retry after an error."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.reconciler.reconcile(NAME)
         except HeadraceError as error:
             return error
@@ -189,7 +189,7 @@ async def operated(
 ) -> AsyncIterator[Reconciled]:
     it = Reconciled(server, settings, rollouts)
     watching = asyncio.create_task(it.cache.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (it.cache.is_complete and all(one.renewed for one in it.leases())):
             await asyncio.sleep(0.01)
     yield it
@@ -396,7 +396,7 @@ def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.M
             assert it.driver == "b"
             assert it.queued == []
             late.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not it.queued:
                     await asyncio.sleep(0.01)
             assert await it.reconcile() is HOOK, "the failure of the attempt before"

@@ -11,7 +11,7 @@ Work = Callable[[str], Awaitable[float | None]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 

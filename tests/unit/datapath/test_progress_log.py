@@ -166,7 +166,7 @@ def test_transactions_are_decided_though_nobody_asks(
     scene.read()
     scene.decided = {0: True}
     scene.kafka.clock.advance(60)
-    wait_until(lambda: scene.log.get(KEY) == FIRST.of_transaction(), within_s=10)
+    wait_until(lambda: scene.log.get(KEY) == FIRST.of_transaction())
 
 
 def test_progress_of_a_transaction_is_unreadable_to_an_older_headrace() -> None:

@@ -19,9 +19,9 @@ from headrace.host import spawn
 child = spawn([sys.executable, "-c", sys.argv[2]], at_parents_death=signal.Signals[sys.argv[1]]
               if sys.argv[1] else None, stdout=1)
 print(child.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; time.sleep(600)"
 
 
 def _killed_parent(death_signal: str, child: str) -> tuple[psutil.Process, subprocess.Popen[str]]:
@@ -48,7 +48,7 @@ def _runs(process: psutil.Process) -> bool:
 
 def test_child_dies_when_its_parent_is_killed() -> None:
     child, _ = _killed_parent("SIGKILL", SLEEP)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _runs(child):
         assert time.monotonic() < deadline, child
         time.sleep(0.05)
@@ -59,7 +59,7 @@ def test_child_is_told_by_the_signal_that_was_asked_for() -> None:
         "import signal\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])\n"
         "print('ready', flush=True)\n"
-        "print('got', signal.sigtimedwait([signal.SIGCONT], 10).si_signo, flush=True)\n"
+        "print('got', signal.sigtimedwait([signal.SIGCONT], 60).si_signo, flush=True)\n"
     )
     _, parent = _killed_parent("SIGCONT", listens)
     assert parent.stdout is not None
@@ -67,7 +67,7 @@ def test_child_is_told_by_the_signal_that_was_asked_for() -> None:
 
 
 def test_child_without_a_signal_lives_on() -> None:
-    child, _ = _killed_parent("", "import time; print('ready', flush=True); time.sleep(60)")
+    child, _ = _killed_parent("", "import time; print('ready', flush=True); time.sleep(600)")
     try:
         assert _runs(child)
     finally:
@@ -76,7 +76,7 @@ def test_child_without_a_signal_lives_on() -> None:
 
 def test_child_outlives_the_thread_that_asked_for_it() -> None:
     children: list[subprocess.Popen[bytes]] = []
-    command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"]
+    command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"]
     thread = threading.Thread(
         target=lambda: children.append(spawn(command, stdout=subprocess.PIPE))
     )

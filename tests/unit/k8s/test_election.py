@@ -42,7 +42,7 @@ def test_labels_that_somebody_writes_do_not_end_a_leader_and_another_holder_does
         election = LeaderElection(cast(Client, kept), "ns", "lease", "me", retry_s=0.01)
         assert election.problems() == ["the Lease lease was not reached yet: it has only begun"]
         leading = asyncio.create_task(election.run(forever))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while kept.writes < 2:
                 await asyncio.sleep(0.01)
             kept.conflicts, kept.writes = 2, 0

@@ -50,7 +50,7 @@ def lease(renewed: int, duration_s: int = 600) -> Object:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -1,8 +1,7 @@
 """HTTP answers of a pod, and the metrics of its requests."""
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import aiohttp
 import pytest
@@ -15,6 +14,7 @@ from headrace.errors import InvalidSpec
 from headrace.k8s import Client, Conflict, RequestMetrics, Unavailable
 from headrace.k8s.client import METRICS
 from headrace.k8s.kinds import FLOW
+from headrace.sandbox.processes import held_ports
 from headrace.telemetry import make_registry
 from headrace.telemetry.serving import serve
 
@@ -43,9 +43,10 @@ def served(
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+def port() -> Iterator[int]:
+    """Yield a port that no other process takes before the test listens."""
+    with held_ports([None]) as (free,):
+        yield free
 
 
 def test_probes_name_the_problems(port: int) -> None:

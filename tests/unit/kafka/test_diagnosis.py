@@ -19,6 +19,7 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Retriable
 from headrace.kafka import Admin, translate
 from headrace.sandbox import Authority
+from headrace.sandbox.processes import held_ports
 
 
 @pytest.fixture
@@ -28,10 +29,9 @@ def listener() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
+def closed() -> Iterator[str]:
+    with held_ports([None]) as (port,):  # no other process listens there either
+        yield f"127.0.0.1:{port}"
 
 
 class Silent:
@@ -148,14 +148,16 @@ def test_it_is_named_when_the_client_says_nothing_of_it(
         servers = f"127.0.0.1:{answering.getsockname()[1]},{listener}"
         with ThreadPoolExecutor() as threads:
             answer = threads.submit(_answer_each, answering, 3)
-            message = why(monkeypatch, servers, ALL_DOWN)
-            assert answer.result(10) == 3
+            admin, _ = silent_admin(monkeypatch, servers, ALL_DOWN)
+            monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 2.0)  # the first answers
+            message = failure(admin)
+            assert answer.result(60) == 3
     assert f": {listener} accepts connections and does not answer: it is frozen" in message
 
 
 def _answer_each(server: socket.socket, connections: int) -> int:
     """Answer each connection of a diagnosis, which looks for a listener, TLS and an answer."""
-    server.settimeout(10)
+    server.settimeout(60)
     for _ in range(connections):
         with server.accept()[0] as connection:
             connection.settimeout(0.5)
@@ -196,7 +198,7 @@ def serving(certificate: bytes, key: bytes, folder: Path) -> Iterator[str]:
     yield f"127.0.0.1:{server.getsockname()[1]}"
     server.shutdown(socket.SHUT_RDWR)
     server.close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_a_certificate_of_the_brokers_that_has_expired(tmp_path: Path) -> None:

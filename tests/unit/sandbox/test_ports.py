@@ -24,9 +24,8 @@ def test_a_given_port_in_use_is_named(taken: int) -> None:
 
 
 def test_a_port_cannot_be_given_twice() -> None:
-    with held_ports([None]) as (free,):
-        pass
     with (
+        held_ports([None]) as (free,),  # no other process takes it meanwhile
         pytest.raises(InvalidSpec, match=f"port {free} is asked for twice"),
         held_ports([free] * 2),
     ):
@@ -43,9 +42,7 @@ def test_picked_ports_differ_and_a_broker_can_listen_on_them_while_they_are_held
 
 
 def test_a_given_port_is_had_and_can_be_listened_on() -> None:
-    with held_ports([None]) as (free,):
-        pass
-    with held_ports([free, None]) as (given, picked):
+    with held_ports([None]) as (free,), held_ports([free, None]) as (given, picked):
         assert given == free != picked
         socket.create_server((HOST, given)).close()
 

@@ -1,13 +1,13 @@
 """Counts in the metrics of a running test."""
 
 import json
-import socket
 import urllib.request
 
 import pytest
 
 from headrace.api import Load
 from headrace.errors import InvalidSpec
+from headrace.sandbox.processes import held_ports
 from headrace_spark.live_metrics import (
     ArrivalFigures,
     LoadFigures,
@@ -84,10 +84,8 @@ def test_what_is_behind_the_rate_is_counted_in_messages() -> None:
 
 
 def test_metrics_are_served_meanwhile_and_a_port_in_use_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with at_port(port)(lambda: "up 1\n"):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with held_ports([None]) as (port,), at_port(port)(lambda: "up 1\n"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert answer.read() == b"up 1\n"
         with (
             pytest.raises(InvalidSpec, match=f"metrics on port {port} of .*--metrics-port"),

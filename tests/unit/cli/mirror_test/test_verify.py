@@ -1,8 +1,8 @@
 """``headrace verify`` before any start: error messages and exit codes."""
 
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import MirrorTestRun
 from headrace.mirror_test.run import resolve
+from headrace.sandbox.processes import held_ports
 from headrace_spark import command
 
 SCRIPTS = Path(__file__).parents[4] / "spark-jobs"
@@ -29,10 +30,10 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def nobody() -> str:
-    """Return an address on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+def nobody() -> Iterator[str]:
+    """Yield an address on which no process listens."""
+    with held_ports([None]) as (port,):
+        yield f"127.0.0.1:{port}"
 
 
 def manifest(name: str = "t", **spec: Any) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class SlowHerder(StoreHerder):
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         written = super().claim(task, status)
         self.claiming.set()
-        assert self.answered.wait(10)
+        assert self.answered.wait(120)
         return written
 
 
@@ -175,7 +175,7 @@ def test_only_writes_wait_for_a_claim_that_is_under_way() -> None:
     ownership = herder.own(ME)
     claim = threading.Thread(target=ownership.claim, args=(3,), daemon=True)
     claim.start()
-    assert herder.claiming.wait(10)
+    assert herder.claiming.wait(60)
     herder.store.put("flow", TaskType.SOURCE_TASK)
     changed = herder.task
 
@@ -186,10 +186,10 @@ def test_only_writes_wait_for_a_claim_that_is_under_way() -> None:
 
     others = threading.Thread(target=see, daemon=True)
     others.start()
-    others.join(5)
+    others.join(60)
     waits, epoch = others.is_alive(), ownership.epoch
     herder.answered.set()
-    claim.join(10)
+    claim.join(60)
     assert not waits, "for an answer of the herder that may take 12 s"
     assert epoch == 0, "nothing may rest on a claim that is not granted"
     assert ownership.epoch == 4

@@ -316,12 +316,12 @@ def test_whoever_asks_only_the_loop_s_thread_calls_a_task() -> None:
 
     loop = TaskLoop(TaskManager(Task), "the loop", beat=lambda: None)
     loop.assign(share(0), {})
-    assert begun.wait(20)
+    assert begun.wait(60)
     loop.pause(frozenset())
     loop.restart(next(iter(share(0))))
-    assert closed.wait(20)
+    assert closed.wait(60)
     loop.assign(share(1), {})
-    assert loop.stop(20)
+    assert loop.stop(60)
     assert not loop.tasks
     assert WatchedTask.threads == {"the loop"}
 
@@ -333,23 +333,23 @@ def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyP
     def turn() -> None:
         turns.release()
         if hangs.is_set():
-            turn_may_end.wait(20)
+            turn_may_end.wait(60)
 
     loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turn)
     monkeypatch.setattr(task_manager, "_TURN_TIMEOUT_S", 0.5)
     for _ in range(3):
-        assert turns.acquire(timeout=20)
-    assert loop.alive
+        assert turns.acquire(timeout=60)
+    wait_until(lambda: loop.alive)
     hangs.set()
     wait_until(lambda: not loop.alive)
     turn_may_end.set()
     wait_until(lambda: loop.alive)
-    assert loop.stop(20)
+    assert loop.stop(60)
     assert not loop.alive
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
