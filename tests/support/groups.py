@@ -12,6 +12,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from support.patience import WITHIN_S
 from support.records import unique
 
 from headrace.sandbox import SandboxCluster
@@ -41,20 +42,20 @@ def in_transactions(
     """
     name, numbers = unique("tx"), itertools.count()
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(WITHIN_S)
     for size, committed in batches:
         producer.begin_transaction()
         for n in range(size):
             producer.produce(topic, f"{name}-{next(numbers)}".encode(), b"%d" % n, 0)
-        assert producer.flush(20) == 0  # an abort would drop records that are not sent
+        assert producer.flush(WITHIN_S) == 0  # an abort would drop records that are not sent
         if committed:
-            producer.commit_transaction(20)
+            producer.commit_transaction(WITHIN_S)
         else:
-            producer.abort_transaction(20)
+            producer.abort_transaction(WITHIN_S)
     # A coordinator answers before the markers are written; it names no owner before they are.
     Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
-    ).init_transactions(60)
+    ).init_transactions(WITHIN_S)
 
 
 def positions(
@@ -71,9 +72,14 @@ def positions(
     }
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
+        while True:
+            message = consumer.poll(WITHIN_S)
+            assert message is not None, f"no end of {topic}-{partition} within {WITHIN_S} s"
+            if error := message.error():
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                return found
             found.append((message.offset() or 0, message.value()))
-    return found
 
 
 def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
@@ -86,9 +92,9 @@ def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]
         "log_level": 5,
     }
     with closing(Consumer(settings)) as consumer:
-        topics = consumer.list_topics(timeout=20).topics
+        topics = consumer.list_topics(timeout=60).topics
         wanted = [TopicPartition(name, at) for name in topics for at in topics[name].partitions]
-        found = consumer.committed(wanted, timeout=20)
+        found = consumer.committed(wanted, timeout=60)
     return {at.partition: (at.offset, at.metadata or "") for at in found if at.offset >= 0}
 
 

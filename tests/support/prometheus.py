@@ -28,7 +28,7 @@ PROMTOOL = Program("promtool", "promtool", _MODULES, f"{_MODULE}/promtool", 2, P
 PROMETHEUS = Program("prometheus", "Prometheus", _MODULES, f"{_MODULE}/prometheus", 1, PROXIES)
 """Program for the tests of the chart's dashboards."""
 SCRAPE_S = 1
-END_WITHIN_S = 30
+END_WITHIN_S = 120
 
 
 @cache
@@ -57,7 +57,7 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def scraped(port: int) -> dict[str, float]:
     """Return all series at a port of this machine, by the beginning of their lines."""
     url = f"http://127.0.0.1:{port}/metrics"
-    answer = urllib3.request("GET", url, timeout=5, retries=False)
+    answer = urllib3.request("GET", url, timeout=60, retries=False)
     lines = answer.data.decode().splitlines()
     series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in series}
@@ -77,7 +77,7 @@ class Prometheus:
     def ready(self) -> bool:
         """Return whether it answers yet."""
         try:
-            ready = urllib3.request("GET", f"{self._url}/-/ready", timeout=10, retries=False)
+            ready = urllib3.request("GET", f"{self._url}/-/ready", timeout=60, retries=False)
         except urllib3.exceptions.HTTPError:
             return False
         return ready.status == 200
@@ -124,7 +124,7 @@ class Prometheus:
 
     def _get(self, path: str, **fields: str) -> Any:
         url = f"{self._url}/api/v1/{path}"
-        answer = urllib3.request("GET", url, fields=fields, timeout=10, retries=False)
+        answer = urllib3.request("GET", url, fields=fields, timeout=60, retries=False)
         body = json.loads(answer.data)
         assert body["status"] == "success", f"{fields}: {body.get('error')}"
         return body["data"]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
@@ -60,7 +61,7 @@ def delete_records(cluster: ClusterAccess, topic: str, before: Mapping[int, int]
     client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     places = [confluent_kafka.TopicPartition(topic, number, at) for number, at in before.items()]
     for deleted in client.delete_records(places).values():
-        deleted.result(20)
+        deleted.result(60)
 
 
 def set_topic(cluster: ClusterAccess, topic: str, name: str, value: str) -> None:
@@ -68,7 +69,7 @@ def set_topic(cluster: ClusterAccess, topic: str, name: str, value: str) -> None
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
-    client.incremental_alter_configs([resource])[resource].result(20)
+    client.incremental_alter_configs([resource])[resource].result(60)
 
 
 def produce(
@@ -93,7 +94,7 @@ def produce(
             headers=list(record.headers),
         )
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(WITHIN_S) == 0
     assert not failed
 
 
@@ -106,14 +107,14 @@ def produce_with(
     """
     producer = make_producer(cluster, {"linger.ms": 50, **settings})
     if "transactional.id" in settings:
-        producer.init_transactions(30)
+        producer.init_transactions(WITHIN_S)
         producer.begin_transaction()
     for one in records:
         producer.produce(
             topic, one.value, one.key, one.partition,
             timestamp=one.timestamp_ms, headers=list(one.headers),
         )  # fmt: skip
-    assert producer.flush(30) == 0
+    assert producer.flush(WITHIN_S) == 0
     return producer
 
 
@@ -140,9 +141,9 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     waiting = {at.partition for at in partitions if ends[at] > starts[at]}
     with closing(consumer):
         while waiting:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             if message is None:
-                raise Retriable(f"no record within 10 s, waiting for {waiting} of {topic}")
+                raise Retriable(f"no record within 60 s, waiting for {waiting} of {topic}")
             partition = message.partition()
             if error := message.error():
                 if error.code() != KafkaError._PARTITION_EOF:
@@ -248,7 +249,7 @@ class Load:
                 )
             self.sent = due
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(WITHIN_S) == 0
 
     def _stamp_ms(self, record: Record) -> int:
         return int(time.time() * 1000) if self._stamped_now else record.timestamp_ms

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 from support.flows import FlowRun, manifest, spec, words_of
+from support.patience import WITHIN_S
 from support.records import Load, compare, make_topic, read, unique
 
 from headrace.api.partitions import parse_ranges
@@ -70,7 +71,7 @@ class Scene:
 
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """Over the control socket."""
-        return control.request(self.run.name, verb, **arguments)
+        return control.request(self.run.name, verb, WITHIN_S, **arguments)
 
 
 @contextmanager
@@ -89,7 +90,7 @@ def flow_under_load(
         yield scene
         wait_until(lambda: len(scene.holders()) == PARTITIONS)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
+        assert rest.end(WITHIN_S) == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
     assert result.missing == 0
     assert result.in_order

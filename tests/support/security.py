@@ -2,12 +2,14 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -17,6 +19,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.sandbox import USERNAME, SandboxCluster
@@ -110,7 +113,10 @@ def grant(
     on: str = "topic",
     to: Iterable[str] = PRINCIPALS,
 ) -> None:
-    """Allow the user an operation on a topic or group, or on all that begin with ``prefix*``."""
+    """Allow the user an operation on a topic or group, or on all that begin with ``prefix*``.
+
+    Returns once the only broker of the cluster applies the permissions: it answers before that.
+    """
     prefix = name.endswith("*") and name != "*"
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
     name = name[:-1] if prefix else name
@@ -129,7 +135,21 @@ def grant(
     ]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_acls(rights).values():
-        future.result(10)
+        future.result(60)
+    deadline = time.monotonic() + WITHIN_S
+    for right in rights:
+        this = AclBindingFilter(
+            right.restype,
+            right.name,
+            right.resource_pattern_type,
+            right.principal,
+            right.host,
+            right.operation,
+            right.permission_type,
+        )
+        while not admin.describe_acls(this).result(60):
+            assert time.monotonic() < deadline, f"not applied within {WITHIN_S} s: {right}"
+            time.sleep(0.05)
 
 
 def change_password(cluster: SandboxCluster, password: str) -> None:
@@ -138,7 +158,7 @@ def change_password(cluster: SandboxCluster, password: str) -> None:
     change = UserScramCredentialUpsertion(USERNAME, info, password.encode())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.alter_user_scram_credentials([change]).values():
-        future.result(10)
+        future.result(60)
 
 
 def command_lines() -> str:
