@@ -128,6 +128,7 @@ def test_the_silence_of_a_move(
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
         topic = f"east.{scene.run.name}"
         moved: list[float] = []
+        added: list[float] = []  # beyond the others' silence, which a stall of the machine causes
         unmoved: list[float] = []
         both = sorted(set(scene.settle(2).values()))
         with Watch(spec(west), topic, PARTITIONS) as watch:
@@ -142,7 +143,8 @@ def test_the_silence_of_a_move(
                 time.sleep(0.5)  # a window with the same margin for all partitions
                 silences = watch.longest_silences(began)
                 moved.append(silences.pop(partition))
+                added.append(moved[-1] - max(silences.values()))
                 unmoved.extend(silences.values())
         print(f"silence of 20 moved partitions, s: {distribution(moved)}")
         print(f"silence of the {len(unmoved)} others, s: {distribution(unmoved)}")
-        assert max(moved) < 10
+        assert max(added) < 10

@@ -88,6 +88,8 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
             return str(run.units())
 
         wait_until(said, until=lambda text: text.count("headrace flow rebuild") >= 2)
+        end = bounds(spec(east), written, 1)
+        wait_until(lambda: bounds(there, f"east.{written}", 1), until=lambda found: found == end)
         # Impossible rebuilds, and rebuilds that are only shown: nothing is changed.
         assert f"`headrace flow rebuild {name} {written}` rebuilds all 2 partitions" in say(
             name, f"{written}/0", "--yes", code=3
@@ -106,7 +108,7 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
         wait_until(differ, until=lambda found: not found)
         wait_until(run.ready)
         wait_until(positions, until=lambda found: found == [30, 40])
-        assert not run.condition("PartitionsPaused")
+        wait_until(lambda: not run.condition("PartitionsPaused"))
     assert [one == other for one, other in zip(ids(), before, strict=True)] == [False, True]
     for topic in (written, late):
         for number in (0, 1):

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.records import (
     Record,
     arrived,
@@ -25,6 +26,7 @@ from support.records import (
 )
 
 from headrace.cli.main import main
+from headrace.kafka import Admin
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
@@ -37,7 +39,19 @@ def make_topic_on(cluster: SandboxCluster, name: str, broker: int) -> None:
     """Create a topic of one partition, which only this broker holds."""
     topic = NewTopic(name, 1, replica_assignment=[[broker]])
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    client.create_topics([topic])[name].result(20)
+    client.create_topics([topic])[name].result(60)
+
+
+def raise_limit(
+    cluster: SandboxCluster, topic: str, name: str, value: str, wait_until: WaitUntil
+) -> None:
+    """Change a limit of a topic, and return once the broker has it: it answers before that."""
+
+    def own() -> str | None:
+        return Admin(spec(cluster)).topic_configs([topic])[0][topic].own.get(name)
+
+    set_topic(spec(cluster), topic, name, value)
+    wait_until(own, until=partial(eq, value))
 
 
 def test_nothing_is_appended_behind_a_record_that_is_refused(
@@ -61,7 +75,7 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
         copied = read(spec(west), copy)[0]
         assert copied == records[: len(copied)], "what came first, each once, and no more"
         assert len(copied) <= 20_000
-        set_topic(spec(west), copy, "message.timestamp.before.max.ms", str(2**62))
+        raise_limit(west, copy, "message.timestamp.before.max.ms", str(2**62), wait_until)
         assert main(["task", "restart", run.units()[0]["name"]]) == 0
         wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 30_000)
         wait_until(run.ready)
@@ -175,9 +189,9 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
-        run.end(60)
+        run.end(WITHIN_S)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
+        assert rest.end(WITHIN_S) == 0, rest.output
     assert read(spec(west), copy)[0] == records[:TOO_LARGE] + records[TOO_LARGE + 1 :]
 
 
@@ -203,7 +217,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
         assert "or leave the record out with spec.onRecordError.action: Skip" in said
         copies = partial(read, spec(west), copy)
         wait_until(copies, until=lambda found: found.get(0) == records[:10])
-        set_topic(spec(west), dead, "max.message.bytes", "1000000")
+        raise_limit(west, dead, "max.message.bytes", "1000000", wait_until)
         assert main(["task", "restart", run.units()[0]["name"]]) == 0
         wait_until(partial(arrived, spec(west), copy), until=lambda n: n >= 19)
         wait_until(run.ready)

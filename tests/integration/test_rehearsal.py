@@ -1,10 +1,12 @@
 """A fail-over that a mirror test rehearses, with real consumers, on a flow that copies a load."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
 from support.manifests import mirror_test
 from support.records import Load, count, make_topic, unique
@@ -14,6 +16,7 @@ from support.verifying import verified
 from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli.mirror_test.rehearsal import FailOver
+from headrace.kafka import Admin
 from headrace.mirror_test import MirrorTestRun, Rehearsed
 from headrace.sandbox import SandboxCluster
 
@@ -35,6 +38,25 @@ def of_flow(name: str, source: SandboxCluster, target: SandboxCluster, topic: st
     return MirrorTestRun(name=unique("r")[:20], test=MirrorTest.model_validate(document))
 
 
+def have_joined(cluster: SandboxCluster, groups: Sequence[str]) -> bool:
+    """Return whether each group except the first, which stops at once, has a member that reads."""
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = client.describe_consumer_groups(list(groups[1:])).values()
+    return all(one.result(60).state is ConsumerGroupState.STABLE for one in found)
+
+
+def has_stopped_after(cluster: SandboxCluster, number: int) -> bool:
+    """Return whether a group has committed more than the group before it."""
+    found, refused = Admin(spec(cluster)).committed(GROUPS[number - 1 : number + 1])
+    if refused:
+        return False
+    before, now = (
+        sum(one.offset for one in found.get(group, {}).values())
+        for group in GROUPS[number - 1 : number + 1]
+    )
+    return now > before
+
+
 def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -47,8 +69,11 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
         fail_over = FailOver(of_flow(name, east, west, topic), GROUPS)
         fail_over.start()
         with Load(spec(east), topic, 2, 500, stamped_now=True):
-            for percent in (0, 25, 50, 75):
+            wait_until(lambda: have_joined(east, GROUPS))
+            for number, percent in enumerate((0, 25, 50, 75)):
                 fail_over.progress(percent)
+                if number:
+                    wait_until(lambda number=number: has_stopped_after(east, number))
                 seen = count(spec(west), topic)
                 wait_until(lambda: count(spec(west), topic), until=(seen + 300).__lt__)
         found = fail_over.fail_over()

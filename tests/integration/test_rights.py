@@ -186,6 +186,7 @@ def chart(
         for user, rights in USERS.items():
             for right in rights:
                 grant(chart.flows, user, right)
+                wait_until(partial(chart.may, user, right.partition(".")[0]))
         drivers = {"replicas": 1, "image": "of-my-own"}
         spark = {"image": "of-my-own", "executors": 2}
         chart.create("flows", flow("orders", source=LOCKED, drivers=drivers))
@@ -229,7 +230,7 @@ def test_flows(chart: Installed) -> None:
         chart.create("flows", flow("elsewhere"), chart.name)
 
 
-def test_tests(chart: Installed) -> None:
+def test_tests(chart: Installed, wait_until: Wait) -> None:
     """Write mirror tests"""
     pod = chart.pod_of("headrace.dev/mirror-test=any")
     assert mounted(pod) == {"password"}
@@ -237,7 +238,9 @@ def test_tests(chart: Installed) -> None:
     chart.may_not("tests", "get secrets", "create pods", "create jobs", "create replicationflows")
     chart.is_refused("tests", *READ)
     chart.is_refused("tests", *RUN)
-    assert "created" in chart.as_user(chart.account("any-spark"), *RUN)
+    spark = chart.account("any-spark")
+    wait_until(partial(chart.may, spark, "create pods"))
+    assert "created" in chart.as_user(spark, *RUN)
 
 
 def test_chaos(chart: Installed, wait_until: Wait) -> None:
@@ -306,7 +309,7 @@ def test_spark(chart: Installed, wait_until: Wait) -> None:
     chart.may_not(spark, "patch configmaps", name="any-run")
     assert chart.may(spark, "patch configmaps", name="any-report")
     chart.may_not(chart.account("any-executor"), "get pods", "patch configmaps", "get secrets")
-    assert chart.flows.get("configmap", "any-report")
+    wait_until(lambda: chart.flows.get("configmap", "any-report"))
     chart.is_refused(spark, *write, "configmap/any-run")
     chart.is_refused(spark, *READ)
     chart.is_refused(chart.account("any-executor"), "get", "pods")

@@ -52,7 +52,7 @@ class Scale:
             pod["metadata"]["name"] for pod in self.resources.get("pods", "-l", selector)["items"]
         }
 
-    def figures(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int | None]:
         """Return the numbers of requested and of running replicas."""
         scale, status = self.read(), self.resources.flow("orders")["status"]
         running = {pod.name for pod in self._kubelet.pods()}
@@ -60,7 +60,7 @@ class Scale:
             "asked": scale["spec"].get("replicas", 0),
             "deployment": self.resources.get("deployment", "orders-driver")["spec"]["replicas"],
             "counted": scale["status"]["replicas"],
-            "alive": status["readyReplicas"],
+            "alive": status.get("readyReplicas"),
             "selected": len(self.pods() & running),
         }
 
@@ -92,9 +92,12 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     there_are(2)
     resources.kubectl("scale", "rflow/orders", "--replicas=3")
     there_are(3)
-    every = {pod["metadata"]["name"] for pod in resources.get("pods")["items"]}
-    of_the_other = partial(eq, 1)
-    wait_until(lambda: len(every - scale.pods()), until=of_the_other)
+
+    def not_selected() -> set[str]:
+        every = {pod["metadata"]["name"] for pod in resources.get("pods")["items"]}
+        return every - scale.pods()
+
+    wait_until(not_selected, until=lambda of_the_other: len(of_the_other) == 1)
     wait_until(lambda: scale.write(1))
     there_are(1)
     with_others = resources.flow("orders")

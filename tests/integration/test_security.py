@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.flows import FlowRun, spec
+from support.patience import WITHIN_S
 from support.records import (
     Load,
     arrived,
@@ -141,7 +142,7 @@ def test_the_other_mechanisms_with_secret_documents(
         for secret in locked.secrets.iterdir()
     ]
     with FlowRun(tmp_path, [document, *documents], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end(WITHIN_S) == 0, run.output
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
     assert (found.missing, found.in_order) == (0, True)
     assert_unseen(secret_values(locked.secrets), run.output)
@@ -190,7 +191,7 @@ def test_secret_documents_and_a_folder_are_too_much(
     document = flow("twice", by_password(source), by_password(target), "orders")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-user"}}
     with FlowRun(tmp_path, [document, secret], "--secrets", str(mounted.folder)) as run:
-        assert run.end(60) == 3
+        assert run.end(WITHIN_S) == 3
     assert "holds Secret documents (a-user), and --secrets names a folder" in run.output
 
 
@@ -345,7 +346,7 @@ def test_password_and_certificate_are_changed_under_load(
         with FlowRun(
             tmp_path, [document], "--secrets", str(mounted.folder), "--until-caught-up"
         ) as last:
-            assert last.end(90) == 0, last.output
+            assert last.end(WITHIN_S) == 0, last.output
     finally:
         change_password(source, before)
     found = compare(read(spec(source), topic), read(spec(strict), copied))

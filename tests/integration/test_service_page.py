@@ -125,7 +125,7 @@ class Machine:
         """Stop the service in order."""
         if self._process is not None:
             self._process.terminate()
-            code, self._process = self._process.wait(60), None
+            code, self._process = self._process.wait(WITHIN_S), None
             assert code == 0, self.log
 
 

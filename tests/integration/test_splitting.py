@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.records import Load, compare, make_topic, numbered, produce, read, unique
 from support.watch import Watch
 
@@ -33,7 +34,7 @@ def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
     try:
         return {
             unit["name"]: ReplicationTask.model_validate(
-                control.request(run.name, "describe", task=unit["name"])
+                control.request(run.name, "describe", WITHIN_S, task=unit["name"])
             )
             for unit in reversed(run.units())
         }
@@ -104,7 +105,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 return len(held(tasks[light])) == PARTITIONS // 2 + 2
 
             began = time.monotonic()
-            wait_until(evened_out, within_s=100)  # rates are compared again after 60 s
+            wait_until(evened_out)  # rates are compared again after 60 s
             after = wait_until(lambda: settled(run, PARTITIONS))
             moved = {at.partition for at in assigned(after[light]) - assigned(before[light])}
             assert moved < set(heavy)
@@ -137,7 +138,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 assert assigned(after[task]) <= assigned(now)
         assert run.stop() == 0
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest_of_it:
-        assert rest_of_it.end(60) == 0, rest_of_it.output
+        assert rest_of_it.end(WITHIN_S) == 0, rest_of_it.output
     result = compare(read(spec(east), name), read(spec(west), f"east.{name}"))
     assert result == (0, 0, True)
 

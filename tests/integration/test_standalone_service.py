@@ -33,7 +33,7 @@ def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def get(run: FlowRun, path: str) -> str:
     (port,) = re.findall(r'"port": (\d+)', run.output)
-    answer = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", timeout=10, retries=False)
+    answer = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", timeout=60, retries=False)
     return f"{answer.status} {answer.data.decode()}"
 
 
@@ -94,14 +94,14 @@ def test_metrics_and_three_edits_under_load(
         with Load(spec(east), orders, 4, per_second=200):
             wait_until(run.settled)
             wait_until(partial(get, run, "/readyz"), until=partial(eq, "200 ok\n"))
-            served = wait_until(
+            wait_until(
                 partial(metrics, run),
-                until=lambda found: asked_by_the_dashboard() - found.keys() <= NOT_HERE,
+                until=lambda found: (
+                    asked_by_the_dashboard() - found.keys() <= NOT_HERE
+                    and {one["pod"] for one in found["headrace_task_partitions"]}
+                    == {"driver-1", "driver-2"}
+                ),
             )
-            assert {one["pod"] for one in served["headrace_task_partitions"]} == {
-                "driver-1",
-                "driver-2",
-            }
             assert get(run, "/").startswith("200 <!doctype html>")
             wait_until(partial(shown_by_the_dashboard, run, "Records copied"))
             before = owned()

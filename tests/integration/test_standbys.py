@@ -41,6 +41,7 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
                     scene.run.units,
                     until=lambda units: (
                         {len(unit["standbys"]) for unit in units} == {standbys}
+                        and all(unit["driverName"] for unit in units)
                         and len(units) >= PARTITIONS
                     ),
                 )
@@ -72,7 +73,10 @@ def test_standbys_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until, tasks={"standbys": 1}) as scene:
-        units = {unit["name"]: unit for unit in wait_until(scene.run.settled)}
+        found = wait_until(
+            scene.run.settled, until=lambda units: units and all(u["standbys"] for u in units)
+        )
+        units = {unit["name"]: unit for unit in found}
         assert len(units) == PARTITIONS
         both = {unit["driverName"] for unit in units.values()}
         assert all({u["driverName"], *u["standbys"]} == both for u in units.values())

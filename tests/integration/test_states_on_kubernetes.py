@@ -111,7 +111,10 @@ def test_running_paused_stopped_and_on(
     says("Stopped")
     wait_until(kubelet.pods, until=lambda left: not left)
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
-    assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
+    wait_until(
+        lambda: any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values()),
+        until=partial(eq, False),
+    )
     # Nothing was copied since it paused.
     assert arrived(spec(west), copy) == 300
 

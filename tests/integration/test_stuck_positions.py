@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 from crc32c import crc32c
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.records import arrived, count, make_topic, numbered, produce, unique
 
 from headrace.api import Condition, ReplicationFlow, TaskType
@@ -78,13 +79,17 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
 ) -> None:
     topic = make_topic(spec(east), unique("open"), 1)
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": east.bootstrap_servers, "transactional.id": topic}
+        {
+            "bootstrap.servers": east.bootstrap_servers,
+            "transactional.id": topic,
+            "transaction.timeout.ms": 900_000,  # the broker does not abort it during the test
+        }
     )
-    producer.init_transactions(30)
+    producer.init_transactions(WITHIN_S)
     produce(spec(east), topic, numbered(5, 1))
     producer.begin_transaction()
     producer.produce(topic, b"never committed")
-    assert producer.flush(30) == 0
+    assert producer.flush(WITHIN_S) == 0
     produce(spec(east), topic, numbered(3, 1))
 
     with copying(topic, east, west) as scene:
@@ -92,7 +97,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
         scene.clock.skipped_s += 71
         (found,) = wait_until(scene.conditions)
         assert f"{scene.at} from offset 5 on, 4 offsets wait since" in found.message
-        producer.abort_transaction(30)
+        producer.abort_transaction(WITHIN_S)
         wait_until(scene.conditions, until=lambda conditions: conditions == ())
         wait_until(scene.behind, until=lambda now: now[1] == 0)
     assert arrived(spec(west), f"east.{topic}") == 8

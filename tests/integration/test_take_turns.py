@@ -106,7 +106,7 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     code, printed = headrace("flow", "import", "mm2", "-f", str(file))
                     assert (code, "group east-mm2 on" in printed) == (1, True), printed
                     mirror.send_signal(signal.SIGTERM)
-                    mirror.wait(60)
+                    mirror.wait(WITHIN_S)
                 before = {n: len(found) for n, found in read(spec(west), copy).items()}
                 dry = goes_on(mm2("import", "-f", str(file), "--dry-run"), topic)
                 assert dry == before, "it has stored at its end all that it has copied"

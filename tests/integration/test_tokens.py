@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.flows import FlowRun, spec
+from support.patience import WITHIN_S
 from support.records import Load, arrived, compare, make_topic, read, unique
 from support.security import Mounted, command_lines
 from support.token_endpoint import (
@@ -102,11 +103,14 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
     ):
 
         def stalled_by(why: str) -> dict[str, Any]:
-            found: dict[str, Any] = wait_until(
-                lambda: run.condition("Stalled"),
-                until=lambda stalled: why in stalled.get("message", ""),
+            found: dict[str, Any]
+            found, _ = wait_until(
+                lambda: (run.condition("Stalled"), run.condition("Ready")),
+                until=lambda seen: (
+                    why in seen[0].get("message", "") and seen[1].get("status") == "False"
+                ),
             )
-            assert (found["reason"], run.ready()) == ("AuthenticationFailed", False)
+            assert found["reason"] == "AuthenticationFailed"
             return found
 
         refused = stalled_by(REFUSED)
@@ -122,11 +126,10 @@ def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
         until_then = load.sent
         issuer.start()
         wait_until(lambda: arrived(spec(target), copy) > until_then)
-        wait_until(run.ready)
-        assert not run.condition("Stalled")
+        wait_until(lambda: run.ready() and not run.condition("Stalled"))
         seen = command_lines()
     with FlowRun(tmp_path, [document], *secrets, "--until-caught-up") as last:
-        assert last.end(90) == 0, last.output
+        assert last.end(WITHIN_S) == 0, last.output
     found = compare(read(spec(source), name), read(spec(target), copy))
     print(f"{load.sent} records, {found.repeated} repeated, {len(issuer.issued)} tokens")
     assert (found.missing, found.in_order) == (0, True)

@@ -22,23 +22,23 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     assert len(blocks) >= 6
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "headrace").symlink_to(Path(sys.executable).parent / "headrace")
-    with held_ports([None]) as (port,):
-        script = "".join(blocks).replace("9404", str(port))
-    assert script.count(str(port)) == 1
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "BROWSER": "true"}
-    try:
-        done = subprocess.run(
-            ["bash", "-e", "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-    finally:
-        down = [sys.executable, "-m", "headrace", "sandbox", "down"]
-        subprocess.run(down, env=environment, check=False)
+    with held_ports([None]) as (port,):  # until the script ends: it uses the port late
+        script = "".join(blocks).replace("9404", str(port))
+        assert script.count(str(port)) == 1
+        try:
+            done = subprocess.run(
+                ["bash", "-e", "-c", script],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=WITHIN_S,
+                check=False,
+            )
+        finally:
+            down = [sys.executable, "-m", "headrace", "sandbox", "down"]
+            subprocess.run(down, env=environment, check=False)
     log = (tmp_path / "my-flow.log").read_text() if (tmp_path / "my-flow.log").exists() else ""
     shown = done.stdout + done.stderr + log
     assert done.returncode == 0, shown

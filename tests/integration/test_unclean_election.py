@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
+from support.patience import WITHIN_S
 from support.random_log import wire_client
 from support.records import arrived, make_topic, numbered, produce, unique
 
@@ -50,7 +51,7 @@ def let_the_other_lead(cluster: SandboxCluster, topic: str, wait_until: WaitUnti
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
     def leader() -> int:
-        return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+        return int(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].leader)
 
     cluster.broker(1).kill()
     cluster.broker(2).start()
@@ -65,8 +66,8 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
     source.broker(2).kill()
     produce(spec(source), topic, numbered(50, 1))
     flow = manifest("elected", source, west, topic)
-    with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "60") as run:
-        assert run.end(90) == 0
+    with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "240") as run:
+        assert run.end(WITHIN_S) == 0
     assert arrived(spec(west), f"unclean.{topic}") == 150
 
     let_the_other_lead(source, topic, wait_until)
@@ -89,7 +90,7 @@ def write_markers(client: WireCluster, at: TopicPartition, count: int) -> None:
             await transactions.add_partitions(identity, [at])
             await transactions.end(identity, commit=False)
 
-    client.loop.wait(start(write()), 60)
+    client.loop.wait(start(write()), WITHIN_S)
 
 
 def test_a_target_that_was_truncated_and_is_longer_again_by_markers_is_data_loss(

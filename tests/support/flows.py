@@ -107,7 +107,7 @@ class FlowRun:
     def status(self) -> dict[str, Any]:
         """Return the answer of ``headrace status``, or an empty one while the run starts."""
         try:
-            return control.request(self.name, "status")
+            return control.request(self.name, "status", WITHIN_S)
         except Exception as error:
             if self.process.poll() is not None:
                 raise AssertionError(
@@ -145,7 +145,7 @@ class FlowRun:
 
     def describe(self, unit: str) -> dict[str, Any]:
         """Return the description of a unit."""
-        return control.request(self.name, "describe", task=unit)
+        return control.request(self.name, "describe", WITHIN_S, task=unit)
 
 
 def drivers_of(run: int) -> list[psutil.Process]:

@@ -13,6 +13,7 @@ import urllib3
 import yaml
 from cluster.api_server import ApiServer
 from prometheus_client.parser import text_string_to_metric_families
+from support.patience import WITHIN_S
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "headrace" / "files" / "operator-rules.yaml"
@@ -24,7 +25,7 @@ ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
 REHEARSAL_ROLE = "headrace-operator-rehearsal"
 EXECUTOR_ROLE = "headrace-operator-executors"
-END_WITHIN_S = 60
+END_WITHIN_S = WITHIN_S
 READING = {"get", "list", "watch"}
 
 

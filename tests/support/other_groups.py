@@ -23,6 +23,7 @@ from support.mirror_client import java_gateway
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
+from headrace.kafka import Admin
 from headrace.kafka.wire import ClusterClient as WireCluster
 from headrace.kafka.wire import EventLoop, start
 from headrace.kafka.wire.protocol import Call, Encoded, Released
@@ -36,7 +37,14 @@ _JOIN, _LEAVE = 0, -1
 def share_consumer(cluster: SandboxCluster, group: str, topic: str) -> Iterator[Any]:
     """Yield a subscribed ``KafkaShareConsumer`` that is a member, in a JVM of its own."""
     with _share_consumer(cluster, group, topic) as (jvm, consumer):
-        consumer.poll(jvm.java.time.Duration.ofSeconds(5))
+        access = ClusterAccess(ClusterSpec(alias="g", bootstrap_servers=cluster.bootstrap_servers))
+        deadline_s = time.monotonic() + WITHIN_S
+        while True:
+            consumer.poll(jvm.java.time.Duration.ofSeconds(1))
+            used, failed = Admin(access).used_share_groups([group])
+            if group in used:
+                break
+            assert time.monotonic() < deadline_s, f"no member of {group} joined: {failed}"
         yield consumer
 
 
@@ -96,7 +104,7 @@ def make_streams_group(cluster: SandboxCluster, group: str, topic: str) -> None:
     try:
         for epoch in (_JOIN, _LEAVE):
             beat = _heartbeat(group, topic, epoch)
-            answer = loop.wait(start(_ask(brokers, beat)), 20)
+            answer = loop.wait(start(_ask(brokers, beat)), WITHIN_S)
             assert not answer.error_code.value, (answer.error_code, answer.error_message)
     finally:
         brokers.close()

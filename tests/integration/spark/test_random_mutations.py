@@ -32,7 +32,7 @@ BLOCK = 4
 AT_ONCE = 60  # in one comparison: its plan has the name of every topic
 
 
-@pytest.mark.timeout(60 + CASES)
+@pytest.mark.timeout(900 + CASES)
 @pytest.mark.parametrize("same_offsets", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(
     spark: SparkSession, same_offsets: bool
@@ -51,7 +51,7 @@ def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(
     assert in_doubt < 0.8 * all_of_them
 
 
-@pytest.mark.timeout(60 + CASES)
+@pytest.mark.timeout(900 + CASES)
 @pytest.mark.parametrize("partitioning", Partitioning)
 def test_what_is_wrong_with_a_random_mirror_is_found_and_nothing_else(
     spark: SparkSession, partitioning: Partitioning
