@@ -2,12 +2,14 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -17,6 +19,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.sandbox import USERNAME, SandboxCluster
@@ -127,9 +130,44 @@ def grant(
         for principal in to
         for operation in operations
     ]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_acls(rights).values():
-        future.result(10)
+    add_acls(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), *rights)
+
+
+def add_acls(admin: AdminClient, *acls: AclBinding) -> None:
+    """Add ACLs to a cluster of one broker, and wait until the broker applies them."""
+    for future in admin.create_acls(list(acls)).values():
+        future.result(WITHIN_S)
+    for acl in acls:
+        _await_acl(admin, acl, applied=True)
+
+
+def remove_acls(admin: AdminClient, *acls: AclBinding) -> None:
+    """Remove ACLs of a cluster of one broker, and wait until the broker does not apply them."""
+    for future in admin.delete_acls(list(map(_exactly, acls))).values():
+        future.result(WITHIN_S)
+    for acl in acls:
+        _await_acl(admin, acl, applied=False)
+
+
+def _await_acl(admin: AdminClient, acl: AclBinding, *, applied: bool) -> None:
+    """Wait for the broker, whose authorizer learns of a change after the controller's answer."""
+    until_s = time.monotonic() + WITHIN_S
+    while bool(admin.describe_acls(_exactly(acl)).result(WITHIN_S)) is not applied:
+        assert time.monotonic() < until_s, f"the broker does not follow a change of {acl}"
+        time.sleep(0.02)
+
+
+def _exactly(acl: AclBinding) -> AclBindingFilter:
+    """Return a filter that only this ACL passes."""
+    return AclBindingFilter(
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
 
 
 def change_password(cluster: SandboxCluster, password: str) -> None:
@@ -138,7 +176,7 @@ def change_password(cluster: SandboxCluster, password: str) -> None:
     change = UserScramCredentialUpsertion(USERNAME, info, password.encode())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.alter_user_scram_credentials([change]).values():
-        future.result(10)
+        future.result(WITHIN_S)
 
 
 def command_lines() -> str:
