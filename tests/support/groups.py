@@ -12,9 +12,23 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from support.patience import WITHIN_S
 from support.records import unique
 
+from headrace.errors import Retriable
 from headrace.sandbox import SandboxCluster
+
+_NEXT_RECORD_S = 60.0
+"""Longest wait for the next record, or for the end of the partition."""
+
+_QUIET_S, _POLL_S = 5.0, 1.0
+
+_LATER = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+"""Errors of a coordinator that starts or moves."""
 
 
 def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -27,7 +41,7 @@ def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int
                 consumer.commit(offsets=wanted, asynchronous=False)
                 return
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                if error.args[0].code() not in _LATER:
                     raise
             time.sleep(0.5)
 
@@ -40,27 +54,31 @@ def in_transactions(
     Each of them leaves a marker. All values differ.
     """
     name, numbers = unique("tx"), itertools.count()
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(20)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
+    # One batch for each transaction, even if this process stalls. A flush does not wait for it.
+    producer = Producer({**settings, "linger.ms": 5_000})
+    producer.init_transactions(WITHIN_S)
     for size, committed in batches:
         producer.begin_transaction()
         for n in range(size):
             producer.produce(topic, f"{name}-{next(numbers)}".encode(), b"%d" % n, 0)
-        assert producer.flush(20) == 0  # an abort would drop records that are not sent
+        assert producer.flush(WITHIN_S) == 0  # an abort would drop records that are not sent
         if committed:
-            producer.commit_transaction(20)
+            producer.commit_transaction(WITHIN_S)
         else:
-            producer.abort_transaction(20)
+            producer.abort_transaction(WITHIN_S)
     # A coordinator answers before the markers are written; it names no owner before they are.
-    Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
-    ).init_transactions(60)
+    Producer(settings).init_transactions(WITHIN_S)
 
 
 def positions(
     cluster: SandboxCluster, topic: str, partition: int = 0
 ) -> list[tuple[int, bytes | None]]:
-    """Return offset and value of each committed record of a partition, as a consumer sees them."""
+    """Return offset and value of each committed record of a partition, as a consumer sees them.
+
+    A topic that does not exist has none. Raises KafkaException or Retriable if the brokers do not
+    answer.
+    """
     found: list[tuple[int, bytes | None]] = []
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -70,10 +88,18 @@ def positions(
         "isolation.level": "read_committed",
     }
     with closing(Consumer(settings)) as consumer:
+        if partition not in consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions:
+            return []
         consumer.assign([TopicPartition(topic, partition, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
+        while True:
+            message = consumer.poll(_NEXT_RECORD_S)
+            if message is None:
+                raise Retriable(f"no record within {_NEXT_RECORD_S} s of {topic}/{partition}")
+            if error := message.error():
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                raise KafkaException(error)
             found.append((message.offset() or 0, message.value()))
-    return found
 
 
 def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
@@ -86,16 +112,17 @@ def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]
         "log_level": 5,
     }
     with closing(Consumer(settings)) as consumer:
-        topics = consumer.list_topics(timeout=20).topics
+        topics = consumer.list_topics(timeout=WITHIN_S).topics
         wanted = [TopicPartition(name, at) for name in topics for at in topics[name].partitions]
-        found = consumer.committed(wanted, timeout=20)
+        found = consumer.committed(wanted, timeout=WITHIN_S)
     return {at.partition: (at.offset, at.metadata or "") for at in found if at.offset >= 0}
 
 
-def member(cluster: SandboxCluster, group: str) -> Consumer:
+def member(cluster: SandboxCluster, group: str, **more: str) -> Consumer:
     """Return a consumer that commits only on request.
 
-    A group without an offset begins at the end and therefore misses the existing records.
+    A group without an offset begins at the end and therefore misses the existing records. ``more``
+    are further settings.
     """
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -103,6 +130,7 @@ def member(cluster: SandboxCluster, group: str) -> Consumer:
         "enable.auto.commit": "false",
         "auto.offset.reset": "latest",
         "isolation.level": "read_committed",
+        **more,
     }
     return Consumer(settings)
 
@@ -110,15 +138,29 @@ def member(cluster: SandboxCluster, group: str) -> Consumer:
 def read_on(cluster: SandboxCluster, group: str, topic: str, records: int) -> list[bytes | None]:
     """Read a number of records in the group, commit each of them, and return their values.
 
-    Reading ends earlier if no record arrives for five seconds.
+    Reading ends earlier if all partitions are read to their ends, and no record arrives for five
+    seconds.
     """
     values: list[bytes | None] = []
-    with closing(member(cluster, group)) as consumer:
+    read_to_end = set[int | None]()
+    with closing(member(cluster, group, **{"enable.partition.eof": "true"})) as consumer:
         consumer.subscribe([topic])
-        wait_s = 30.0  # to join
-        while len(values) < records and (message := consumer.poll(wait_s)) is not None:
-            assert message.error() is None, message.error()
+        last_s = time.monotonic()
+        while len(values) < records:
+            quiet_s = time.monotonic() - last_s
+            assert quiet_s < WITHIN_S, f"{group} has read {len(values)} records of {topic}"
+            assigned = {at.partition for at in consumer.assignment()}
+            if assigned and read_to_end >= assigned and quiet_s > _QUIET_S:
+                break
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if error := message.error():
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                read_to_end.add(message.partition())
+                continue
+            last_s = time.monotonic()
+            read_to_end.discard(message.partition())
             values.append(message.value())
             consumer.commit(message=message, asynchronous=False)
-            wait_s = 5.0
     return values
