@@ -70,13 +70,13 @@ def test_a_broker_is_killed_and_started_and_what_comes_after_has_arrived(
 
         started = faults.inject(steps[1])
         broker.wait_until_up()
-        wait_until(lambda: recovered(started) is False, within_s=30)
+        wait_until(lambda: recovered(started) is False)
         after_ms = started.at_ms + 1
         for partition in range(2):
-            wait_until(lambda: recovered(killed) is False, within_s=30)
+            wait_until(lambda: recovered(killed) is False)
             produce(spec(west), topic, [Record(partition, b"k", b"v", (), after_ms)])
         for injection in (killed, started):
-            wait_until(lambda injection=injection: recovered(injection), within_s=30)
+            wait_until(lambda injection=injection: recovered(injection))
         faults.inject(steps[0])
         faults.restore()
         broker.wait_until_up()

@@ -25,6 +25,8 @@ CHAOS_ROLE = "headrace-operator-chaos"
 REHEARSAL_ROLE = "headrace-operator-rehearsal"
 EXECUTOR_ROLE = "headrace-operator-executors"
 END_WITHIN_S = 60
+_ANSWER_S = 60.0
+"""Longest wait for an answer of an operator's port."""
 READING = {"get", "list", "watch"}
 
 
@@ -49,7 +51,7 @@ class Operator:
     def get(self, path: str) -> str:
         """Return the answer of the operator's port."""
         url = f"http://{self.address}{path}"
-        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
+        return urllib3.request("GET", url, timeout=_ANSWER_S, retries=False).data.decode()
 
     def writes(self) -> float:
         """Return the number of changes requested from the Kubernetes API, except to its Lease."""

@@ -89,7 +89,7 @@ def flow_under_load(
         yield scene
         wait_until(lambda: len(scene.holders()) == PARTITIONS)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
+        assert rest.end() == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
     assert result.missing == 0
     assert result.in_order
