@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flows import spec
+from support.flows import ANSWER_S, spec
 from support.records import Record, make_topic, produce, unique
 from support.scenes import WaitUntil, flow_under_load
 
@@ -28,7 +28,7 @@ def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
-        injector = LocalInjector(partial(control.request, scene.run.name))
+        injector = LocalInjector(partial(control.request, scene.run.name, timeout_s=ANSWER_S))
 
         def alive() -> set[str]:
             return set(scene.ask("drivers")["alive"])

@@ -20,7 +20,7 @@ from headrace.sandbox import SandboxCluster
 _STOP_S = 60.0
 """Longest stop: 5 s for the drivers, and the ends of some interpreters."""
 
-_ANSWER_S = 60.0
+ANSWER_S = 60.0
 """Longest wait for an answer of a run, which takes some milliseconds on an idle machine."""
 
 
@@ -119,7 +119,7 @@ class FlowRun:
     def status(self) -> dict[str, Any]:
         """Return the answer of ``headrace status``, or an empty one while the run starts."""
         try:
-            return control.request(self.name, "status", _ANSWER_S)
+            return control.request(self.name, "status", ANSWER_S)
         except Exception as error:
             if self.process.poll() is not None:
                 raise AssertionError(
@@ -158,7 +158,7 @@ class FlowRun:
 
     def describe(self, unit: str) -> dict[str, Any]:
         """Return the description of a unit."""
-        return control.request(self.name, "describe", _ANSWER_S, task=unit)
+        return control.request(self.name, "describe", ANSWER_S, task=unit)
 
 
 def drivers_of(run: int) -> list[psutil.Process]:

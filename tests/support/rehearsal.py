@@ -19,7 +19,7 @@ from headrace.sandbox import SandboxCluster
 Log = Sequence[tuple[int, bytes | None]]
 """Offset and value of each committed record of a partition: ``groups.positions``."""
 
-_QUIET_S = 30.0
+_QUIET_S = 120.0
 _MOST = 2_000
 _WAIT_S = 0.01
 
@@ -100,7 +100,7 @@ def read_to(
     """Read with consumers of all groups side by side, and return the values of each group.
 
     Each consumer reads until its ``last`` value, and commits that. It stops early if no record
-    arrives for half a minute.
+    arrives for two minutes.
     """
     delivered: dict[str, list[bytes]] = {group: [] for group in last}
     with ExitStack() as open_ones:
