@@ -244,7 +244,8 @@ def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[OwnA
         except BaseException:
             server.end()
             raise
-    try:
-        yield server
-    finally:
-        server.end()
+        # The ports stay held: nobody else may take one while a test has stopped the process.
+        try:
+            yield server
+        finally:
+            server.end()

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from support.flows import spec
+from support.patience import WITHIN_S
 from support.records import (
     Record,
     delete_records,
+    has_all_markers,
     make_topic,
     numbered,
     produce,
@@ -152,7 +154,7 @@ def write(cluster: SandboxCluster, topic: str, records: Log, config: dict[str, s
 
 
 def test_each_difference_is_found_and_named(
-    east: SandboxCluster, west: SandboxCluster, tmp_path: Path
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: Callable[..., object]
 ) -> None:
     prefix = unique("audit")
     expected = cases()
@@ -173,7 +175,8 @@ def test_each_difference_is_found_and_named(
             spec(east), f"{prefix}.aborted", numbered(3, 1, first=first),
             **{"transactional.id": unique("audit")},
         )  # fmt: skip
-        getattr(producer, f"{end}_transaction")(60)
+        getattr(producer, f"{end}_transaction")(WITHIN_S)
+    wait_until(lambda: has_all_markers(spec(east), f"{prefix}.aborted"))
     copies = [*marked(log(), "aborted"), *numbered(3, 1, first=2_000), *numbered(3, 1, first=3_000)]
     write(west, f"{prefix}.aborted", copies, {})
     expected["aborted"] = Case([], [], {"alien": 3})

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.lanes import partitions
+from support.patience import WITHIN_S
 from support.records import (
     Comparison,
     Load,
     Record,
     arrived,
     compare,
+    has_all_markers,
     make_topic,
     numbered,
     produce_with,
@@ -69,11 +71,8 @@ def batches_on(cluster: SandboxCluster, topic: str, count: int) -> list[Batch]:
     loop = EventLoop()
     wire = WireCluster(loop, spec(cluster))
     try:
-        ends = {at: Tail(wire, at, 0, patience_s=30) for at in partitions(topic, count)}
-        sizes = {
-            at.partition: len(records)
-            for at, records in zip(ends, read(spec(cluster), topic).values(), strict=True)
-        }
+        ends = {at: Tail(wire, at, 0, patience_s=WITHIN_S) for at in partitions(topic, count)}
+        sizes = {number: len(found) for number, found in read(spec(cluster), topic).items()}
         return [
             batch
             for at, tail in ends.items()
@@ -87,7 +86,7 @@ def batches_on(cluster: SandboxCluster, topic: str, count: int) -> list[Batch]:
 
 @pytest.mark.parametrize("delivery", ["AtLeastOnce", "ExactlyOnce"])
 def test_filter_headers_and_compression_compose(
-    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, delivery: str
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil, delivery: str
 ) -> None:
     topic = make_topic(spec(east), unique("composed"), 2)
     records = marked(numbered(5_000, 2))
@@ -105,7 +104,8 @@ def test_filter_headers_and_compression_compose(
     )
     flow["spec"]["target"]["compression"] = {"type": "Zstd", "level": 6}
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end() == 0, run.output
+    wait_until(lambda: has_all_markers(spec(west), f"east.{topic}"))
     assert read(spec(west), f"east.{topic}") == changed(read(spec(east), topic))
     assert {one.codec for one in batches_on(west, f"east.{topic}", 2)} == {"zstd"}
 
@@ -132,7 +132,7 @@ def test_batches_get_the_codec_of_the_target(
     flow = manifest(topic, east, west, topic)
     flow["spec"]["target"]["compression"] = compression
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end() == 0, run.output
     assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
     assert {one.codec for one in batches_on(west, f"east.{topic}", 1)} == {
         compression["type"].lower()
@@ -161,14 +161,13 @@ def test_a_take_over_compares_filtered_records_with_changed_headers(
         wait_until(run.settled)
         for _ in range(2):
             copied_on(3_000)
-            victim = run.drivers()[0]
-            victim.kill()
-            victim.wait()
-            wait_until(run.settled)
+            victim = wait_until(run.settled)[0]["driverName"]
+            run.kill_driver(victim)
+            wait_until(lambda victim=victim: run.settled(without=victim))
         produce_with(spec(east), topic, records[10_000:])
         copied_on(3_000)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
+        assert rest.end() == 0, rest.output
     result = compare(changed(read(spec(east), topic)), read(spec(west), copy))
     spared = sum(map(int, re.findall(r"\bnot_repeated=(\d+)", rest.output)))
     print(f"killed: {result}, {spared} records found in tails")

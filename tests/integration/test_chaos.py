@@ -24,6 +24,7 @@ from support.operators import (
     give_rights,
     running_operator,
 )
+from support.patience import WITHIN_S
 
 from headrace.api import ChaosAction, ChaosStep, ReplicationFlow
 from headrace.chaos.pods import OtherPods, freeze_driver, kill_driver
@@ -55,7 +56,7 @@ def driver_pod(resources: Resources) -> str:
 
 
 @pytest.fixture
-def account(api_server: ApiServer, resources: Resources) -> Path:
+def account(api_server: ApiServer, resources: Resources, wait_until: Wait) -> Path:
     """Return the kubeconfig of an account with exactly the permissions in the chart's file."""
     named = {"name": "chaos"}
     subject = {"kind": "ServiceAccount", "name": "chaos", "namespace": resources.namespace}
@@ -75,6 +76,9 @@ def account(api_server: ApiServer, resources: Resources) -> Path:
             "subjects": [subject],
         },
     )
+    me = f"--as=system:serviceaccount:{resources.namespace}:chaos"
+    may_read = ("auth", "can-i", "get", "pods", me)
+    wait_until(lambda: resources.kubectl(*may_read))  # permissions take effect late
     return api_server.kubeconfig_of(resources.namespace, "chaos")
 
 
@@ -206,7 +210,7 @@ def test_the_operator_may_bind_the_role_of_chaos_and_no_other(
     me = f"--as=system:serviceaccount:{namespace}:headrace-operator"
     subject = f"--serviceaccount={namespace}:default"
     bind = ("create", "rolebinding", "a", f"--role={CHAOS_ROLE}", subject, me)
-    wait_until(lambda: resources.kubectl(*bind), within_s=30)  # permissions take effect late
+    wait_until(lambda: resources.kubectl(*bind))  # permissions take effect late
     another = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "another"}}
     resources.apply(role | {"rules": another})
@@ -234,7 +238,7 @@ def test_the_operator_that_leads_dies_once_and_the_next_one_says_that_it_leads(
     give_rights(api_server, resources.namespace, chaos=True)
     run = (api_server, resources.namespace, tmp_path)
     with running_operator(*run, "operator-1", chaos=True) as first:
-        assert first.process.wait(60) == EXIT_CODE
+        assert first.process.wait(WITHIN_S) == EXIT_CODE
     assert annotation() == "operator-1"
     assert resources.leader() == "operator-1", "the Lease is not released"
     with running_operator(*run, "operator-2", chaos=True) as second:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flows import spec
+from support.flows import ANSWER_S, spec
 from support.records import Record, make_topic, produce, unique
 from support.scenes import WaitUntil, flow_under_load
 
@@ -28,7 +28,7 @@ def test_drivers_are_frozen_scaled_and_rolled_and_the_flow_recovers(
     east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
-        injector = LocalInjector(partial(control.request, scene.run.name))
+        injector = LocalInjector(partial(control.request, scene.run.name, timeout_s=ANSWER_S))
 
         def alive() -> set[str]:
             return set(scene.ask("drivers")["alive"])
@@ -70,13 +70,13 @@ def test_a_broker_is_killed_and_started_and_what_comes_after_has_arrived(
 
         started = faults.inject(steps[1])
         broker.wait_until_up()
-        wait_until(lambda: recovered(started) is False, within_s=30)
+        wait_until(lambda: recovered(started) is False)
         after_ms = started.at_ms + 1
         for partition in range(2):
-            wait_until(lambda: recovered(killed) is False, within_s=30)
+            wait_until(lambda: recovered(killed) is False)
             produce(spec(west), topic, [Record(partition, b"k", b"v", (), after_ms)])
         for injection in (killed, started):
-            wait_until(lambda injection=injection: recovered(injection), within_s=30)
+            wait_until(lambda injection=injection: recovered(injection))
         faults.inject(steps[0])
         faults.restore()
         broker.wait_until_up()

@@ -72,7 +72,8 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     flows = Resources(api_server, namespace if whose == "own" else other_namespace)
     flows.apply(flow("first", drivers={"replicas": 0}))
     wait_until(lambda: flows.condition("first", "Ready"))
-    (container,) = flows.get("deployment", "first-driver")["spec"]["template"]["spec"]["containers"]
+    deployment = wait_until(lambda: flows.get("deployment", "first-driver"))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "drivers:of-the-chart"
 
     if whose == "all":
@@ -111,7 +112,9 @@ def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: W
             return False
 
     kinds = ("replicationflows", "mirrortests")
-    wait_until(lambda: may("admin", "create", "mirrortests"))
+    # A controller adds the permissions to the three roles, one after another.
+    for user, verb in (("view", "list"), ("edit", "create"), ("admin", "create")):
+        wait_until(lambda user=user, verb=verb: may(user, verb, "mirrortests"))
     for kind in (*kinds, "replicationtasks"):
         assert all(may(user, "list", kind) for user in ("view", "edit", "admin"))
     for user in ("edit", "admin"):
@@ -174,7 +177,7 @@ def test_user_who_may_patch_tasks_changes_annotations_and_no_spec(
         refused = "only the operator and drivers write the spec of a ReplicationTask"
         wait_until(lambda: raise_epoch("user"), until=lambda said: refused in said)
         assert "patched" in patch("user", '{"metadata": {"annotations": {"headrace.dev/x": "1"}}}')
-        assert "patched" in raise_epoch("driver")
+        wait_until(lambda: raise_epoch("driver"), until=lambda said: "patched" in said)
     finally:
         for one in policy:
             api_server.kubectl("delete", one["kind"], one["metadata"]["name"])

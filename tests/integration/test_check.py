@@ -13,7 +13,6 @@ import pytest
 import yaml
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -22,8 +21,17 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
+from support.patience import WITHIN_S
 from support.records import arrived, count, make_topic, numbered, produce, unique
-from support.security import GUARDED, Mounted, access, by_certificate, by_password
+from support.security import (
+    GUARDED,
+    Mounted,
+    access,
+    add_acls,
+    by_certificate,
+    by_password,
+    remove_acls,
+)
 
 from headrace.api import progress_topic
 from headrace.cli.main import main
@@ -120,19 +128,10 @@ class Checked:
         self._wait_until(self.wrong, until=lambda wrong: not wrong)
 
     def add(self, cluster: str, binding: AclBinding) -> None:
-        self._admins[cluster].create_acls([binding])[binding].result(10)
+        add_acls(self._admins[cluster], binding)
 
     def remove(self, cluster: str, binding: AclBinding) -> None:
-        exact = AclBindingFilter(
-            binding.restype,
-            binding.name,
-            binding.resource_pattern_type,
-            binding.principal,
-            binding.host,
-            binding.operation,
-            binding.permission_type,
-        )
-        self._admins[cluster].delete_acls([exact])[exact].result(10)
+        remove_acls(self._admins[cluster], binding)
 
     def grant(self, cluster: str, acl: Document) -> None:
         """Grant exactly the ACL that a finding names."""
@@ -456,7 +455,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
                 f"User:headrace --operation {operation} --cluster)",
             )
             wait_until(said, until=partial(_all_in, said_of_acls))
-            assert run.ready(), "records are copied all the same"
+            wait_until(run.ready)  # records are still copied
             assert acls() == kept, "a list that is refused is no empty one"
             checked.remove(cluster, denied)
             wait_until(said, until=lambda said: "not synchronized" not in said)
@@ -468,7 +467,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
         words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal rights on this topic")
         numbers = itertools.count(10)
 
-        def ready_after_a_record() -> dict[str, Any]:  # brokers apply an ACL a moment later
+        def ready_after_a_record() -> dict[str, Any]:
             produce(source, topic, numbered(1, 1, first=next(numbers)))
             return run.condition("Ready")
 
@@ -479,7 +478,7 @@ def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
             ),
         )
         checked.remove("target", denied)
-        (failed,) = [one for one in run.units() if one["phase"] == "Failed"]
+        (failed,) = wait_until(lambda: [one for one in run.units() if one["phase"] == "Failed"])
         assert main(["task", "restart", failed["name"]]) == 0  # or it waits for two minutes
         sent = next(numbers)
         wait_until(lambda: arrived(target, copy), until=partial(eq, sent))
@@ -503,7 +502,7 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         errors = list[object]()
         producer = Producer(client_config(user))
         producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
-        producer.flush(20)
+        assert producer.flush(WITHIN_S) == 0
         return [error is None for error in errors] == [True]
 
     def fail_over(*options: str) -> tuple[int, str]:

@@ -14,7 +14,6 @@ import pytest
 from cluster.kubelet import Kubelet
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -27,7 +26,18 @@ from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
 from support.other_groups import make_streams_group, share_consumer
-from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
+from support.records import (
+    Record,
+    arrived,
+    compare,
+    count,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    unique,
+)
+from support.security import add_acls, remove_acls
 
 from headrace.api import progress_topic
 from headrace.kafka import Admin
@@ -143,6 +153,11 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
 
         wait_until(caught_up)
         wait_until(run.ready)
+        # A checkpoint may be written before the records after it are copied.
+        wait_until(
+            lambda: compare(read(spec(east), topic), read(spec(west), f"east.{topic}")),
+            until=lambda found: found.missing == 0,
+        )
     for number, (upstream, downstream) in offsets(west, group).items():
         copies = positions(west, f"east.{topic}", number)
         rest = {value for at, value in copies if at >= downstream}
@@ -268,8 +283,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
     ]
     admin = AdminClient({"bootstrap.servers": west.bootstrap_servers})
     rights = [only_read(topic) for topic in refused]
-    for future in admin.create_acls(rights).values():
-        future.result(20)
+    add_acls(admin, *rights)
 
     def errors() -> dict[str, str]:
         return {
@@ -285,7 +299,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         assert "grant the principal rights on this topic" in found["SourceTask"]
         wait_until(run.ready)
         syncs, checkpoints_only = rights[1], rights[0]
-        drop(admin, syncs)
+        remove_acls(admin, syncs)
         produce(spec(east), topic, numbered(100, 1, first=100))
         commit(east, f"{name}-billing", topic, {0: 150})
         writing = "write checkpoints to topic east.checkpoints.internal"
@@ -297,7 +311,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
                 == ("True", True)
             ),
         )
-        drop(admin, checkpoints_only)
+        remove_acls(admin, checkpoints_only)
         wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)})
         wait_until(errors, until=lambda found: not found)
         copied = partial(arrived, spec(west), f"east.{topic}")
@@ -315,21 +329,6 @@ def only_read(topic: str) -> AclBinding:
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
-
-
-def drop(admin: AdminClient, right: AclBinding) -> None:
-    """Take the ACL back: everybody may do everything again."""
-    which = AclBindingFilter(
-        right.restype,
-        right.name,
-        right.resource_pattern_type,
-        right.principal,
-        right.host,
-        right.operation,
-        right.permission_type,
-    )
-    for future in admin.delete_acls([which]).values():
-        future.result(20)
 
 
 def test_syncs_are_on_the_source_when_the_flow_says_so(

@@ -70,7 +70,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     # Four, and what an owner stores late; without the back-off about one a second (45).
     assert max(map(len, had.values())) <= 12
     with FlowRun(tmp_path, flows[:1], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
+        assert rest.end() == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
     assert result.missing == 0
     assert result.in_order

@@ -20,7 +20,16 @@ from support.lanes import (
     transactional,
 )
 from support.manifests import mirror_test
-from support.records import Load, arrived, make_topic, numbered, produce, read, unique
+from support.records import (
+    Load,
+    arrived,
+    has_all_markers,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    unique,
+)
 from support.rehearsal import (
     delivered_again_and_never,
     fail_over,
@@ -97,10 +106,12 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
-        run.end(60)
+        run.end()
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end() == 0, run.output
 
+    for one in (copy, f"east.{joins}"):
+        wait_until(lambda one=one: has_all_markers(spec(west), one))
     source = read(spec(east), topic)
     assert read(spec(west), copy) == source
     assert read(spec(west), f"east.{joins}") == read(spec(east), joins)
@@ -220,7 +231,8 @@ def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
             wait_until(more(spec(west), copy, 1_000))
             west.broker(broker).start()
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end() == 0, run.output
+    wait_until(lambda: has_all_markers(spec(west), copy))
     assert read(spec(west), copy) == read(spec(east), topic)
 
 
@@ -263,7 +275,8 @@ def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
             frozen.resume()
         wait_until(more(spec(west), copy, 4_000))
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
-        assert run.end(60) == 0, run.output
+        assert run.end() == 0, run.output
+    wait_until(lambda: has_all_markers(spec(west), copy))
     assert read(spec(west), copy) == read(spec(east), topic)
 
 

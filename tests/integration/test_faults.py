@@ -208,9 +208,7 @@ def test_a_target_at_the_end_of_a_slow_line(
     wait_until: WaitUntil,
 ) -> None:
     """Add 100 ms each way, which costs a tenth of a second more of lag, and nothing else."""
-    with held_ports([None]) as (port,):
-        pass
-    with Proxy(HOST, port, delay_s=0.1) as line:
+    with held_ports([None]) as (port,), Proxy(HOST, port, delay_s=0.1) as line:
         advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{line.port}"}
         west = start_cluster("west", port=port, properties=advertised)
         with flow_under_load(east, west, tmp_path, wait_until) as scene:

@@ -211,9 +211,7 @@ def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_
     east: SandboxCluster, start_cluster: Callable[..., SandboxCluster], wait_until: WaitUntil
 ) -> None:
     """Move the partition from one owner to another and back."""
-    with held_ports([None]) as (port,):
-        pass
-    with Proxy(HOST, port) as line:
+    with held_ports([None]) as (port,), Proxy(HOST, port) as line:
         advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{line.port}"}
         west = start_cluster("west", port=port, properties=advertised)
         topic = make_topic(spec(east), unique("delayed"), 2)
@@ -298,7 +296,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
     expiring = start_cluster(
         "expiring",
         properties={
-            "transactional.id.expiration.ms": "6000",
+            "transactional.id.expiration.ms": "15000",
             "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
         },
     )
@@ -318,7 +316,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
             def is_forgotten() -> bool:
                 mover.fencing.identify(names[kept])
                 try:
-                    loop.wait(start(transactions.describe(timeout_s=5)), 10)
+                    loop.wait(start(transactions.describe(timeout_s=WITHIN_S)), WITHIN_S)
                 except RequestRefused:
                     return True
                 return False

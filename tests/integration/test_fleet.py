@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import WITHIN_S
 
 from headrace.standalone import fleet
 from headrace.standalone.fleet import DriverProcess, Fleet, driver_server
@@ -26,7 +27,7 @@ class Recorder:
 
 
 async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WITHIN_S):
         while not holds():
             await asyncio.sleep(0.02)
 

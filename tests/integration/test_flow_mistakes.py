@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.records import arrived, make_topic, numbered, produce, unique
+from support.security import add_acls
 
 from headrace.sandbox import SandboxCluster
 
@@ -41,7 +42,7 @@ def test_until_caught_up_gives_up_on_an_unreachable_target(
     flow = manifest("hopeless", east, west, "orders")
     flow["spec"]["target"]["bootstrapServers"] = NOBODY
     with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "20") as run:
-        assert run.end(60) == 2
+        assert run.end() == 2
     assert "not caught up, and nothing moved for 20 s: hopeless: " in run.output
     assert f"west ({NOBODY}): {NOBODY} refuses connections" in run.output
 
@@ -51,7 +52,7 @@ def test_a_source_that_is_the_target_ends_the_run(east: SandboxCluster, tmp_path
     flow["spec"]["target"]["alias"] = "west"
     flow["spec"]["source"]["bootstrapServers"] = f"localhost:{east.brokers[0].port}"
     with FlowRun(tmp_path, [flow]) as run:
-        assert run.end(60) == 3
+        assert run.end() == 3
     assert f"are the same cluster ({east.cluster_id})" in run.output
     assert "correct one of spec.source.bootstrapServers and spec.target" in run.output
 
@@ -64,7 +65,7 @@ def test_two_flows_of_a_run_cannot_write_one_topic(
         manifest(name, east, west, topic, heartbeats={"enabled": False}) for name in ("one", "two")
     ]
     with FlowRun(tmp_path, flows) as run:
-        assert run.end(60) == 3
+        assert run.end() == 3
     assert "both write topic" in run.output
     assert "narrow spec.topics of one" in run.output
 
@@ -82,7 +83,7 @@ def test_two_flows_of_a_run_cannot_copy_a_topic_round_and_round(
         port = cluster.brokers[0].port
         back["spec"][side]["bootstrapServers"] = f"localhost:{port}"
     with FlowRun(tmp_path, [there, back]) as run:
-        assert run.end(60) == 3
+        assert run.end() == 3
     assert f"records of {name}-eu would go round: this flow copies it as {name}-eu" in run.output
     assert "stop one of the flows (spec.state: Stopped)" in run.output
 
@@ -94,7 +95,7 @@ def test_a_second_run_of_a_flow_is_refused(
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(run.status)
         with FlowRun(tmp_path, [flow]) as second:
-            assert second.end(60) == 3
+            assert second.end() == 3
         assert "flow single runs already" in second.output
         assert run.process.poll() is None
 
@@ -157,8 +158,7 @@ def _forbid_alter(cluster: SandboxCluster, topic: str) -> None:
             operation,
             permission,
         )
-        for future in admin.create_acls([acl]).values():
-            future.result()
+        add_acls(admin, acl)
 
 
 def test_no_default_is_warned_of(
@@ -166,5 +166,5 @@ def test_no_default_is_warned_of(
 ) -> None:
     modest = manifest("modest", east, west, unique("none"))
     with FlowRun(tmp_path, [modest], "--until-caught-up") as run:
-        assert run.end(60) == 0
+        assert run.end() == 0
     assert not [line for line in run.output.splitlines() if line.startswith("headrace: ")]

@@ -1,5 +1,6 @@
 """Real brokers, started, stopped, killed and started again one by one."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
 from headrace.sandbox import ClusterPlan, Sandbox, SandboxCluster
+from headrace.sandbox.processes import HOST
 from headrace.toolchain import ClassArchive, JarSet, jars
 
 StartCluster = Callable[..., SandboxCluster]
@@ -58,6 +60,17 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
 
     cluster.stop()
     assert not any(broker.process for broker in cluster.brokers)
+
+
+def test_no_other_process_gets_the_port_of_a_broker_that_is_down(east: SandboxCluster) -> None:
+    (broker,) = east.brokers
+    broker.kill()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((HOST, broker.port))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, broker.port))
+    broker.start()
+    assert _admin(east).cluster_id() == east.cluster_id
 
 
 def test_a_frozen_broker_answers_nothing_until_it_thaws(

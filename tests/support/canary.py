@@ -14,6 +14,8 @@ from headrace.sandbox import Sandbox
 
 STEM = "canary-7351"
 PATHS = ("/metrics", "/healthz", "/readyz", "/", "/debug")
+_ANSWER_S = 60.0
+"""Longest wait for an answer of a driver's port."""
 
 
 class Scene:
@@ -68,7 +70,7 @@ def answer(ip: str, path: str) -> str:
     """Return the answer of a driver's port, also if it is an error."""
     try:
         url = f"http://{ip}:8080{path}"
-        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
+        return urllib3.request("GET", url, timeout=_ANSWER_S, retries=False).data.decode()
     except urllib3.exceptions.HTTPError as error:
         return str(error)
 

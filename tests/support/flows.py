@@ -18,6 +18,12 @@ from headrace.control import control
 from headrace.host import spawn
 from headrace.sandbox import SandboxCluster
 
+_STOP_S = 60.0
+"""Longest stop: 5 s for the drivers, and the ends of some interpreters."""
+
+ANSWER_S = 60.0
+"""Longest wait for an answer of a run, which takes some milliseconds on an idle machine."""
+
 
 def spec(cluster: SandboxCluster) -> ClusterAccess:
     """Return the access to a sandbox cluster in plain text."""
@@ -82,9 +88,10 @@ class FlowRun:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
+                self.process.wait(WITHIN_S)
 
     @property
     def output(self) -> str:
@@ -104,10 +111,16 @@ class FlowRun:
         """Return its driver processes."""
         return drivers_of(self.process.pid)
 
+    def kill_driver(self, name: str) -> None:
+        """Kill a driver with SIGKILL, and wait for its end."""
+        (driver,) = [one for one in self.drivers() if name in words_of(one)]
+        driver.kill()
+        driver.wait(WITHIN_S)
+
     def status(self) -> dict[str, Any]:
         """Return the answer of ``headrace status``, or an empty one while the run starts."""
         try:
-            return control.request(self.name, "status", WITHIN_S)
+            return control.request(self.name, "status", ANSWER_S)
         except Exception as error:
             if self.process.poll() is not None:
                 raise AssertionError(
@@ -124,11 +137,12 @@ class FlowRun:
         """Return whether the flow is Ready."""
         return self.condition("Ready").get("status") == "True"
 
-    def settled(self, drivers: int = 2) -> list[dict[str, Any]]:
+    def settled(self, drivers: int = 2, *, without: str = "") -> list[dict[str, Any]]:
         """Return the source tasks of a settled flow, or none.
 
         A flow is settled if it is Ready and all its units run where they are assigned, on that
-        number of drivers.
+        number of drivers. ``without`` is a driver that was killed: the status shows it until its
+        end is noticed.
         """
         status = self.status()
         units = status.get("units", [])
@@ -136,7 +150,7 @@ class FlowRun:
             (c["type"], c["status"]) == ("Ready", "True") for c in status.get("conditions", [])
         )
         on = {(unit["driverName"], unit["assignedTo"]) for unit in units}
-        settled = ready and len(on) == drivers and all(at == to for at, to in on)
+        settled = ready and len(on) == drivers and all(at == to != without for at, to in on)
         return [unit for unit in units if settled and unit["type"] == "SourceTask"]
 
     def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
@@ -145,7 +159,7 @@ class FlowRun:
 
     def describe(self, unit: str) -> dict[str, Any]:
         """Return the description of a unit."""
-        return control.request(self.name, "describe", WITHIN_S, task=unit)
+        return control.request(self.name, "describe", ANSWER_S, task=unit)
 
 
 def drivers_of(run: int) -> list[psutil.Process]:
@@ -158,5 +172,11 @@ def drivers_of(run: int) -> list[psutil.Process]:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Return the words of a command line, which is one text if the process was forked."""
-    return " ".join(process.cmdline()).split()
+    """Return the words of a command line, which is one text if the process was forked.
+
+    A process that has ended has none.
+    """
+    try:
+        return " ".join(process.cmdline()).split()
+    except psutil.NoSuchProcess:
+        return []

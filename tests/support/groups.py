@@ -4,7 +4,6 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -16,9 +15,15 @@ from confluent_kafka import (
 from support.patience import WITHIN_S
 from support.records import unique
 
+from headrace.errors import Retriable
 from headrace.sandbox import SandboxCluster
 
-_TRANSIENT = {
+_NEXT_RECORD_S = 60.0
+"""Longest wait for the next record, or for the end of the partition."""
+
+_QUIET_S, _POLL_S = 5.0, 1.0
+
+_LATER = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -26,14 +31,7 @@ _TRANSIENT = {
     KafkaError._TIMED_OUT,
     KafkaError._WAIT_COORD,
 }
-"""Errors of a coordinator that starts or is slow."""
-_AT_END = {
-    KafkaError._PARTITION_EOF,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-"""Errors of a consumer that has read all records, or whose topic does not exist."""
+"""Errors of a coordinator that starts, moves, or is slow."""
 
 
 def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -47,7 +45,7 @@ def commit(cluster: SandboxCluster, group: str, topic: str, offsets: Mapping[int
                 consumer.commit(offsets=wanted, asynchronous=False)
                 return
             except KafkaException as error:
-                if error.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
+                if error.args[0].code() not in _LATER or time.monotonic() > deadline:
                     raise
             time.sleep(0.5)
 
@@ -60,7 +58,9 @@ def in_transactions(
     Each of them leaves a marker. All values differ.
     """
     name, numbers = unique("tx"), itertools.count()
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
+    # One batch for each transaction, even if this process stalls. A flush does not wait for it.
+    producer = Producer({**settings, "linger.ms": 5_000})
     producer.init_transactions(WITHIN_S)
     for size, committed in batches:
         producer.begin_transaction()
@@ -72,9 +72,7 @@ def in_transactions(
         else:
             producer.abort_transaction(WITHIN_S)
     # A coordinator answers before the markers are written; it names no owner before they are.
-    Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
-    ).init_transactions(WITHIN_S)
+    Producer(settings).init_transactions(WITHIN_S)
 
 
 def positions(
@@ -82,7 +80,8 @@ def positions(
 ) -> list[tuple[int, bytes | None]]:
     """Return offset and value of each committed record of a partition, as a consumer sees them.
 
-    The list is empty if the topic does not exist.
+    A topic that does not exist has none. Raises KafkaException or Retriable if the brokers do not
+    answer.
     """
     found: list[tuple[int, bytes | None]] = []
     settings = {
@@ -93,16 +92,18 @@ def positions(
         "isolation.level": "read_committed",
     }
     with closing(Consumer(settings)) as consumer:
+        if partition not in consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions:
+            return []
         consumer.assign([TopicPartition(topic, partition, 0)])
         while True:
-            message = consumer.poll(WITHIN_S)
-            assert message is not None, f"neither a record nor the end of {topic}-{partition}"
-            if (error := message.error()) is None:
-                found.append((message.offset() or 0, message.value()))
-            elif error.code() in _AT_END:
-                return found
-            else:
+            message = consumer.poll(_NEXT_RECORD_S)
+            if message is None:
+                raise Retriable(f"no record within {_NEXT_RECORD_S} s of {topic}/{partition}")
+            if error := message.error():
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return found
                 raise KafkaException(error)
+            found.append((message.offset() or 0, message.value()))
 
 
 def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]:
@@ -115,16 +116,17 @@ def committed(cluster: SandboxCluster, group: str) -> dict[int, tuple[int, str]]
         "log_level": 5,
     }
     with closing(Consumer(settings)) as consumer:
-        topics = consumer.list_topics(timeout=60).topics
+        topics = consumer.list_topics(timeout=WITHIN_S).topics
         wanted = [TopicPartition(name, at) for name in topics for at in topics[name].partitions]
-        found = consumer.committed(wanted, timeout=60)
+        found = consumer.committed(wanted, timeout=WITHIN_S)
     return {at.partition: (at.offset, at.metadata or "") for at in found if at.offset >= 0}
 
 
-def member(cluster: SandboxCluster, group: str, more: Mapping[str, Any] = {}) -> Consumer:
-    """Return a consumer that commits only on request; ``more`` are further settings.
+def member(cluster: SandboxCluster, group: str, **more: str) -> Consumer:
+    """Return a consumer that commits only on request.
 
-    A group without an offset begins at the end and therefore misses the existing records.
+    A group without an offset begins at the end and therefore misses the existing records. ``more``
+    are further settings.
     """
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -140,19 +142,29 @@ def member(cluster: SandboxCluster, group: str, more: Mapping[str, Any] = {}) ->
 def read_on(cluster: SandboxCluster, group: str, topic: str, records: int) -> list[bytes | None]:
     """Read a number of records in the group, commit each of them, and return their values.
 
-    Reading ends earlier at the end of all partitions: wait before until all records are there.
+    Reading ends earlier if all partitions are read to their ends, and no record arrives for five
+    seconds.
     """
     values: list[bytes | None] = []
-    ended: set[int | None] = set()
-    with closing(member(cluster, group, {"enable.partition.eof": True})) as consumer:
+    read_to_end = set[int | None]()
+    with closing(member(cluster, group, **{"enable.partition.eof": "true"})) as consumer:
         consumer.subscribe([topic])
-        while len(values) < records and not (ended and len(ended) == len(consumer.assignment())):
-            message = consumer.poll(WITHIN_S)
-            assert message is not None, f"neither a record nor the end of {topic}"
-            if (error := message.error()) is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
+        last_s = time.monotonic()
+        while len(values) < records:
+            quiet_s = time.monotonic() - last_s
+            assert quiet_s < WITHIN_S, f"{group} has read {len(values)} records of {topic}"
+            assigned = {at.partition for at in consumer.assignment()}
+            if assigned and read_to_end >= assigned and quiet_s > _QUIET_S:
+                break
+            message = consumer.poll(_POLL_S)
+            if message is None:
                 continue
+            if error := message.error():
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                read_to_end.add(message.partition())
+                continue
+            last_s = time.monotonic()
+            read_to_end.discard(message.partition())
             values.append(message.value())
             consumer.commit(message=message, asynchronous=False)
     return values

@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from support.flows import spec
+from support.patience import WITHIN_S
 from support.record_mover import RecordMover
 from support.records import unique
 
@@ -102,7 +103,8 @@ def copy_in_transactions(
 ) -> CopiedCounts:
     """Copy all records that the source holds now by one lane, without progress."""
     assert mover.fencing is not None
-    writer = mover.fencing.identify(unique("headrace-once"))
+    name = unique("headrace-once")
+    writer = mover.fencing.identify(name)
     ends = Admin(source).offsets(at, Position.LAST_STABLE)
     with lane_of(mover) as (lane, copied, _):
         lane.open({one: CopyFrom(0, -1, writer=writer) for one in at})
@@ -124,7 +126,9 @@ def copy_in_transactions(
 
         wait_until(behind, until=lambda left: not left)
         assert lane.in_flight == 0
-        lane.settle(5)
+        lane.settle(WITHIN_S)
+    # A coordinator answers before the markers are written; it names no owner before they are.
+    mover.fencing.identify(name)
     return copied
 
 
@@ -134,6 +138,7 @@ def transactional(cluster: ClusterAccess, name: str) -> Producer:
         {
             "bootstrap.servers": cluster.spec.bootstrap_servers,
             "transactional.id": name,
+            "transaction.timeout.ms": 900_000,
             "partitioner": "murmur2",
         }
     )

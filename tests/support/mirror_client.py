@@ -15,7 +15,8 @@ from py4j.java_gateway import (  # type: ignore[import-untyped]
 from headrace.sandbox import SandboxCluster
 from headrace.toolchain import JarSet, find_java, jars
 
-_TIMEOUT_S = 20
+_TIMEOUT_S = 120
+"""Longest read of the checkpoints. When it has elapsed, the client returns what it has read."""
 
 
 class MirrorClient:

@@ -104,7 +104,11 @@ def make_streams_group(cluster: SandboxCluster, group: str, topic: str) -> None:
     try:
         for epoch in (_JOIN, _LEAVE):
             beat = _heartbeat(group, topic, epoch)
+            until_s = time.monotonic() + WITHIN_S
             answer = loop.wait(start(_ask(brokers, beat)), WITHIN_S)
+            while answer.error_code.retriable and time.monotonic() < until_s:
+                time.sleep(0.1)  # the group's coordinator loads
+                answer = loop.wait(start(_ask(brokers, beat)), WITHIN_S)
             assert not answer.error_code.value, (answer.error_code, answer.error_message)
     finally:
         brokers.close()

@@ -31,13 +31,26 @@ class Record(NamedTuple):
 
 _names = itertools.count(1)
 
-LINGER = {"linger.ms": "100"}
+LINGER = {"linger.ms": "100", "queue.buffering.max.messages": "1000000"}
 """Producer settings for steady loads.
 
 If more than 5 requests are to be sent, one a partition, librdkafka's idempotent producer polls
 without a pause until the first is answered. On a busy machine that takes some 10 ms, and uses a
-core that the broker then lacks.
+core that the broker then lacks. The queue holds what is due after a broker or this process stalled
+for minutes.
 """
+
+_ONE_BATCH_MS = 5_000
+"""``linger.ms`` of ``produce_with``: a producer that stalls for a while still makes one batch.
+
+A flush does not wait for it.
+"""
+
+_ANSWER_S = 30.0
+"""Longest wait for an answer of a broker. Within ``wait_until``, another request follows."""
+
+_NEXT_RECORD_S = 60.0
+"""Longest wait for the next record of a topic that holds more."""
 
 # Not in the past: a broker deletes by the records' timestamps, and checks 30 s after its start.
 _NOW_MS = int(time.time() * 1000)
@@ -50,7 +63,7 @@ def unique(word: str) -> str:
 
 def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str) -> str:
     """Create a topic and wait until its partitions can be used."""
-    admin = Admin(cluster)
+    admin = Admin(cluster, _ANSWER_S)
     admin.create_topic(name, partitions, config=config)
     admin.offsets([TopicPartition(name, n) for n in range(partitions)], Position.LATEST)
     return name
@@ -101,11 +114,11 @@ def produce(
 def produce_with(
     cluster: ClusterAccess, topic: str, records: Iterable[Record], **settings: Any
 ) -> Producer:
-    """Write records by a producer with settings of its own.
+    """Write records by a producer with settings of its own, in as few batches as it permits.
 
     With ``transactional.id``, the transaction is open afterwards.
     """
-    producer = make_producer(cluster, {"linger.ms": 50, **settings})
+    producer = make_producer(cluster, {"linger.ms": _ONE_BATCH_MS, **settings})
     if "transactional.id" in settings:
         producer.init_transactions(WITHIN_S)
         producer.begin_transaction()
@@ -129,7 +142,7 @@ def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> lis
 
 def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     """Return a topic's committed records by partition, in order; none if it does not exist."""
-    admin = Admin(cluster)
+    admin = Admin(cluster, _ANSWER_S)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     if not partitions:
         return {}
@@ -141,9 +154,11 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     waiting = {at.partition for at in partitions if ends[at] > starts[at]}
     with closing(consumer):
         while waiting:
-            message = consumer.poll(60)
+            message = consumer.poll(_NEXT_RECORD_S)
             if message is None:
-                raise Retriable(f"no record within 60 s, waiting for {waiting} of {topic}")
+                raise Retriable(
+                    f"no record within {_NEXT_RECORD_S} s, waiting for {waiting} of {topic}"
+                )
             partition = message.partition()
             if error := message.error():
                 if error.code() != KafkaError._PARTITION_EOF:
@@ -171,9 +186,21 @@ def arrived(cluster: ClusterAccess, topic: str) -> int:
 
 def count(cluster: ClusterAccess, topic: str) -> int:
     """Return the number of offsets of a topic, including markers of fences."""
-    admin = Admin(cluster)
+    admin = Admin(cluster, _ANSWER_S)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     return sum(admin.offsets(partitions, Position.LATEST).values()) if partitions else 0
+
+
+def has_all_markers(cluster: ClusterAccess, topic: str) -> bool:
+    """Return whether no transaction is open on a topic.
+
+    A coordinator answers a commit before the markers are written. Until then, readers of committed
+    records do not find what was committed.
+    """
+    admin = Admin(cluster, _ANSWER_S)
+    partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
+    stable = admin.offsets(partitions, Position.LAST_STABLE)
+    return stable == admin.offsets(partitions, Position.LATEST)
 
 
 class Comparison(NamedTuple):

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from support.flows import FlowRun, manifest, spec, words_of
+from support.flows import ANSWER_S, FlowRun, manifest, spec, words_of
 from support.records import Load, compare, make_topic, read, unique
 
 from headrace.api.partitions import parse_ranges
@@ -70,7 +70,7 @@ class Scene:
 
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """Over the control socket."""
-        return control.request(self.run.name, verb, **arguments)
+        return control.request(self.run.name, verb, ANSWER_S, **arguments)
 
 
 @contextmanager

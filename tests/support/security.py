@@ -133,25 +133,43 @@ def grant(
         for principal in to
         for operation in operations
     ]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_acls(rights).values():
+    add_acls(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), *rights)
+
+
+def add_acls(admin: AdminClient, *acls: AclBinding) -> None:
+    """Add ACLs to a cluster of one broker, and wait until the broker applies them."""
+    for future in admin.create_acls(list(acls)).values():
         future.result(WITHIN_S)
-    deadline = time.monotonic() + WITHIN_S
-    while not all(admin.describe_acls(one).result(WITHIN_S) for one in map(_filter, rights)):
-        assert time.monotonic() < deadline, rights
-        time.sleep(0.05)
+    for acl in acls:
+        _await_acl(admin, acl, applied=True)
 
 
-def _filter(right: AclBinding) -> AclBindingFilter:
-    """Return a filter for exactly one permission."""
+def remove_acls(admin: AdminClient, *acls: AclBinding) -> None:
+    """Remove ACLs of a cluster of one broker, and wait until the broker does not apply them."""
+    for future in admin.delete_acls(list(map(_exactly, acls))).values():
+        future.result(WITHIN_S)
+    for acl in acls:
+        _await_acl(admin, acl, applied=False)
+
+
+def _await_acl(admin: AdminClient, acl: AclBinding, *, applied: bool) -> None:
+    """Wait for the broker, whose authorizer learns of a change after the controller's answer."""
+    until_s = time.monotonic() + WITHIN_S
+    while bool(admin.describe_acls(_exactly(acl)).result(WITHIN_S)) is not applied:
+        assert time.monotonic() < until_s, f"the broker does not follow a change of {acl}"
+        time.sleep(0.02)
+
+
+def _exactly(acl: AclBinding) -> AclBindingFilter:
+    """Return a filter that only this ACL passes."""
     return AclBindingFilter(
-        right.restype,
-        right.name,
-        right.resource_pattern_type,
-        right.principal,
-        right.host,
-        right.operation,
-        right.permission_type,
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
     )
 
 

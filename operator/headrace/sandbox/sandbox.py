@@ -3,7 +3,7 @@
 import shutil
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,6 +53,8 @@ class Sandbox:
         """Not for others: see ``start`` and ``open``."""
         self.folder = folder
         self.detached = layout.detached
+        self._ports = ExitStack()
+        """Ports that are held, so that no other process takes one while its broker is down."""
         self.clusters = tuple(
             cluster.at(folder, layout.java, ends_with_us=not layout.detached)
             for cluster in layout.clusters
@@ -87,7 +89,8 @@ class Sandbox:
                     f"`headrace sandbox down {name}` ends it"
                 )
             require_disk(home, disk_bytes, f"sandbox {name}")
-            with held_ports(wanted_ports(plans)) as ports:
+            with ExitStack() as held:
+                ports = held.enter_context(held_ports(wanted_ports(plans)))
                 java = find_java()
                 jars(JarSet.KAFKA_BROKER, java)
                 _delete(folder)
@@ -98,6 +101,8 @@ class Sandbox:
                 except BaseException:
                     sandbox.close(keep_logs=True)
                     raise
+                if not detached:
+                    sandbox._ports = held.pop_all()
         return sandbox
 
     @classmethod
@@ -161,6 +166,7 @@ class Sandbox:
         end(self._companions(), signal.SIGTERM, COMPANION_GRACE_S)
         # No clean stop for a broker: what it would save is deleted next.
         end(self._brokers(), signal.SIGKILL, grace_s=0)
+        self._ports.close()
         if keep_logs:
             for broker in self._all_brokers():
                 _delete(broker.data)
