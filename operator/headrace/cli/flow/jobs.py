@@ -71,8 +71,10 @@ def _print_job(verb: str, command: str, option: str) -> click.Command:
         name = f"headrace-{verb}-{found.metadata.name}"
         metadata = {"name": name, "namespace": namespace}
         args = [*command.split(), flow, f"--file={_MANIFEST_FOLDER}/{_MANIFEST}"]
-        args += [f"--secrets={SECRETS_FOLDER}", *options]
-        documents = [_config_map(metadata, found), _job(metadata, image, args, secret_names(found))]
+        if secrets := secret_names(found):
+            args.append(f"--secrets={SECRETS_FOLDER}")
+        args += options
+        documents = [_config_map(metadata, found), _job(metadata, image, args, secrets)]
         click.echo(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False), nl=False)
 
     return printed

@@ -42,6 +42,16 @@ def test_job_has_the_manifest_the_secrets_and_the_options(
     }
 
 
+def test_a_flow_without_secrets_names_no_folder_of_secrets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(ROOT / "examples/flow.yaml")
+    assert main(["job", "failover", "orders", "-f", file, "--image", "example/headrace:1"]) == 0
+    _, job = yaml.safe_load_all(capsys.readouterr().out)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert not [one for one in container["args"] if one.startswith("--secrets")]
+
+
 def test_a_flow_that_the_manifest_does_not_hold_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
