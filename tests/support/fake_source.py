@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -54,6 +54,7 @@ class Log:
     epoch_end: tuple[int, int] | None = None
     """Leader epoch and end offset that the leader answers; by default as the reader has them."""
     diverging: tuple[int, int] | None = None
+    diverging_once: tuple[int, int] | None = None
     preferred: int = -1
     """A follower that the leader names."""
     garbage: list[bytes] = field(default_factory=list)
@@ -98,6 +99,8 @@ class FakeSource:
         """Node, and its request."""
         self.sessions = 0
         self.session_error = ErrorCode.none
+        self.twice = False
+        """Whether the next answer about several partitions names the first one twice."""
         self._sessions: dict[int, dict[int, Any]] = {}
         self._changed = threading.Condition()
         self.brokers: dict[int, FakeBroker] = {}
@@ -150,7 +153,14 @@ class FakeSource:
                 lambda: any(self._news(node, one) for one in wanted.values()),
                 message.max_wait.total_seconds(),
             )
-            answers = [self._answer(node, one) for one in wanted.values() if self._news(node, one)]
+            answers = [
+                self._answer(node, one)
+                for one in wanted.values()
+                if not number or self._news(node, one)
+            ]
+            if self.twice and len(answers) > 1:
+                self.twice = False
+                answers[1] = replace(answers[1], partition_index=answers[0].partition_index)
         return self._response(request, ErrorCode.none, number, answers)
 
     def _response(
@@ -180,6 +190,8 @@ class FakeSource:
 
     def _session(self, message: Any) -> tuple[int, dict[int, Any]]:
         told = {one.partition: one for topic in message.topics for one in topic.partitions}
+        if message.session_epoch < 0:
+            return 0, told
         if message.session_epoch == 0:
             self.sessions += 1
             self._sessions[self.sessions] = told
@@ -210,11 +222,13 @@ class FakeSource:
         log = self.logs[asked.partition]
         code = self._code(node, asked)
         named = log.preferred not in {-1, node}
-        nothing = code is not ErrorCode.none or named or log.diverging is not None
+        diverges = log.diverging is not None or log.diverging_once is not None
+        nothing = code is not ErrorCode.none or named or diverges
         content = b"" if nothing else log.from_offset(asked.fetch_offset, asked.partition_max_bytes)
         more: dict[str, Any] = {}
-        if log.diverging is not None:
-            epoch, end = log.diverging
+        diverging, log.diverging_once = log.diverging or log.diverging_once, None
+        if diverging is not None:
+            epoch, end = diverging
             more["diverging_epoch"] = fetch.EpochEndOffset(epoch=i32(epoch), end_offset=i64(end))
         return fetch.PartitionData(
             partition_index=i32(asked.partition),
@@ -289,6 +303,8 @@ class Reading:
         self.ends: dict[int, int] = {}
         self.problems: dict[int, HeadraceError] = {}
         self.said: list[str] = []
+        self.damage: list[str] = []
+        """Reasons why answers were requested again."""
         self.unread: set[int] = set()
         """Partitions that are not to be read."""
         self.memory = Memory()
@@ -354,6 +370,9 @@ class Reading:
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
         self.problems[at.partition] = error
+
+    def damaged(self, at: TopicPartition, why: str) -> None:
+        self.damage.append(why)
 
     def away(self, error: HeadraceError) -> None:
         self.said.append(str(error))

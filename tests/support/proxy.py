@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut, slowed down, or hold a request back.
+"""A TCP proxy that can be cut, slowed down, change answers, or hold a request back.
 
 Only the one client of a server that uses the proxy is affected.
 """
@@ -26,6 +26,8 @@ class Proxy:
         self.is_cut = False
         self.holds: Callable[[bytes], bool] = lambda _: False
         """Condition on a client's data. If it is true, the connection waits for ``release``."""
+        self.changes: Callable[[bytes], bytes] = lambda data: data
+        """Change to the server's data, which keeps its length."""
         self.held = threading.Event()
         """Set once something is held back."""
         self._released = threading.Event()
@@ -95,7 +97,7 @@ class Proxy:
                 if to_server and self.holds(data):
                     self.held.set()
                     self._released.wait()
-                target.sendall(data)
+                target.sendall(data if to_server else self.changes(data))
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

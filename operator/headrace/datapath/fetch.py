@@ -91,6 +91,10 @@ class Sink(Protocol):
         """Receive the problem of a partition that is no longer fetched."""
         ...
 
+    def damaged(self, at: TopicPartition, why: str) -> None:
+        """Receive the reason why an answer about a partition is fetched again."""
+        ...
+
     def away(self, error: HeadraceError) -> None:
         """Brokers do not answer; it is tried again."""
         ...
@@ -313,10 +317,20 @@ class Reader:
         held = HeldResponse(response, self._memory)
         self._bandwidth.spend(held.size)
         broker.behind = held.size >= broker.most_bytes // 2
+        answers: dict[TopicPartition, Fetched] = {}
         for fetched in response.partitions:
             topic = fetched.topic or self._locator.topic(fetched.topic_id)
             at = TopicPartition(topic, fetched.partition)
+            if at in answers:
+                self._sink.damaged(at, "it names the partition twice")
+                broker.session.lost()
+                answers.clear()
+                break
+            answers[at] = fetched
+        for at, fetched in answers.items():
             source, asked = self._partitions.get(at), broker.asked.get(at)
+            if asked is None:  # the session has what nobody requested: the request was damaged
+                broker.session.lost()
             # It may have been closed, or opened elsewhere.
             if source is not None and asked is not None and asked.offset == source.position:
                 self._handle(source, fetched, held, broker.most_bytes)
@@ -333,7 +347,11 @@ class Reader:
             self._refused(source, fetched, outcome)
             return
         self._locator.backoff.reset()
+        diverging, source.diverging = source.diverging, fetched.diverging
         if fetched.diverging is not None:
+            if fetched.diverging != diverging:
+                source.again()
+                return
             self._stop(source, diverged(self._cluster.name, source, *fetched.diverging))
             return
         if fetched.preferred_replica >= 0 and source.node != fetched.preferred_replica:
@@ -375,7 +393,8 @@ class Reader:
         source.corrupt += 1
         where = f"{source.at} offset {source.position} of {self._cluster.name}"
         if source.corrupt < _CORRUPT_TIMES:
-            log.warning("fetched data is corrupt: fetching it again", where=where, why=why)
+            self._sink.damaged(source.at, why)
+            source.again()
             source.resting = True
             self._loop.call_later(_CORRUPT_REST_S, partial(self._rested, source))
             return
@@ -383,7 +402,8 @@ class Reader:
             source,
             Fatal(
                 f"could not read {where}: {why}; the log is damaged there, or in a form that this "
-                "client cannot read: compare with kafka-dump-log on the partition's brokers"
+                "client cannot read, or the broker's answer was damaged each time: compare with "
+                "kafka-dump-log on the partition's brokers"
             ),
         )
 

@@ -46,6 +46,8 @@ class CopiedCounts:
     """How many of those, by reason: a value of ``chunk.Why``."""
     rebuilt_bytes: dict[str, int] = field(default_factory=dict)
     """How many bytes these had, as fetched."""
+    damaged: int = 0
+    """Answers of the source's brokers that were damaged, and fetched again."""
     filled: int = 0
     """Offsets without a record that were filled, where copies have their sources' offsets."""
     verified: dict[str, int] = field(default_factory=dict)

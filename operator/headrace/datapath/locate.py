@@ -5,6 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.api import TopicPartition
+from headrace.datapath.agreement import Agreement
 from headrace.datapath.lane import OffsetGone
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
@@ -41,10 +42,13 @@ class SourcePartition:
     """Partition of one lane, used by its loop's thread."""
 
     __slots__ = (
+        "agreement",
         "at",
+        "attempt",
         "checked_epoch",
         "compared_at_epoch",
         "corrupt",
+        "diverging",
         "epoch",
         "follower",
         "max_bytes",
@@ -83,6 +87,11 @@ class SourcePartition:
         """Whether it is not fetched until something else is known."""
         self.corrupt = 0
         """How often in a row what was fetched contradicted itself."""
+        self.agreement = Agreement()
+        self.diverging: tuple[int, int] | None = None
+        """Divergence that one answer reported; it is believed if the next one repeats it."""
+        self.attempt = 0
+        """Number of times that an answer was requested again."""
         self.wanted: FetchPosition | None = None
         """Entry for its broker; None if it has changed."""
 
@@ -97,8 +106,17 @@ class SourcePartition:
                 self.epoch,
                 self.checked_epoch,
                 self.at.topic,
+                self.attempt,
             )
         return self.wanted
+
+    def again(self) -> None:
+        """Have the next request name the partition, although nothing has changed.
+
+        If the last request was damaged, the broker's session contains what it received.
+        """
+        self.attempt += 1
+        self.wanted = None
 
     def advance(self, position: int, leader_epoch: int) -> None:
         """All before that offset is read."""
@@ -263,7 +281,8 @@ class Locator:
                 self._stop(source, OffsetGone(at, position, f"{where}, the log holds {held}"))
                 return
             # The leader cannot tell where the epoch before it ends: its log begins later.
-            source.checked_epoch, source.wanted = -1, None
+            source.checked_epoch = -1
+            source.again()
         source.resting = False
         source.lost_leader()
         self.search()

@@ -27,8 +27,11 @@ from headrace.kafka.wire import (
     UnsupportedBroker,
     idempotent_producer,
 )
+from headrace.logs import get_logger
 from headrace.replication import OwnerProducer, TargetSeen
 from headrace.timing import Backoff
+
+log = get_logger(__name__)
 
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
@@ -203,6 +206,12 @@ class Pipeline:
         with self._state.lock:
             self._state.problem(at, error)
 
+    def damaged(self, at: TopicPartition, why: str) -> None:
+        self._state.copied.damaged += 1
+        log.warning("an answer was damaged: fetching it again", partition=str(at), why=why)
+        name = self._resources.source.alias
+        self._state.say(name, f"the broker's answer was damaged: {at}: {why}")
+
     def away(self, error: HeadraceError) -> None:
         self._state.say(self._resources.source.alias, error)
 
@@ -230,7 +239,13 @@ class Pipeline:
                 unchanged = changes.nothing
                 helped = unchanged and not each and self._joiner.helper is not None
                 join = partial(self._join, window) if helped else None
-                scanned = self._scanner.scan(records, window.position, aborted)
+                agreement = source.agreement
+                whole = self._scanner.scan(records, window.position, aborted)
+                scanned = agreement.believed(
+                    whole, window.position, window.leader_epoch, source.epoch, aborted
+                )
+                if scanned is not whole or agreement.disagreement:
+                    self._doubt(source)
                 found: Iterable[Found] = (
                     found_in(records, scanned, join=join, release=held.release)
                     if self._copies_spans and unchanged and suspects is None
@@ -241,6 +256,14 @@ class Pipeline:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
                 source.advance(window.position, window.leader_epoch)
+
+    def _doubt(self, source: SourcePartition) -> None:
+        """Fetch again what is not believed, and report answers that disagree."""
+        source.again()
+        agreement = source.agreement
+        if agreement.disagreement:
+            self.damaged(source.at, agreement.disagreement)
+            agreement.disagreement = ""
 
     def _join(self, window: BatchWindow, records: memoryview, start: int) -> Run | None:
         check = self._verifier.wanted

@@ -13,6 +13,7 @@ from headrace.errors import GaveUp, HeadraceError, Retriable
 from headrace.kafka import AccessDenied
 from headrace.kafka.wire import (
     EARLIEST,
+    HEADER_BYTES,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Batch,
@@ -51,6 +52,27 @@ class _Chunk(NamedTuple):
     batches: list[Batch]
     aborted: list[tuple[int, int]]
     stable_end: int
+
+    def continues(self, offset: int) -> bool:
+        """Return True if the batches follow ``offset`` and each other without a hole."""
+        for batch in self.batches:
+            if batch.magic < 2 or batch.base_offset != offset:
+                return False
+            offset = batch.last_offset + 1
+        return not self.aborted
+
+    def agreed(self, other: "_Chunk") -> "_Chunk | None":
+        """Return the batches that both answers have, or None if the answers disagree.
+
+        No checksum covers the offsets of batches and the list of aborted transactions.
+        """
+        count = min(len(self.batches), len(other.batches))
+        mine, theirs = self.batches[:count], other.batches[:count]
+        last = mine[-1].last_offset if mine else -1
+        lists = [sorted(pair for pair in one.aborted if pair[1] <= last) for one in (self, other)]
+        headers = [[batch.data[:HEADER_BYTES] for batch in one] for one in (mine, theirs)]
+        same = headers[0] == headers[1] and lists[0] == lists[1]
+        return self._replace(batches=mine) if same else None
 
 
 class Tail:
@@ -150,7 +172,7 @@ class Tail:
                         led.epoch,
                         topic=at.topic,
                     )
-                    return await self._ask(wanted, led.leader, isolation)
+                    return await self._agreed(wanted, led.leader, isolation)
                 error: HeadraceError = Retriable(f"{at} on {cluster.name} has no leader")
             except (AccessDenied, UnsupportedBroker):
                 raise
@@ -160,6 +182,19 @@ class Tail:
                 raise error
             await cluster.loop.sleep(backoff.next_s())
             await cluster.refresh([at.topic])
+
+    async def _agreed(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
+        """Return an answer. Fetch a second one if there are holes, and compare both."""
+        chunk = await self._ask(wanted, leader, isolation)
+        if not chunk.batches or chunk.continues(wanted.offset):
+            return chunk
+        agreed = chunk.agreed(await self._ask(wanted, leader, isolation))
+        if agreed is None:
+            raise Retriable(
+                f"the broker's answer was damaged: two answers about {self._at} of "
+                f"{self._cluster.name} from offset {wanted.offset} on differ"
+            )
+        return agreed
 
     async def _ask(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
         connection = await self._cluster.connection(leader, "tail")

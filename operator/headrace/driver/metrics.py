@@ -104,6 +104,14 @@ REBUILT_BYTES = Described(
     "Bytes of those batches, as fetched, by the same.",
     (*TASK, "why"),
 )
+DAMAGED = Described(
+    "headrace_task_damaged_answers_total",
+    "counter",
+    "Answers of the source's brokers that contradicted themselves or another answer, and were "
+    "fetched again, since the task began on this driver. The network, a broker's memory or its "
+    "disk flips bits.",
+    TASK,
+)
 FILLED = Described(
     "headrace_task_filled_offsets_total",
     "counter",
@@ -146,6 +154,7 @@ COPYING_METRICS: Sequence[Described] = (
     BATCH_BYTES,
     REBUILT,
     REBUILT_BYTES,
+    DAMAGED,
     FILLED,
     VERIFIED,
     COMMITS,
@@ -169,6 +178,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
         yield FILTERED, (), unit.copied.filtered
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
+        yield DAMAGED, (), unit.copied.damaged
         yield FILLED, (), unit.copied.filled
         yield BATCHES, ("copied",), unit.copied.batches_copied
         yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt

@@ -90,6 +90,7 @@ from headrace.kafka.wire.scan import (
     Scanner,
     Stop,
     batch_at,
+    first_rows,
     refuse_corrupt,
 )
 from headrace.kafka.wire.stamp import (
@@ -165,6 +166,7 @@ __all__ = [
     "epoch_ends",
     "fetch_call",
     "fetch_outcome",
+    "first_rows",
     "idempotent_producer",
     "join_helper",
     "joined",

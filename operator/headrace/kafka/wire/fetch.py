@@ -52,6 +52,9 @@ class FetchPosition(NamedTuple):
     reports a divergence (KIP-595)."""
     topic: str = ""
     """Its name, for versions before 13."""
+    attempt: int = 0
+    """Number of requests for this offset. The broker is not told it, but a session sends the entry
+    again when it changes."""
 
 
 class Forgotten(NamedTuple):

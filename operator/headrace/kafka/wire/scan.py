@@ -200,6 +200,23 @@ class Scanner:
         return Scanned(rows, number, runs, len(runs) // RUN_COLUMNS, place, stop)
 
 
+def first_rows(scanned: Scanned, count: int) -> Scanned:
+    """Return what a scan would have found if the chunk had only the first ``count`` batches."""
+    if count == scanned.row_count:
+        return scanned
+    rows, runs = scanned.rows, array("q")
+    for at in range(0, scanned.run_count * RUN_COLUMNS, RUN_COLUMNS):
+        first = scanned.runs[at + RUN_FIRST]
+        if first >= count:
+            break
+        end = min(first + scanned.runs[at + RUN_ROWS], count)
+        run = rows[first * COLUMNS : end * COLUMNS]
+        records, size = sum(run[RECORDS::COLUMNS]), sum(run[SIZE::COLUMNS])
+        runs.extend((scanned.runs[at + RUN_VERDICT], first, end - first, records, size))
+    consumed_bytes = rows[count * COLUMNS + PLACE]
+    return Scanned(rows, count, runs, len(runs) // RUN_COLUMNS, consumed_bytes, Stop.TRUNCATED)
+
+
 def refuse_corrupt(data: memoryview, scanned: Scanned) -> None:
     """Raise ``CorruptBatch`` with the reason why the scan of ``data`` stopped, if it did."""
     if scanned.stop is not Stop.CORRUPT:

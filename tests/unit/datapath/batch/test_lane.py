@@ -906,3 +906,34 @@ def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: Fa
         return gone() is None
 
     lanes.until(collected)
+
+
+def test_batch_that_an_answer_moved_is_fetched_again_and_said(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    source.append(b"a", b"b")
+    moved = bytearray(source.logs[0].batches[0])
+    moved[7] ^= 0x20
+    source.logs[0].garbage = [bytes(moved)]
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2 and lanes.said)
+
+    assert target.logs[0].values == [b"a", b"b"]
+    assert lanes.copied.damaged == 1
+    assert "east: the broker's answer was damaged: orders-0: offsets 32 to 33" in lanes.said[0]
+
+
+def test_log_whose_offsets_have_holes_is_copied_without_damage(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    log = source.logs[0]
+    for value in (b"a", b"b", b"c"):
+        source.append(value)
+        log.next += 3
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged >= 9)
+
+    assert target.logs[0].values == [b"a", b"b", b"c"]
+    assert lanes.copied.damaged == 0

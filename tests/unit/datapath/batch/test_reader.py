@@ -412,3 +412,51 @@ def test_nothing_more_is_fetched_than_memory_is_for(
     reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
     assert reading.memory.held_bytes == 0
     reading.close()
+
+
+def test_a_divergence_that_one_answer_reports_is_no_loss(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a", b"b")
+    source.logs[0].diverging_once = (3, 1)
+    reading.open(offset=0, leader_epoch=4)
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.batches == {0: [(0, 1)]}
+    assert reading.problems == {}
+
+
+def test_an_answer_that_names_a_partition_twice_is_not_used(
+    reading: Reading, source: FakeSource
+) -> None:
+    """In the second part, one bit of the number of partition 1 was flipped."""
+    source.append(b"a")
+    source.append(b"x", partition=1)
+    source.twice = True
+    for partition in range(2):
+        reading.open(partition)
+
+    reading.until(lambda: len(reading.batches) == 2)
+
+    assert reading.batches == {0: [(0, 0)], 1: [(0, 0)]}
+    assert reading.damage == ["it names the partition twice"]
+    assert source.sessions == 2
+
+
+def test_a_request_that_was_damaged_is_sent_again_in_the_session(
+    reading: Reading, source: FakeSource
+) -> None:
+    """Name the partition again: the broker's session may have another offset."""
+    source.append(b"a")
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[16] = 9  # a format that does not exist
+    source.logs[0].garbage = [bytes(damaged)]
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    requests = [asked(message) for _, message in source.fetches]
+    assert requests[:2] == [{0: 0}, {0: 0}]
+    assert source.sessions == 1
+    assert len(reading.damage) == 1
