@@ -20,7 +20,7 @@ from headrace.kafka.wire.batches import (
     stored_bytes,
 )
 from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by
-from headrace.kafka.wire.connection import Buffers, Connection
+from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
@@ -44,6 +44,7 @@ from headrace.kafka.wire.fetch import (
     fetch_call,
     fetch_outcome,
 )
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.groups import (
     Committed,
     committed_offsets,

@@ -24,8 +24,9 @@ from headrace.api import ClusterAccess
 from headrace.api.client_settings import text_of
 from headrace.errors import GaveUp, HeadraceError, Unreachable
 from headrace.kafka.errors import AuthenticationFailed, TlsFailed
-from headrace.kafka.wire.connection import OLDEST_KAFKA, Buffers, Connection
+from headrace.kafka.wire.connection import OLDEST_KAFKA, Connection
 from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import WRITE, EventLoop, Reply, start
 from headrace.kafka.wire.protocol import (
     REQUIRED,
