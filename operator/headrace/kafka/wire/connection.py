@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from kio.schema.api_versions.v3 import ApiVersionsResponse
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+
 from headrace.errors import HeadraceError
-from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
+from headrace.kafka.wire.errors import ConnectionLost, Garbled, Unanswered, UnsupportedBroker
 from headrace.kafka.wire.frames import Buffers, FrameReader
 from headrace.kafka.wire.loop import READ, WRITE, EventLoop, Reply, Timer
 from headrace.kafka.wire.protocol import (
@@ -21,6 +24,7 @@ from headrace.kafka.wire.protocol import (
     Encoded,
     Headers,
     api_name,
+    call,
     throttle_ms,
 )
 from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
@@ -29,6 +33,11 @@ A = TypeVar("A")
 _READS_AT_ONCE = 64  # then other connections get their turn
 _ANY = (0, 32_767)
 """Versions of a request that a caller encodes by itself."""
+ASK_VERSIONS = call(
+    ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1"),
+    ApiVersionsResponse,
+)
+"""Request that every broker answers at once."""
 OLDEST_KAFKA = "2.4"
 """Brokers of older releases lack versions that every connection needs."""
 
@@ -48,7 +57,9 @@ class Connection:
     """Open connection to a broker.
 
     A request without a response in time ends the connection, as in Kafka's own client, because no
-    later response could be matched. The opener of the connection logs in (``session.py``).
+    later response could be matched. A network may have dropped an idle connection without a sign,
+    so that its next request waits for the answer to a probe. The opener of the connection logs in
+    (``opening.py``).
     """
 
     def __init__(
@@ -61,12 +72,15 @@ class Connection:
         buffers: Buffers,
         request_timeout_s: float = 30.0,
         max_in_flight: int = 5,
+        probe_after_s: float = math.inf,
+        probe_timeout_s: float = 3.0,
         closed: Callable[["Connection"], None] = lambda _: None,
     ) -> None:
         """Create a connection.
 
         ``server`` is used in messages. ``max_in_flight`` must be at most five for an idempotent
-        producer, whose sequences are safe only then.
+        producer, whose sequences are safe only then. ``probe_after_s`` is the idle time after which
+        the connection is probed.
         """
         self.server = server
         self.closed_by: HeadraceError | None = None
@@ -76,11 +90,14 @@ class Connection:
         self._loop, self._transport, self._headers = loop, transport, headers
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
+        self._probe_after_s, self._probe_timeout_s = probe_after_s, probe_timeout_s
         self._closed = closed
         self._waiting: deque[_Request[Any]] = deque()
         self._in_flight: deque[_Request[Any]] = deque()
         self._out: deque[Buffer] = deque()
-        self._held = False
+        self._held = self._probing = False
+        self._received_s = loop.now_s()
+        """Time at which the broker sent something last."""
         self._throttled_until_s = 0.0
         self._correlation_id = 0
         self._drained: Reply[None] | None = None
@@ -161,12 +178,14 @@ class Connection:
         if during_login:
             self._begin(request)
         else:
+            if not self._in_flight and now_s - self._received_s > self._probe_after_s:
+                self._probe(now_s)
             self._waiting.append(request)
         if request.deadline_s < self._armed_for_s:
             self._arm(request.deadline_s)
         if (
             len(self._waiting) == 1
-            and not self._held
+            and not (self._held or self._probing)
             and len(self._in_flight) < self._max_in_flight
             and now_s >= self._throttled_until_s
         ):
@@ -175,6 +194,22 @@ class Connection:
         else:
             self._pump()
         return request
+
+    def _probe(self, now_s: float) -> None:
+        """Send a request with a short deadline; others wait until it is answered."""
+        if self._held or self._probing or now_s < self._throttled_until_s:
+            return  # a login is a probe, and a throttled client is not read
+        self._probing = True
+        probe: _Request[Any] = _Request()
+        probe.call, probe.encoded = ASK_VERSIONS, self._encoded(ASK_VERSIONS)
+        probe.deadline_s = now_s + self._probe_timeout_s
+        probe.then(self._probed)
+        self._arm(min(self._armed_for_s, probe.deadline_s))
+        self._begin(probe)
+        self._flush()
+
+    def _probed(self, _: Reply[Any]) -> None:
+        self._probing = False  # the caller begins what waits
 
     def hold(self) -> Reply[None]:
         """Begin no further requests except logins; reply when all begun requests have responses."""
@@ -221,7 +256,9 @@ class Connection:
         if isinstance(self.closed_by, Garbled) and arrived:
             return self.closed_by
         if isinstance(self.closed_by, ConnectionLost) or self.closed_by is None:
-            return ConnectionLost(f"{call.name}: {why}", may_have_arrived=arrived)
+            unanswered = arrived and isinstance(self.closed_by, Unanswered)
+            kind = Unanswered if unanswered else ConnectionLost
+            return kind(f"{call.name}: {why}", may_have_arrived=arrived)
         return self.closed_by  # a login that failed: say that
 
     def _ready(self, events: int) -> None:
@@ -244,6 +281,7 @@ class Connection:
         for _ in range(_READS_AT_ONCE):
             if (count := receive(reader.target)) is None:
                 return
+            self._received_s = self._loop.now_s()
             if count == 0:
                 self._end("was closed by the broker" + " in mid-response" * reader.inside)
                 return
@@ -281,7 +319,7 @@ class Connection:
             return
         while (
             self._waiting
-            and not self._held
+            and not (self._held or self._probing)
             and len(self._in_flight) < self._max_in_flight
             and self._loop.now_s() >= self._throttled_until_s
         ):
@@ -329,9 +367,14 @@ class Connection:
     def _overdue(self) -> None:
         self._deadline, self._armed_for_s = None, math.inf
         now_s = self._loop.now_s()
-        if self._in_flight and self._in_flight[0].deadline_s <= now_s:
-            self._end(f"gave no answer to {self._in_flight[0].call.name} in time")
-            return
+        if self._in_flight and (first := self._in_flight[0]).deadline_s <= now_s:
+            if self._reader.inside and self._received_s + self._request_timeout_s > now_s:
+                # The answer arrives, over a slow line.
+                first.deadline_s = self._received_s + self._request_timeout_s
+            else:
+                why = f"the connection to {self.server} gave no answer to {first.call.name} in time"
+                self.close(Unanswered(why, may_have_arrived=True))
+                return
         while self._waiting and self._waiting[0].deadline_s <= now_s:
             late = self._waiting.popleft()
             why = f"the request could not be sent to {self.server} in time"
