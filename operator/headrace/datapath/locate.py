@@ -46,7 +46,9 @@ class SourcePartition:
         "compared_at_epoch",
         "corrupt",
         "epoch",
+        "failed_s",
         "follower",
+        "heard_s",
         "max_bytes",
         "node",
         "position",
@@ -61,6 +63,8 @@ class SourcePartition:
         position: int,
         leader_epoch: int,
         max_bytes: int = PARTITION_BYTES,
+        *,
+        now_s: float = 0.0,
     ) -> None:
         """``leader_epoch``: of the record before ``position``; -1: unknown."""
         self.at = at
@@ -79,6 +83,10 @@ class SourcePartition:
         """That it is fetched from; ``None``: a leader has to be found."""
         self.follower: Follower | None = None
         self.max_bytes = max_bytes
+        self.heard_s = now_s
+        """Time of the last answer to a fetch of it, on the loop's clock."""
+        self.failed_s = 0.0
+        """Time of the last failure after that answer; 0: none."""
         self.resting = False
         """Whether it is not fetched until something else is known."""
         self.corrupt = 0

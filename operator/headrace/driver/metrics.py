@@ -20,7 +20,7 @@ from headrace.telemetry import Described, Sample
 
 TASK = ("namespace", "flow", "task", "type")
 """Labels of each metric of a unit."""
-_LAG = "as last fetched; of source tasks."
+_LAG = "as last fetched; of source tasks. Absent while the lag is unknown."
 
 LAG_RECORDS = Described(
     "headrace_task_lag_records",
