@@ -20,6 +20,8 @@ PRODUCE, FETCH = b"\0\0", b"\0\1"
 ONE_TASK: dict[str, Any] = {"heartbeats": {"enabled": False}, "tasks": {"max": 1}}
 IDLE_S = 6.0
 """Longer than ``ConnectionSettings.probe_after_s``."""
+MOST_S = 15.0
+"""About 3 s on an idle machine, and 30 s without a probe."""
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def test_a_record_after_idleness_is_copied_though_the_network_dropped_the_connec
             wait_until(lambda: count(spec(west), f"east.{topic}") == 2, within_s=40)
             took_s = time.monotonic() - began_s
     print(f"copied {took_s:.1f} s after the network dropped the connection")
-    assert took_s < 10
+    assert took_s < MOST_S
 
 
 def test_a_partition_without_answers_is_reported_and_delays_no_other(
@@ -95,7 +97,10 @@ def test_a_partition_without_answers_is_reported_and_delays_no_other(
             line.release()
             wait_until(lambda: count(spec(west), f"east.{slow}") == 10)
             wait_until(run.ready)
-            assert wait_until(lambda: run.status().get("lag")) == {"records": 0, "seconds": 0}
+            wait_until(
+                lambda: run.status().get("lag"),
+                until=lambda lag: lag == {"records": 0, "seconds": 0},
+            )
 
             line.swallow()
             produce(spec(east), fast, numbered(10, 1, 10))
@@ -103,4 +108,4 @@ def test_a_partition_without_answers_is_reported_and_delays_no_other(
             wait_until(lambda: count(spec(west), f"east.{fast}") == 20, within_s=40)
             took_s = time.monotonic() - began_s
     print(f"copied {took_s:.1f} s after the network dropped the connections to the source")
-    assert took_s < 10
+    assert took_s < MOST_S
