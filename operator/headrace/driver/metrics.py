@@ -158,7 +158,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
 
     The labels are the ones that ``COPYING_METRICS`` name in addition to ``TASK``.
     """
-    if (lag := unit.status.lag) is not None:  # else nothing was fetched yet
+    if (lag := unit.status.lag) is not None:  # else it is unknown
         yield LAG_RECORDS, (), lag.records
         yield LAG_S, (), lag.seconds
     if unit.bandwidth_waited_s is not None:
