@@ -41,7 +41,7 @@ from headrace.kafka.wire import (
     split_batches,
     stored_records,
 )
-from headrace.kafka.wire.connection import Frame
+from headrace.kafka.wire.frames import Frame
 
 RUNS = int(os.environ.get("HEADRACE_FUZZ_RUNS", "5000"))
 SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "1"))

@@ -21,9 +21,9 @@ from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 from support.batches import encoded, record_batch
 
 from headrace.kafka.wire.batches import split_batches
-from headrace.kafka.wire.connection import Buffers, Frame
 from headrace.kafka.wire.errors import CorruptBatch, Garbled
 from headrace.kafka.wire.fetch import FetchPosition, FetchResponse, Forgotten, Session, fetch_call
+from headrace.kafka.wire.frames import Buffers, Frame
 from headrace.kafka.wire.produce import Produced, all_appended, produce_call, produced
 from headrace.kafka.wire.protocol import FETCH, PRODUCE, SPOKEN, call, converted
 from headrace.kafka.wire.schemas import read_message, read_uvarint, uvarint

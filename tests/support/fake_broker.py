@@ -25,7 +25,8 @@ from support.batches import encoded
 from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.kafka.wire.connection import Buffers, Connection
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import EventLoop, start
 from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import PRODUCE, SPOKEN, Call, call, converted

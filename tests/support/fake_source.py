@@ -20,6 +20,7 @@ from support.fake_broker import (
     Raw,
     Request,
     Serve,
+    Silence,
     Told,
     metadata_of,
     served,
@@ -97,6 +98,8 @@ class FakeSource:
         self.logs = {partition: Log() for partition in range(partitions)}
         self.fetches: list[tuple[int, Any]] = []
         """Node, and its request."""
+        self.silent: set[int] = set()
+        """Partitions whose fetches are not answered."""
         self.sessions = 0
         self.session_error = ErrorCode.none
         self.twice = False
@@ -149,6 +152,8 @@ class FakeSource:
                 code, self.session_error = self.session_error, ErrorCode.none
                 return self._response(request, code, 0, ())
             number, wanted = self._session(message)
+            if self.silent & wanted.keys():
+                return Silence()
             self._changed.wait_for(
                 lambda: any(self._news(node, one) for one in wanted.values()),
                 message.max_wait.total_seconds(),

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut, slowed down, change answers, or hold a request back.
+"""A TCP proxy that can be cut, slowed down, change answers, hold a request back or swallow data.
 
 Only the one client of a server that uses the proxy is affected.
 """
@@ -32,6 +32,7 @@ class Proxy:
         """Set once something is held back."""
         self._released = threading.Event()
         self._open: set[socket.socket] = set()
+        self._swallowed: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -56,6 +57,10 @@ class Proxy:
     def release(self) -> None:
         """Release the data that is held back."""
         self._released.set()
+
+    def swallow(self) -> None:
+        """Drop all further data of the present connections, which stay open."""
+        self._swallowed |= self._open
 
     def _accept(self) -> None:
         while True:
@@ -97,7 +102,8 @@ class Proxy:
                 if to_server and self.holds(data):
                     self.held.set()
                     self._released.wait()
-                target.sendall(data if to_server else self.changes(data))
+                if source not in self._swallowed:
+                    target.sendall(data if to_server else self.changes(data))
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

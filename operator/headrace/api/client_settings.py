@@ -126,7 +126,9 @@ SUPPORTED = (
     ),
     Supported(
         ("request.timeout.ms", "socket.timeout.ms"),
-        "Time for an answer. A connection without an answer is closed.",
+        "Time for an answer. A connection without an answer is closed. A fetch from the source may "
+        "last 5 s (or this time, if that is shorter) longer than fetch.max.wait.ms. After each "
+        "expiry it may last three times as long, up to 5 minutes.",
         "30000",
         1_000,
         600_000,

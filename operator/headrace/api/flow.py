@@ -89,7 +89,10 @@ class ReplicationFlowStatus(Model):
     tasks: TaskCounts | None = None
     """Active tasks, by state."""
     lag: Lag | None = None
-    """How far the target is behind. On Kubernetes written when it leaves its power of two."""
+    """How far the target is behind. On Kubernetes written when it leaves its power of two. Absent
+    while it is unknown: the source has not answered fetches of a partition for the sum of
+    fetch.max.wait.ms and request.timeout.ms, 30.5 s by default. The flow is then not Ready, with
+    reason SourceUnreachable."""
     bytes_per_second: Count | None = None
     """Bytes copied a second, as they are sent: compressed. On Kubernetes as exact as the lag."""
     ready_replicas: Count | None = None

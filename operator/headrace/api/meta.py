@@ -167,7 +167,7 @@ class Reason(StrEnum):
     NO_TOPIC_MATCHES = "NoTopicMatches"
     """No topic of the source matches spec.topics."""
     SOURCE_UNREACHABLE = "SourceUnreachable"
-    """No broker of the source cluster answers."""
+    """The source cluster does not answer, or not about some partitions."""
     TARGET_UNREACHABLE = "TargetUnreachable"
     """No broker of the target cluster answers."""
     SECRET_MISSING = "SecretMissing"

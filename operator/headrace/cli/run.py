@@ -100,8 +100,7 @@ def flow_views(herder: StandaloneHerder) -> list[FlowView]:
 def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
     """Print a last sentence for each flow: its state when it received the request to stop."""
     for flow in flows:
-        lag = flow.status.lag
-        left = behind(lag.records if lag else 0, lag.seconds if lag else 0)
+        left = behind(flow.status.lag)
         state = "" if flow.ready else f"; it was {readiness(flow.status)}"
         _say(
             f"{flow.name}: stopped {why} after {elapsed(elapsed_s)}: {left}{state}; progress is on "
@@ -158,11 +157,11 @@ def _say(line: str) -> None:
 
 def _summary(status: ReplicationFlowStatus) -> str:
     tasks, lag = status.tasks, status.lag
+    waiting = f"lag {lag.records:,} records {lag.seconds} s" if lag else "lag unknown"
     return (
         f"{status.topics or 0} topics, {status.partitions or 0} partitions, "
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks running, "
-        f"{status.ready_replicas or 0} drivers, lag {lag.records if lag else 0:,} records "
-        f"{lag.seconds if lag else 0} s, {rate(status.bytes_per_second)} MB/s"
+        f"{status.ready_replicas or 0} drivers, {waiting}, {rate(status.bytes_per_second)} MB/s"
     )
 
 

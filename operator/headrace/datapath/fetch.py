@@ -11,9 +11,11 @@ from functools import partial
 from typing import Protocol
 
 from headrace.api import TopicPartition
+from headrace.datapath.apart import MARGIN_S, TOGETHER, Apart
 from headrace.datapath.bandwidth import TokenBucket
 from headrace.datapath.chunk import LEAST_BYTES, HeldResponse, Memory
 from headrace.datapath.locate import Locator, SourcePartition, diverged
+from headrace.datapath.silence import Silence
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     ClusterClient,
@@ -25,6 +27,7 @@ from headrace.kafka.wire import (
     FetchResponse,
     FetchSession,
     Reply,
+    Unanswered,
     fetch_call,
     fetch_outcome,
     led_by,
@@ -101,26 +104,30 @@ class Sink(Protocol):
 
 
 class _Broker:
-    """The requests to one broker."""
+    """The requests to one broker about one group of partitions."""
 
     __slots__ = (
         "asked",
+        "asked_s",
         "behind",
         "busy",
         "connection",
+        "group",
         "most_bytes",
         "node",
         "purpose",
         "session",
     )
 
-    def __init__(self, node: int, purpose: str) -> None:
-        self.node, self.purpose = node, purpose
+    def __init__(self, node: int, group: int, purpose: str) -> None:
+        self.node, self.group, self.purpose = node, group, purpose
         self.connection: Connection | None = None
         self.session: FetchSession[TopicPartition] = FetchSession()
         self.busy = False
         self.asked: dict[TopicPartition, FetchPosition] = {}
         """Partitions in the current request."""
+        self.asked_s = 0.0
+        """Time of the current request."""
         self.most_bytes = 0
         """Maximum size of the current response; 0 without a request."""
         self.behind = True
@@ -146,7 +153,15 @@ class Reader:
         self._memory, self._sink, self._rack = memory, sink, rack
         self._purpose = f"fetch-{next(_numbers)}"
         self._partitions: dict[TopicPartition, SourcePartition] = {}
-        self._brokers: dict[int, _Broker] = {}
+        self._brokers: dict[tuple[int, int], _Broker] = {}
+        """Brokers by node and group."""
+        settings = cluster.settings
+        self._apart = Apart(
+            settings.fetch_wait_ms / 1000 + min(MARGIN_S, settings.request_timeout_s)
+        )
+        self.silence = Silence(
+            self._loop, self._partitions, is_asked=self._is_asked, readable=self._readable
+        )
         self._locator = Locator(
             cluster, self._partitions, found=self.wake, stop=self._stop, away=sink.away
         )
@@ -158,13 +173,18 @@ class Reader:
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
         """Fetch it from there on."""
         self._partitions[at] = SourcePartition(
-            at, position, leader_epoch, self._cluster.settings.partition_bytes
+            at,
+            position,
+            leader_epoch,
+            self._cluster.settings.partition_bytes,
+            now_s=self._loop.now_s(),
         )
         self._locator.search()
 
     def close_partition(self, at: TopicPartition) -> None:
         """Stop fetching a partition, and drop data in flight."""
         self._partitions.pop(at, None)
+        self._apart.forget(at)
 
     def rewind(self, at: TopicPartition, position: int) -> None:
         """Rewind to an offset from which on fetched data were not accepted."""
@@ -186,6 +206,7 @@ class Reader:
         """Stop fetching. The connections belong to the cluster."""
         self._closed = True
         self._locator.close()
+        self.silence.close()
         self._partitions.clear()
 
     # Send.
@@ -198,32 +219,36 @@ class Reader:
         self._left_out = not sink.ready()
         if self._left_out:
             return
-        idle: dict[int, list[SourcePartition]] = {}
-        waiting: set[int] = set()
-        busy = {node for node, broker in self._brokers.items() if broker.busy}
+        idle: dict[tuple[int, int], list[SourcePartition]] = {}
+        waiting: set[tuple[int, int]] = set()
+        busy = {key for key, broker in self._brokers.items() if broker.busy}
+        group = self._apart.group
         free = [
             source
             for source in self._partitions.values()
-            if source.node is not None and not source.resting and source.node not in busy
+            if source.node is not None
+            and not source.resting
+            and (source.node, group(source.at)) not in busy
         ]
         readable = sink.readable([source.at for source in free]) if free else set()
         for source in free:
             at, node = source.at, source.node
             assert node is not None
+            key = node, group(at)
             if at in readable:
-                idle.setdefault(node, []).append(source)
+                idle.setdefault(key, []).append(source)
                 continue
             self._left_out = True
             if sink.held_back(at):
-                waiting.add(node)
+                waiting.add(key)
         if idle and (wait_s := self._bandwidth.wait_s()) > 0:
             self._try_again_in(wait_s)
             return
-        for node, sources in idle.items():
+        for key, sources in idle.items():
             if not (room := self._memory.room(stuck=self._sink.stuck())):
                 self._wait_for_room()
                 return
-            self._fetch(self._broker(node), sources, room, short=node in waiting)
+            self._fetch(self._broker(*key), sources, room, short=key in waiting)
 
     def _wait_for_room(self) -> None:
         self._memory.wait(self.wake)
@@ -238,10 +263,36 @@ class Reader:
         self._blocked = False
         self.wake()
 
-    def _broker(self, node: int) -> _Broker:
-        if (broker := self._brokers.get(node)) is None:
-            broker = self._brokers[node] = _Broker(node, self._purpose)
+    def _broker(self, node: int, group: int) -> _Broker:
+        if (broker := self._brokers.get((node, group))) is None:
+            purpose = self._purpose if group == TOGETHER else f"{self._purpose}-{group}"
+            broker = self._brokers[node, group] = _Broker(node, group, purpose)
         return broker
+
+    def _of(self, broker: _Broker) -> list[SourcePartition]:
+        """Return the partitions that a broker's requests are about."""
+        node, group = broker.node, broker.group
+        return [
+            source
+            for source in self._partitions.values()
+            if source.node == node and self._apart.group(source.at) == group
+        ]
+
+    def _leave(self, broker: _Broker) -> None:
+        """Close the connection of a group that has ended."""
+        self._brokers.pop((broker.node, broker.group), None)
+        if broker.connection is not None:
+            broker.connection.close()
+
+    def _is_asked(self, source: SourcePartition) -> bool:
+        """Return True if the source owes an answer about a partition."""
+        if source.node is None or source.resting:
+            return True
+        broker = self._brokers.get((source.node, self._apart.group(source.at)))
+        return broker is not None and broker.busy and source.at in broker.asked
+
+    def _readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition] | None:
+        return self._sink.readable(ats) if self._sink.ready() else None
 
     def _fetch(
         self, broker: _Broker, sources: Iterable[SourcePartition], room: int, *, short: bool
@@ -263,7 +314,8 @@ class Reader:
                 source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
         settings = self._cluster.settings
-        much = settings.fetch_max_bytes if broker.behind else LEAST_BYTES
+        together = broker.group == TOGETHER  # others may hold their memory for minutes
+        much = settings.fetch_max_bytes if broker.behind and together else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)
         wanted, session = broker.session.begin(broker.asked)
@@ -275,7 +327,9 @@ class Reader:
             session=session,
             rack=self._rack,
         )
-        connection.send(request).then(partial(self._answered, broker))
+        broker.asked_s = self._loop.now_s()
+        timeout_s = self._apart.timeout_s(broker.group)
+        connection.send(request, timeout_s=timeout_s).then(partial(self._answered, broker))
 
     def _connected(self, broker: _Broker, reply: Reply[Connection]) -> None:
         broker.busy = False
@@ -294,9 +348,9 @@ class Reader:
         if self._closed:
             return
         self._sink.away(error)
-        for source in self._partitions.values():
-            if source.node == broker.node:
-                source.lost_leader()
+        for source in self._of(broker):
+            source.failed_s = self._loop.now_s()
+            source.lost_leader()
         self._locator.search()
 
     # Receive.
@@ -306,14 +360,21 @@ class Reader:
         self._memory.answered(broker.most_bytes)
         if reply.error is not None:
             broker.session.lost()
+            late = [one.at for one in self._of(broker) if one.at in broker.asked]
             self._failed(broker, reply.error)
+            if isinstance(reply.error, Unanswered) and late:
+                self._apart.expired(broker.group, late)
+                self._leave(broker)
             return
         response = reply.result()
+        if self._apart.answered(broker.group, self._loop.now_s() - broker.asked_s):
+            self._leave(broker)
         if self._closed or not broker.session.answered(response):
             log.debug("fetch session lost", node=broker.node, why=response.error.name)
             response.release()
             self._loop.call_later(self._locator.backoff.next_s(), self.wake)
             return
+        self.silence.heard((broker.node, broker.group), broker.asked)
         held = HeldResponse(response, self._memory)
         self._bandwidth.spend(held.size)
         broker.behind = held.size >= broker.most_bytes // 2
@@ -425,6 +486,7 @@ class Reader:
                 self._stop(source, error)
             case _:
                 log.info("read failed, trying again", partition=str(source.at), why=str(error))
+                source.failed_s = self._loop.now_s()
                 source.lost_leader()
                 self._locator.search()
 

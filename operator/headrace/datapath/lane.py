@@ -104,6 +104,8 @@ class Reached(NamedTuple):
     target_seen: TargetSeen | None = None
     """Acknowledged end as in ``Progress``. It is at most ``target_offset``, and None while unknown.
     """
+    silent_s: float = 0.0
+    """Time since the source answered about the partition, as far as that is due."""
 
     @property
     def lag_records(self) -> int:

@@ -50,7 +50,9 @@ class SourcePartition:
         "corrupt",
         "diverging",
         "epoch",
+        "failed_s",
         "follower",
+        "heard_s",
         "max_bytes",
         "node",
         "position",
@@ -65,6 +67,8 @@ class SourcePartition:
         position: int,
         leader_epoch: int,
         max_bytes: int = PARTITION_BYTES,
+        *,
+        now_s: float = 0.0,
     ) -> None:
         """``leader_epoch``: of the record before ``position``; -1: unknown."""
         self.at = at
@@ -83,6 +87,10 @@ class SourcePartition:
         """That it is fetched from; ``None``: a leader has to be found."""
         self.follower: Follower | None = None
         self.max_bytes = max_bytes
+        self.heard_s = now_s
+        """Time of the last answer to a fetch of it, on the loop's clock."""
+        self.failed_s = 0.0
+        """Time of the last failure after that answer; 0: none."""
         self.resting = False
         """Whether it is not fetched until something else is known."""
         self.corrupt = 0

@@ -170,6 +170,7 @@ class BatchLane:
             }
 
     def _reached(self, at: TopicPartition, window: BatchWindow, mark: Mark) -> Reached:
+        since_s = self._pipeline.reader.silence.since_s.get(at)
         return Reached(
             acknowledged=mark.acknowledged,
             target_offset=mark.target_offset,
@@ -179,6 +180,7 @@ class BatchLane:
             oldest_timestamp_ms=window.oldest_timestamp_ms,
             unexpected_offsets=window.unexpected_offsets,
             target_seen=mark.target_seen,
+            silent_s=self._loop.now_s() - since_s if since_s is not None else 0.0,
         )
 
     def take_runs(self) -> dict[TopicPartition, list[ContiguousRange]]:

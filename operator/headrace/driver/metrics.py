@@ -20,7 +20,7 @@ from headrace.telemetry import Described, Sample
 
 TASK = ("namespace", "flow", "task", "type")
 """Labels of each metric of a unit."""
-_LAG = "as last fetched; of source tasks."
+_LAG = "as last fetched; of source tasks. Absent while the lag is unknown."
 
 LAG_RECORDS = Described(
     "headrace_task_lag_records",
@@ -167,7 +167,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
 
     The labels are the ones that ``COPYING_METRICS`` name in addition to ``TASK``.
     """
-    if (lag := unit.status.lag) is not None:  # else nothing was fetched yet
+    if (lag := unit.status.lag) is not None:  # else it is unknown
         yield LAG_RECORDS, (), lag.records
         yield LAG_S, (), lag.seconds
     if unit.bandwidth_waited_s is not None:

@@ -37,6 +37,8 @@ def client_config(cluster: ClusterAccess) -> Settings:
         "client.id": "headrace",
         # A killed broker is back in seconds: never wait librdkafka's ten before the next attempt.
         "reconnect.backoff.max.ms": 1_000,
+        # A network may drop an idle connection without a sign.
+        "socket.keepalive.enable": "true",
         **for_librdkafka(cluster.spec.config),
         "bootstrap.servers": cluster.bootstrap_servers,
         "logger": _SILENT,

@@ -1,7 +1,7 @@
 """The status of a flow from its facts: readiness, conditions of its units, figures."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -17,6 +17,7 @@ from headrace.api import (
     Readiness,
     Reason,
     ReplicationFlowStatus,
+    ReplicationTask,
     Reporter,
     Resets,
     TaskCounts,
@@ -31,6 +32,7 @@ from headrace.status.readiness import FlowFacts, judge
 
 _LONGEST_MESSAGE = 4096
 _MOST_LOSSES = 100
+_BEGUN = (TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
@@ -53,7 +55,6 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     generation = facts.flow.metadata.generation
     if facts.paused:  # nothing was done about what changed since
         generation = facts.flow.status.observed_generation if facts.flow.status else None
-    lags = [task.status.lag for task in copying if task.status.lag]
     return ReplicationFlowStatus(
         observed_generation=generation,
         conditions=conditions_of(
@@ -68,10 +69,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
             paused=phases.count(TaskPhase.PAUSED),
             failed=sum(task.status.phase is TaskPhase.FAILED for task in facts.tasks),
         ),
-        lag=Lag(
-            records=sum(lag.records for lag in lags),
-            seconds=max((lag.seconds for lag in lags), default=0),
-        ),
+        lag=_lag(copying),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
         losses=_latest_losses(facts),
         ready_replicas=facts.alive,
@@ -79,6 +77,17 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
         selector=facts.selector,
         last_valid=facts.last_valid,
+    )
+
+
+def _lag(copying: Sequence[ReplicationTask]) -> Lag | None:
+    """Return the lag of all tasks, or None if a task that has begun does not know its own."""
+    if any(task.status.phase in _BEGUN and task.status.lag is None for task in copying):
+        return None
+    lags = [task.status.lag for task in copying if task.status.lag]
+    return Lag(
+        records=sum(lag.records for lag in lags),
+        seconds=max((lag.seconds for lag in lags), default=0),
     )
 
 
@@ -103,10 +112,10 @@ def is_significant(before: ReplicationFlowStatus | None, after: ReplicationFlowS
 
 
 def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
-    lag = status.lag or Lag()
+    lag = status.lag
     return status.model_copy(
         update={
-            "lag": Lag(records=lag.records.bit_length(), seconds=lag.seconds.bit_length()),
+            "lag": lag and Lag(records=lag.records.bit_length(), seconds=lag.seconds.bit_length()),
             "bytes_per_second": (status.bytes_per_second or 0).bit_length(),
         }
     )

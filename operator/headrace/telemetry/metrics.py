@@ -76,7 +76,7 @@ FLOW_LAG_RECORDS = Described(
     "headrace_flow_lag_records",
     "gauge",
     "Records on the source that the target has not acknowledged, in the coarse steps of the "
-    "status; the drivers' metrics are exact.",
+    "status; the drivers' metrics are exact. Absent while the lag is unknown.",
     _FLOW,
 )
 FLOW_LAG_S = Described(

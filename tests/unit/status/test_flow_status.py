@@ -58,6 +58,7 @@ def says(ready: ConditionStatus, reason: Reason, message: str = "m") -> tuple[Co
     return (Condition(type=ConditionType.READY, status=ready, reason=reason, message=message),)
 
 
+UNREACHABLE = Reason.SOURCE_UNREACHABLE
 CONNECTOR = unit(TaskType.SOURCE_CONNECTOR, conditions=says(ConditionStatus.TRUE, Reason.RUNNING))
 
 
@@ -83,6 +84,18 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
     assert status.tasks is not None
     assert (status.tasks.total, status.tasks.running) == (2, 2)
     assert (status.topics, status.partitions, status.ready_replicas) == (1, 8, 2)
+
+
+def test_the_lag_of_a_flow_is_unknown_while_that_of_a_running_task_is() -> None:
+    known = unit(TaskType.SOURCE_TASK, lag=Lag(records=10, seconds=2))
+    silent = unit(
+        TaskType.SOURCE_TASK, index=1, conditions=says(ConditionStatus.FALSE, UNREACHABLE)
+    )
+    starts = unit(TaskType.SOURCE_TASK, TaskPhase.CREATED, index=1)
+
+    assert flow_status(facts(CONNECTOR, known, silent)).lag is None
+    assert readiness(CONNECTOR, known, silent) == ("False", "SourceUnreachable", "m")
+    assert flow_status(facts(CONNECTOR, known, starts)).lag == known.status.lag
 
 
 def test_a_connector_that_failed_is_counted() -> None:

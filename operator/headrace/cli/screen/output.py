@@ -95,14 +95,14 @@ def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
         metadata, status = document["metadata"], document["status"]
         conditions = {one["type"]: one for one in status.get("conditions", ())}
         ready = conditions.get("Ready", {})
-        lag, tasks = status.get("lag", {}), status.get("tasks", {})
+        lag, tasks = status.get("lag"), status.get("tasks", {})
         table.add_row(
             *([metadata["namespace"]] if spaces else []),
             metadata["name"],
             ready.get("status", "Unknown"),
             ready.get("reason", ""),
-            f"{lag.get('records', 0):,}",
-            str(lag.get("seconds", 0)),
+            f"{lag.get('records', 0):,}" if lag is not None else "-",
+            str(lag.get("seconds", 0)) if lag is not None else "-",
             _rate(status.get("bytesPerSecond")),
             f"{tasks.get('running', 0)}/{tasks.get('total', 0)}",
             str(status.get("readyReplicas", 0)),
@@ -127,6 +127,7 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
     for unit in units:
         copies = unit["type"] == "SourceTask"
         rate = _rate(unit.get("bytesPerSecond")) if copies else ""
+        lag = unit.get("lag", {}) if copies else dict.fromkeys(("records", "seconds"), "")
         table.add_row(
             *([unit["namespace"]] if spaces else []),
             unit["name"],
@@ -134,7 +135,7 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
             unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
             *([", ".join(unit["standbys"])] if standbys else []),
             *([unit["type"], unit["assignedTo"], rate] if wide else []),
-            *(str(unit.get("lag", {}).get(field, "")) for field in ("records", "seconds")),
+            *(str(lag.get(field, "-")) for field in ("records", "seconds")),
             str(unit.get("restarts", "")),
             " ".join(unit.get("lastError", {}).get("message", "").split()),
         )

@@ -16,6 +16,7 @@ from headrace.api import (
     ALARMS,
     ConditionStatus,
     ConditionType,
+    Lag,
     ReplicationFlowStatus,
     ReplicationTask,
     TaskPhase,
@@ -90,9 +91,12 @@ def readiness(status: ReplicationFlowStatus) -> str:
     return "; ".join([f"{word} ({ready.reason}): {ready.message}", *others])
 
 
-def behind(records: int | None, seconds: int | None) -> str:
-    """``11,671 records behind, 3 s``."""
-    return f"{records:,} records behind, {seconds or 0} s" if records else "0 records behind"
+def behind(lag: Lag | None) -> str:
+    """Return ``11,671 records behind, 3 s``, or that the lag is unknown."""
+    if lag is None:
+        return "lag unknown"
+    records = lag.records
+    return f"{records:,} records behind, {lag.seconds} s" if records else "0 records behind"
 
 
 def elapsed(seconds: float) -> str:
@@ -116,9 +120,9 @@ def _flow_line(flow: FlowView, width: int) -> Text:
     word = "Ready" if flow.ready else str(ready.reason) if ready else "unknown"
     alarms = _alarms(flow)
     style = "red" if alarms else "green" if flow.ready else "yellow"
-    lag, tasks = status.lag, status.tasks
+    tasks = status.tasks
     facts = [
-        behind(lag.records if lag else 0, lag.seconds if lag else 0),
+        behind(status.lag),
         f"{rate(status.bytes_per_second)} MB/s",
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks run",
         _count(status.ready_replicas, "driver"),
@@ -180,7 +184,7 @@ def _task_line(task: ReplicationTask, name: str, first: int) -> Text:
         f"{set_cell_size(name, first)}  ",
         (f"{phase:<{state}}", _COLOURS.get(phase, "")),
         f"  {set_cell_size(status.driver_name or '-', driver)}  ",
-        f"{f'{_lag_records(task):,}' if copies else '':>{lag}}  ",
+        f"{_lag_text(task) if copies else '':>{lag}}  ",
         f"{rate(status.bytes_per_second) if copies else '':>{speed}}  ",
         (error, "red"),
     )
@@ -193,6 +197,10 @@ def _short_name(task: ReplicationTask, flow: str) -> str:
     return f"{flow} {name}" if flow else name
 
 
+def _lag_text(task: ReplicationTask) -> str:
+    return f"{task.status.lag.records:,}" if task.status.lag else "-"
+
+
 def _lag_records(task: ReplicationTask) -> int:
     """Return the lag of a task, 0 where none is known."""
     return task.status.lag.records if task.status.lag else 0
@@ -201,7 +209,8 @@ def _lag_records(task: ReplicationTask) -> int:
 def _idles(task: ReplicationTask) -> bool:
     """Return whether a task runs without an error and has nothing to do."""
     status = task.status
-    moves = _lag_records(task) or status.bytes_per_second
+    copies = task.spec.type is TaskType.SOURCE_TASK
+    moves = _lag_records(task) or status.bytes_per_second or (copies and status.lag is None)
     return status.phase is TaskPhase.RUNNING and status.last_error is None and not moves
 
 

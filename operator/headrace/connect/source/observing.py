@@ -69,6 +69,8 @@ class SourceEnds:
         self._context = context
         self._asking = BackgroundStep[dict[TopicPartition, int]](pool, context.clock)
         self._ends: Mapping[TopicPartition, int] = {}
+        self._read_s: dict[TopicPartition, float] = {}
+        """Monotonic time of the last answer about unread partitions, or of the first request."""
         self._positions: dict[TopicPartition, _Position] = {}
         """Positions of partitions with records in flight."""
         self._behind_since_ms: dict[TopicPartition, int] = {}
@@ -79,6 +81,8 @@ class SourceEnds:
         held_up = self._held_up(state)
         unread = {at: state[at] for at in state if at in paused or at in held_up}
         self._behind_since_ms = {at: ms for at, ms in self._behind_since_ms.items() if at in unread}
+        now_s = self._context.clock.monotonic()
+        self._read_s = {at: self._read_s.get(at, now_s) for at in unread}
         if not unread:
             self._ends = {}
             return state
@@ -88,6 +92,7 @@ class SourceEnds:
             self._asking.put_off(_ENDS_INTERVAL_S)
             with suppress(HeadraceError):  # brokers that are unreachable are reported where needed
                 self._ends = self._asking.take()
+                self._read_s |= dict.fromkeys(self._ends.keys() & unread.keys(), now_s)
         return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
 
     def _held_up(self, state: State) -> Set[TopicPartition]:
@@ -110,7 +115,8 @@ class SourceEnds:
         if not reached.lag_records:
             self._behind_since_ms[at] = now_ms
         since_ms = self._behind_since_ms.setdefault(at, reached.oldest_timestamp_ms or now_ms)
-        return reached._replace(oldest_timestamp_ms=since_ms)
+        silent_s = self._context.clock.monotonic() - self._read_s[at]
+        return reached._replace(oldest_timestamp_ms=since_ms, silent_s=silent_s)
 
 
 # A coordinator aborts a transaction that is open for longer than the producer's
@@ -350,6 +356,9 @@ class Observing:
         if self._life.phase is TaskPhase.FAILED:
             if reported := unread.observe(copying.partitions):
                 self._life.observe(lag=Lag(records=unread.records, seconds=unread.seconds))
+            elif self._reported.is_silent(unread.silent_s) and self._life.status.lag is not None:
+                self._life.observe(lag=None)
+                return True
             return reported
         lane = copying.lane
         if lane is None:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.api import (
     HEARTBEATS,
+    ClusterSpec,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -19,6 +20,7 @@ from headrace.api import (
     condition,
     partitions_text,
 )
+from headrace.api.client_settings import text_of
 from headrace.connect.runtime.background import BackgroundStep
 from headrace.connect.runtime.contested import observation, verification_failed
 from headrace.connect.runtime.context import FlowContext
@@ -48,13 +50,22 @@ class UnreadLag:
         self._asking = BackgroundStep[int](pool, context.clock)
         self._behind_since_s: float | None = None
         """Unix time at which there was nothing to wait for, as far as that is known."""
+        self._read_s: float | None = None
+        """Monotonic time of the last answer, or of the first request; None: nothing to ask."""
+
+    @property
+    def silent_s(self) -> float:
+        """Time since the source answered; 0 if there is nothing to request."""
+        return 0.0 if self._read_s is None else self._context.clock.monotonic() - self._read_s
 
     def observe(self, partitions: Set[TopicPartition]) -> bool:
         """Ask when that is due; whether there was an answer."""
         if not partitions:
             self.records = self.seconds = 0
-            self._behind_since_s = None
+            self._behind_since_s = self._read_s = None
             return False
+        if self._read_s is None:
+            self._read_s = self._context.clock.monotonic()
         if self._asking.due:
             self._asking.start(partial(_lag_records, self._context, partitions))
         if not self._asking.done:
@@ -64,6 +75,7 @@ class UnreadLag:
             self.records = self._asking.take()
         except HeadraceError:  # the partition's own error is more important to a user
             return False
+        self._read_s = self._context.clock.monotonic()
         now_s = self._context.clock.time()
         if not self.records:
             self._behind_since_s = now_s
@@ -81,6 +93,15 @@ def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
     return sum(
         max(0, ends[at] - progress.source_offset) for at, progress in stored.items() if progress
     )
+
+
+def silent_after_s(source: ClusterSpec) -> float:
+    """Return the time without an answer after which a source counts as unreachable."""
+    config = source.config
+    wait_ms, answer_ms = (
+        int(text_of(config, name)) for name in ("fetch.max.wait.ms", "request.timeout.ms")
+    )
+    return (wait_ms + answer_ms) / 1000
 
 
 T = TypeVar("T")
@@ -107,12 +128,18 @@ class SourceStatus:
     """Sets the fields of a task's status that come from what it copies."""
 
     def __init__(
-        self, life: LifeCycle, clock: Clock, sentence: Callable[[TopicPartition, Loss], str]
+        self,
+        life: LifeCycle,
+        clock: Clock,
+        sentence: Callable[[TopicPartition, Loss], str],
+        source: ClusterSpec,
     ) -> None:
         """Create the status. ``sentence`` returns the message for a loss."""
         self.copied = CopiedCounts()
         """Records copied by all lanes that the task has had."""
         self._life, self._clock, self._sentence = life, clock, sentence
+        self._source = source.alias
+        self._silent_after_s = silent_after_s(source)
         self._rate = Rate()
         self._acknowledged_before = 0
         self._left_out_before = (0, 0)
@@ -173,19 +200,19 @@ class SourceStatus:
         seconds = int(max((one.lag_s(wall_s) for one in reached), default=0))
         losses = {at: loss for at, loss in partitions.losses.items() if at in partitions.wanted}
         skipped, dead_lettered = self._left_out_so_far
+        silent = {at for at, one in partitions.reached.items() if self.is_silent(one.silent_s)}
+        known = not silent and not self.is_silent(unread.silent_s)
+        records = sum(one.lag_records for one in reached) + unread.records
         self._life.observe(
             partitions=TopicPartitions.pack(partitions.reached),
-            lag=Lag(
-                records=sum(one.lag_records for one in reached) + unread.records,
-                seconds=max(seconds, unread.seconds),
-            ),
+            lag=Lag(records=records, seconds=max(seconds, unread.seconds)) if known else None,
             bytes_per_second=round(self._rate.per_second),
             skipped_records=skipped or None,
             dead_lettered_records=dead_lettered or None,
             conditions=(
                 *_caught_up(partitions),
                 *_foreign_writer(_without_heartbeats(partitions.reached)),
-                *_not_ready(partitions.stopped),
+                *(_not_ready(partitions.stopped) or self._silence(silent, len(reached))),
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
                 *_tombstones_at_risk(_without_heartbeats(partitions.starts)),
@@ -195,6 +222,21 @@ class SourceStatus:
                 *more,
             ),
         )
+
+    def is_silent(self, seconds: float) -> bool:
+        """Return True if the source's end is unknown because the source does not answer."""
+        return seconds > self._silent_after_s
+
+    def _silence(self, silent: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
+        if not silent:
+            return ()
+        message = (
+            f"{self._source} has not answered requests about {len(silent)} of {of} partitions for "
+            f"more than {self._silent_after_s:g} s, and their lag is unknown: "
+            f"{partitions_text(silent)}. The brokers that lead them are slow or unreachable"
+        )
+        false = ConditionStatus.FALSE
+        return (observation(ConditionType.READY, Reason.SOURCE_UNREACHABLE, message, false),)
 
     def also(self, more: Sequence[Condition]) -> bool:
         """Add conditions to the last observed ones; return whether one of them is new.

@@ -20,7 +20,7 @@ from headrace.kafka.wire.batches import (
     stored_bytes,
 )
 from headrace.kafka.wire.cluster import ClusterClient, ClusterMetadata, led_by
-from headrace.kafka.wire.connection import Buffers, Connection
+from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
@@ -28,6 +28,7 @@ from headrace.kafka.wire.errors import (
     NoShareGroups,
     RefusedForGood,
     RequestRefused,
+    Unanswered,
     UnreadableBatch,
     UnsupportedBroker,
     refusal,
@@ -44,6 +45,7 @@ from headrace.kafka.wire.fetch import (
     fetch_call,
     fetch_outcome,
 )
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.groups import (
     Committed,
     committed_offsets,
@@ -153,6 +155,7 @@ __all__ = [
     "Stop",
     "StoredRecord",
     "Transactions",
+    "Unanswered",
     "UnreadableBatch",
     "UnsupportedBroker",
     "aborts",

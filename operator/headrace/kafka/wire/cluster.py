@@ -15,8 +15,9 @@ from kio.schema.types import TopicName
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Unreachable
 from headrace.kafka.errors import AccessDenied
-from headrace.kafka.wire.connection import Buffers, Connection
+from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.errors import ForeignBroker, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import EventLoop, Reply, start
 from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
 from headrace.kafka.wire.protocol import Call, call

@@ -1,14 +1,17 @@
 """Connection to one broker: requests and answers in order, several at a time."""
 
 import math
-import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from kio.schema.api_versions.v3 import ApiVersionsResponse
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+
 from headrace.errors import HeadraceError
-from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
+from headrace.kafka.wire.errors import ConnectionLost, Garbled, Unanswered, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers, FrameReader
 from headrace.kafka.wire.loop import READ, WRITE, EventLoop, Reply, Timer
 from headrace.kafka.wire.protocol import (
     API_VERSIONS,
@@ -21,160 +24,20 @@ from headrace.kafka.wire.protocol import (
     Encoded,
     Headers,
     api_name,
+    call,
     throttle_ms,
 )
 from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
-
-# Responses cut out of the stream of a connection, into buffers that are used again.
-#
-# Fresh memory costs more than the copy into it: the kernel clears each page at the first touch.
-
-MAX_RESPONSE_BYTES = 128 << 20
-"""Above what a broker sends: its requests end at 104,857,600 bytes (``socket.request.max.bytes``),
-a Fetch response at the ``max_bytes`` that we asked for, plus one batch."""
-
-_SIZE = struct.Struct(">i")
-_SMALL_BYTES = 1 << 14  # not worth keeping
-
-
-class Buffers:
-    """Buffers of responses, kept for the next ones. Not thread-safe."""
-
-    def __init__(self, keep_bytes: int = 64 << 20) -> None:
-        """Create an empty pool that keeps at most ``keep_bytes``, including used buffers."""
-        self._keep_bytes = keep_bytes
-        self._kept: dict[int, bytearray] = {}
-        """Kept buffers by ``id``, in the order of their return; there may be hundreds."""
-        self._sizes: dict[int, deque[int]] = {}
-        """Ids of kept buffers by size, of which there are few."""
-        self._unused: set[int] = set()
-        """Buffers kept at the last ``trim`` and not used since."""
-        self._out_bytes = 0
-        self.kept_bytes = 0
-        """Size of the memory that is kept for the next responses."""
-
-    def take(self, size: int) -> bytearray:
-        """Return a buffer of at least that size, at most twice as large, with undefined content."""
-        if size > _SMALL_BYTES:
-            fitting = [kept for kept in self._sizes if size <= kept <= 2 * size]
-            if fitting:
-                newest = self._sizes[min(fitting)][-1]
-                self._out_bytes += min(fitting)
-                return self._forget(newest)
-            # Responses of similar sizes thus share buffers. A full response is a little larger than
-            # a power of 2.
-            step = 1 << (size.bit_length() - 3)
-            size = -(-size // step) * step
-        self._out_bytes += size
-        return bytearray(size)
-
-    def give(self, buffer: bytearray) -> None:
-        """Take it back; what was not used for the longest time goes where too much is kept."""
-        size = len(buffer)
-        self._out_bytes -= size
-        room = self._keep_bytes - self._out_bytes - size
-        if size <= _SMALL_BYTES or room < 0:
-            return
-        while self.kept_bytes > room:
-            self._forget(next(iter(self._kept)))
-        self._kept[id(buffer)] = buffer
-        self._sizes.setdefault(size, deque()).append(id(buffer))
-        self.kept_bytes += size
-
-    def trim(self) -> None:
-        """Free what was not used since the last time."""
-        for unused in tuple(self._unused):
-            self._forget(unused)
-        self._unused = set(self._kept)
-
-    def _forget(self, key: int) -> bytearray:
-        buffer = self._kept.pop(key)
-        size = len(buffer)
-        alike = self._sizes[size]
-        if alike[-1] == key:
-            alike.pop()
-        else:
-            alike.remove(key)  # near the front: it was kept for long
-        if not alike:
-            del self._sizes[size]
-        self._unused.discard(key)
-        self.kept_bytes -= size
-        return buffer
-
-
-class Frame:
-    """One response. Its ``view`` must not be used after ``release``."""
-
-    __slots__ = ("_buffer", "_buffers", "view")
-
-    def __init__(self, buffers: Buffers | None, buffer: bytearray, size: int) -> None:
-        """Release ``buffer`` to ``buffers``, if it came from there."""
-        self._buffers = buffers
-        self._buffer: bytearray | None = buffer
-        self.view = memoryview(buffer)[:size]
-
-    def release(self) -> None:
-        """Give the buffer back; a second time does nothing."""
-        if self._buffer is not None:
-            buffer, self._buffer = self._buffer, None
-            self.view = memoryview(b"")
-            if self._buffers is not None:
-                self._buffers.give(buffer)
-
-
-class FrameReader:
-    """``target`` is where the next bytes of the stream belong; ``received`` says how many came."""
-
-    def __init__(self, buffers: Buffers, limit_bytes: int = MAX_RESPONSE_BYTES) -> None:
-        self._buffers = buffers
-        self._limit_bytes = limit_bytes
-        self._prefix = bytearray(_SIZE.size)
-        self._frame: Frame | None = None
-        self.target = memoryview(self._prefix)
-        """Where the next bytes belong. It is never empty."""
-
-    @property
-    def inside(self) -> bool:
-        """Whether a response has begun and not ended."""
-        return self._frame is not None or len(self.target) < _SIZE.size
-
-    def received(self, count: int) -> Frame | None:
-        """``count`` bytes were written to ``target``; the response that they complete, if any.
-
-        Raises ``Garbled`` for a size that no response has: not a byte of memory is taken for it.
-        """
-        self.target = self.target[count:]
-        if self.target:
-            return None
-        if self._frame is None:
-            (size,) = _SIZE.unpack(self._prefix)
-            if not 4 <= size <= self._limit_bytes:
-                raise Garbled(
-                    f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
-                    "listener of Kafka, with the same encryption as ours?"
-                )
-            if size <= _SMALL_BYTES:  # the pool keeps none of these
-                self._frame = Frame(None, bytearray(size), size)
-            else:
-                self._frame = Frame(self._buffers, self._buffers.take(size), size)
-            self.target = self._frame.view
-            return None
-        frame, self._frame = self._frame, None
-        self.target = memoryview(self._prefix)
-        return frame
-
-    def discard(self) -> None:
-        """Release what was begun, after the connection has ended."""
-        if self._frame is not None:
-            self._frame.release()
-            self._frame = None
-        self.target = memoryview(self._prefix)
-
 
 A = TypeVar("A")
 _READS_AT_ONCE = 64  # then other connections get their turn
 _ANY = (0, 32_767)
 """Versions of a request that a caller encodes by itself."""
+ASK_VERSIONS = call(
+    ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1"),
+    ApiVersionsResponse,
+)
+"""Request that every broker answers at once."""
 OLDEST_KAFKA = "2.4"
 """Brokers of older releases lack versions that every connection needs."""
 
@@ -194,7 +57,9 @@ class Connection:
     """Open connection to a broker.
 
     A request without a response in time ends the connection, as in Kafka's own client, because no
-    later response could be matched. The opener of the connection logs in (``session.py``).
+    later response could be matched. A network may have dropped an idle connection without a sign,
+    so that its next request waits for the answer to a probe. The opener of the connection logs in
+    (``opening.py``).
     """
 
     def __init__(
@@ -207,12 +72,15 @@ class Connection:
         buffers: Buffers,
         request_timeout_s: float = 30.0,
         max_in_flight: int = 5,
+        probe_after_s: float = math.inf,
+        probe_timeout_s: float = 3.0,
         closed: Callable[["Connection"], None] = lambda _: None,
     ) -> None:
         """Create a connection.
 
         ``server`` is used in messages. ``max_in_flight`` must be at most five for an idempotent
-        producer, whose sequences are safe only then.
+        producer, whose sequences are safe only then. ``probe_after_s`` is the idle time after which
+        the connection is probed.
         """
         self.server = server
         self.closed_by: HeadraceError | None = None
@@ -222,11 +90,14 @@ class Connection:
         self._loop, self._transport, self._headers = loop, transport, headers
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
+        self._probe_after_s, self._probe_timeout_s = probe_after_s, probe_timeout_s
         self._closed = closed
         self._waiting: deque[_Request[Any]] = deque()
         self._in_flight: deque[_Request[Any]] = deque()
         self._out: deque[Buffer] = deque()
-        self._held = False
+        self._held = self._probing = False
+        self._received_s = loop.now_s()
+        """Time at which the broker sent something last."""
         self._throttled_until_s = 0.0
         self._correlation_id = 0
         self._drained: Reply[None] | None = None
@@ -307,12 +178,14 @@ class Connection:
         if during_login:
             self._begin(request)
         else:
+            if not self._in_flight and now_s - self._received_s > self._probe_after_s:
+                self._probe(now_s)
             self._waiting.append(request)
         if request.deadline_s < self._armed_for_s:
             self._arm(request.deadline_s)
         if (
             len(self._waiting) == 1
-            and not self._held
+            and not (self._held or self._probing)
             and len(self._in_flight) < self._max_in_flight
             and now_s >= self._throttled_until_s
         ):
@@ -321,6 +194,22 @@ class Connection:
         else:
             self._pump()
         return request
+
+    def _probe(self, now_s: float) -> None:
+        """Send a request with a short deadline; others wait until it is answered."""
+        if self._held or self._probing or now_s < self._throttled_until_s:
+            return  # a login is a probe, and a throttled client is not read
+        self._probing = True
+        probe: _Request[Any] = _Request()
+        probe.call, probe.encoded = ASK_VERSIONS, self._encoded(ASK_VERSIONS)
+        probe.deadline_s = now_s + self._probe_timeout_s
+        probe.then(self._probed)
+        self._arm(min(self._armed_for_s, probe.deadline_s))
+        self._begin(probe)
+        self._flush()
+
+    def _probed(self, _: Reply[Any]) -> None:
+        self._probing = False  # the caller begins what waits
 
     def hold(self) -> Reply[None]:
         """Begin no further requests except logins; reply when all begun requests have responses."""
@@ -367,7 +256,9 @@ class Connection:
         if isinstance(self.closed_by, Garbled) and arrived:
             return self.closed_by
         if isinstance(self.closed_by, ConnectionLost) or self.closed_by is None:
-            return ConnectionLost(f"{call.name}: {why}", may_have_arrived=arrived)
+            unanswered = arrived and isinstance(self.closed_by, Unanswered)
+            kind = Unanswered if unanswered else ConnectionLost
+            return kind(f"{call.name}: {why}", may_have_arrived=arrived)
         return self.closed_by  # a login that failed: say that
 
     def _ready(self, events: int) -> None:
@@ -390,6 +281,7 @@ class Connection:
         for _ in range(_READS_AT_ONCE):
             if (count := receive(reader.target)) is None:
                 return
+            self._received_s = self._loop.now_s()
             if count == 0:
                 self._end("was closed by the broker" + " in mid-response" * reader.inside)
                 return
@@ -427,7 +319,7 @@ class Connection:
             return
         while (
             self._waiting
-            and not self._held
+            and not (self._held or self._probing)
             and len(self._in_flight) < self._max_in_flight
             and self._loop.now_s() >= self._throttled_until_s
         ):
@@ -475,9 +367,14 @@ class Connection:
     def _overdue(self) -> None:
         self._deadline, self._armed_for_s = None, math.inf
         now_s = self._loop.now_s()
-        if self._in_flight and self._in_flight[0].deadline_s <= now_s:
-            self._end(f"gave no answer to {self._in_flight[0].call.name} in time")
-            return
+        if self._in_flight and (first := self._in_flight[0]).deadline_s <= now_s:
+            if self._reader.inside and self._received_s + self._request_timeout_s > now_s:
+                # The answer arrives, over a slow line.
+                first.deadline_s = self._received_s + self._request_timeout_s
+            else:
+                why = f"the connection to {self.server} gave no answer to {first.call.name} in time"
+                self.close(Unanswered(why, may_have_arrived=True))
+                return
         while self._waiting and self._waiting[0].deadline_s <= now_s:
             late = self._waiting.popleft()
             why = f"the request could not be sent to {self.server} in time"

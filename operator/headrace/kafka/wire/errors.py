@@ -16,6 +16,10 @@ class ConnectionLost(Unreachable):
         """False: no byte of the request was sent. True: the broker may have carried it out."""
 
 
+class Unanswered(ConnectionLost):
+    """A request without an answer in time; its connection is closed."""
+
+
 class ForeignBroker(Unreachable):
     """A broker of another cluster answers at an address of this one (KIP-1242)."""
 

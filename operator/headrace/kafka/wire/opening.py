@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
@@ -24,8 +24,9 @@ from headrace.api import ClusterAccess
 from headrace.api.client_settings import text_of
 from headrace.errors import GaveUp, HeadraceError, Unreachable
 from headrace.kafka.errors import AuthenticationFailed, TlsFailed
-from headrace.kafka.wire.connection import OLDEST_KAFKA, Buffers, Connection
+from headrace.kafka.wire.connection import ASK_VERSIONS, OLDEST_KAFKA, Connection
 from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import WRITE, EventLoop, Reply, start
 from headrace.kafka.wire.protocol import (
     REQUIRED,
@@ -134,10 +135,9 @@ async def begin_session(
 
 
 async def _check_versions(connection: Connection, timeout_s: float) -> None:
-    request = ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1")
     try:
         response = await connection.send(
-            _readable_of_old(call(request, ApiVersionsResponse)),
+            _readable_of_old(ASK_VERSIONS),
             timeout_s=timeout_s,
             during_login=True,
         )
@@ -267,6 +267,24 @@ async def _renew(
         connection.close(error)
 
 
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 10,  # seconds without data; networks forget connections after minutes
+    "TCP_KEEPALIVE": 10,  # the same on macOS
+    "TCP_KEEPINTVL": 3,
+    "TCP_KEEPCNT": 3,  # 10 s + 3 * 3 s: a connection that was dropped ends after 19 s
+    "TCP_USER_TIMEOUT": 19_000,  # milliseconds that sent data may stay without acknowledgement
+}
+"""Options of TCP, as far as the system has them."""
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Let the system find out that a network has dropped a connection."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
@@ -279,6 +297,12 @@ class ConnectionSettings:
     """For TCP, TLS and login together: Kafka's ``socket.connection.setup.timeout.ms``."""
     request_timeout_s: float = 30.0
     """Kafka's ``request.timeout.ms``."""
+    probe_after_s: float = 5.0
+    """Idle time after which the next request waits for a probe, which costs one round trip. A
+    connection that is used more often is not delayed."""
+    probe_timeout_s: float = 3.0
+    """Time for the answer to a probe. A broker answers at once, and a lost packet is sent again
+    after 0.2 to 1 s."""
     max_in_flight: int = 5
     """Requests without an answer, a connection; the most with which sequences are safe."""
     send_buffer_bytes: int = 0
@@ -364,6 +388,8 @@ class Opener:
                 buffers=self._buffers,
                 request_timeout_s=self._settings.request_timeout_s,
                 max_in_flight=self._settings.max_in_flight,
+                probe_after_s=self._settings.probe_after_s,
+                probe_timeout_s=self._settings.probe_timeout_s,
                 closed=closed,
             )
             left_s = deadline_s - self._loop.now_s()
@@ -403,7 +429,7 @@ class Opener:
     ) -> Transport:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_alive(sock)
         for option, size in (
             (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
             (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),

@@ -28,6 +28,7 @@ from headrace.api import (
 )
 from headrace.cli import run
 from headrace.cli.run import LiveScreen, farewell
+from headrace.cli.screen.output import show_flows, show_tasks
 from headrace.cli.screen.screen import FlowView, screen
 from headrace.standalone import StandaloneHerder
 
@@ -160,6 +161,27 @@ def test_the_end_says_stopped(capsys: pytest.CaptureFixture[str]) -> None:
         f"payments: {stopped}; {rest}",
         f"zebra: {stopped}; it was not Ready {why}; {rest}",
     ]
+
+
+def test_an_unknown_lag_is_a_dash() -> None:
+    running = ReplicationTaskStatus(phase=TaskPhase.RUNNING, driver_name="driver-1")
+    silent = task("orders", 0).model_copy(update={"status": running})
+    unknown = FlowView("orders", ReplicationFlowStatus(tasks=TaskCounts()), [silent])
+    lines = [str(line) for line in screen([unknown], [], 61, 160, 40)]
+
+    assert any("lag unknown" in line for line in lines)
+    assert any(line.split()[4:5] == ["-"] for line in lines if "driver-1" in line), lines
+
+
+def test_tables_show_a_dash_for_an_unknown_lag(capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = {"name": "orders", "namespace": "default"}
+    show_flows([{"metadata": metadata, "status": {}}])
+    unit = {"name": "a", "namespace": "default", "type": "SourceTask", "standbys": []}
+    show_tasks([{**unit, "driverName": "d", "assignedTo": "d"}])
+
+    flows, tasks = capsys.readouterr().out.split("TASK ", 1)
+    assert flows.splitlines()[1].split()[2:4] == ["-", "-"]
+    assert tasks.splitlines()[1].split()[3:5] == ["-", "-"], tasks
 
 
 def test_a_full_disk_behind_standard_error_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

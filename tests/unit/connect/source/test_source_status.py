@@ -8,6 +8,8 @@ from support.lags import lag_of
 
 from headrace.api import (
     HEARTBEATS,
+    ClusterSpec,
+    Condition,
     ConditionType,
     Lag,
     LossCause,
@@ -31,7 +33,10 @@ def life() -> LifeCycle:
 
 def reported(life: LifeCycle) -> SourceStatus:
     return SourceStatus(
-        life, time, lambda at, loss: f"offsets {loss.first} to {loss.last} are lost"
+        life,
+        time,
+        lambda at, loss: f"offsets {loss.first} to {loss.last} are lost",
+        ClusterSpec(alias="east", bootstrap_servers="a:1"),
     )
 
 
@@ -51,12 +56,12 @@ def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
 
 def test_heartbeats_that_another_flow_wrote_as_well_are_no_foreign_writer() -> None:
     """All flows of a source copy them to one topic, and take turns that may last for days."""
-    task, unread = life(), cast("UnreadLag", SimpleNamespace(records=0, seconds=0))
+    task, unread = life(), cast("UnreadLag", SimpleNamespace(records=0, seconds=0, silent_s=0.0))
     found = {}
     for topic in (HEARTBEATS, "orders"):
         at = TopicPartition(topic, 0)
         reached = SimpleNamespace(
-            acknowledged=9, unexpected_offsets=1, lag_records=0, lag_s=lambda _: 0
+            acknowledged=9, unexpected_offsets=1, lag_records=0, lag_s=lambda _: 0, silent_s=0.0
         )
         start = SimpleNamespace(
             end=9,
@@ -87,7 +92,7 @@ def test_a_batch_that_was_joined_wrongly_is_a_condition() -> None:
     task = life()
     status = reported(task)
     nothing = Partitions(wanted=set(), reached={}, starts={}, losses={}, stopped={})
-    unread = cast("UnreadLag", SimpleNamespace(records=0, seconds=0))
+    unread = cast("UnreadLag", SimpleNamespace(records=0, seconds=0, silent_s=0.0))
     status.copied.verified["Same"] = 1
     status.observe(nothing, unread)
     assert condition(task.status.conditions, ConditionType.VERIFICATION_FAILED) is None
@@ -97,3 +102,42 @@ def test_a_batch_that_was_joined_wrongly_is_a_condition() -> None:
     assert found is not None
     assert found.reason is Reason.HELPER_FAULTY
     assert "compare the topics" in found.message
+
+
+def test_the_lag_of_a_source_that_does_not_answer_is_unknown() -> None:
+    task, unread = life(), cast("UnreadLag", SimpleNamespace(records=0, seconds=0, silent_s=0.0))
+    status = reported(task)
+    seen: dict[float, tuple[Lag | None, Condition | None]] = {}
+    for silent_s in (30.4, 30.6, 0.0):
+        ends = {
+            TopicPartition("orders", number): Reached(9, 9, 0, 0, 9, None, 0, None, silence)
+            for number, silence in enumerate((0.0, silent_s))
+        }
+        start = cast(
+            "Start",
+            SimpleNamespace(end=9, tombstones_since_ms=0, data_writer=None, doubt=""),
+        )
+        status.observe(
+            Partitions(ends.keys(), ends, dict.fromkeys(ends, start), losses={}, stopped={}), unread
+        )
+        ready = condition(task.status.conditions, ConditionType.READY)
+        seen[silent_s] = task.status.lag, ready
+
+    assert seen[30.4] == seen[0.0] == (Lag(), None)
+    lag, said = seen[30.6]
+    assert lag is None
+    assert said is not None
+    assert said.reason is Reason.SOURCE_UNREACHABLE
+    assert "about 1 of 2 partitions for more than 30.5 s" in said.message
+    assert "orders/1" in said.message
+
+
+def test_the_lag_of_partitions_that_no_lane_reads_is_unknown_if_the_source_does_not_answer() -> (
+    None
+):
+    task = life()
+    unread = cast("UnreadLag", SimpleNamespace(records=5, seconds=1, silent_s=31.0))
+    nothing = Partitions(wanted=set(), reached={}, starts={}, losses={}, stopped={})
+    reported(task).observe(nothing, unread)
+
+    assert task.status.lag is None

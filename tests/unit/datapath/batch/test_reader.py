@@ -460,3 +460,69 @@ def test_a_request_that_was_damaged_is_sent_again_in_the_session(
     assert requests[:2] == [{0: 0}, {0: 0}]
     assert source.sessions == 1
     assert len(reading.damage) == 1
+
+
+@pytest.fixture
+def impatient(loop: EventLoop, source: FakeSource) -> Iterator[Reading]:
+    """Return a reading whose fetches expire after 0.25 s."""
+    settings = ConnectionSettings(request_timeout_s=0.2, fetch_wait_ms=50)
+    reading = Reading(loop, source, settings=settings)
+    yield reading
+    reading.close()
+
+
+def test_a_partition_without_answers_delays_no_other_of_its_broker(
+    impatient: Reading, source: FakeSource
+) -> None:
+    for partition in range(3):
+        impatient.open(partition)
+    source.silent = {1}
+    for partition in range(3):
+        source.append(b"a", partition=partition)
+
+    impatient.until(lambda: impatient.batches == {0: [(0, 0)], 2: [(0, 0)]})
+    source.append(b"b")
+    impatient.until(lambda: impatient.batches[0] == [(0, 0), (1, 1)])
+    source.silent = set()
+    impatient.until(lambda: impatient.batches.get(1) == [(0, 0)])
+
+    assert impatient.problems == {}
+    assert any("no answer to fetch in time" in said for said in impatient.said)
+
+
+def test_partitions_that_are_answered_again_share_requests_again(
+    impatient: Reading, source: FakeSource
+) -> None:
+    for partition in range(3):
+        impatient.open(partition)
+    source.silent = {0, 1, 2}
+    impatient.until(lambda: impatient.said)
+    source.silent = set()
+
+    impatient.until(lambda: set(asked(source.fetches[-1][1])) == {0, 1, 2})
+
+
+def test_a_partition_without_answers_is_known_until_it_is_answered(
+    impatient: Reading, source: FakeSource
+) -> None:
+    def silent() -> set[int]:
+        return {at.partition for at in impatient.reader.silence.since_s}
+
+    for partition in range(3):
+        impatient.open(partition)
+    source.silent = {1}
+    impatient.until(lambda: silent() == {1})
+    source.silent = set()
+
+    impatient.until(lambda: not silent())
+
+
+def test_a_partition_that_is_not_to_be_read_is_not_silent(
+    impatient: Reading, source: FakeSource
+) -> None:
+    source.silent = {0}
+    impatient.open(0)
+    impatient.until(lambda: impatient.reader.silence.since_s)
+    impatient.unread = {0}
+
+    impatient.until(lambda: not impatient.reader.silence.since_s)

@@ -1,9 +1,11 @@
 """A connection to brokers that answer correctly, wrongly, late, in part, or not at all."""
 
+import socket
 import struct
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from kio.schema.describe_producers.v0 import DescribeProducersRequest, DescribeProducersResponse
@@ -27,10 +29,10 @@ from support.patience import WITHIN_S
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Unreachable
-from headrace.kafka.wire.connection import Buffers
 from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.loop import EventLoop, start
-from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server
+from headrace.kafka.wire.opening import ConnectionSettings, Opener, Server, keep_alive
 from headrace.kafka.wire.protocol import call
 from headrace.kafka.wire.transport import ClientSecurity
 
@@ -137,6 +139,79 @@ def test_a_silent_broker_is_given_up(loop: EventLoop, serve: Serve) -> None:
     with pytest.raises(ConnectionLost):
         waiting.result()
     assert connection.closed_by is not None
+
+
+def test_an_idle_connection_without_an_answer_is_given_up_before_a_request_is_sent(
+    loop: EventLoop, serve: Serve
+) -> None:
+    answers = iter([served()])
+    broker = serve({END_TXN: lambda _: ACCEPTED, 18: lambda _: next(answers, Silence())})
+    connection = connect(loop, broker, probe_after_s=0.0, probe_timeout_s=0.1)
+    loop.wait(loop.sleep(0.01), WITHIN_S)
+
+    with pytest.raises(ConnectionLost, match="no answer to api_versions in time") as raised:
+        loop.wait(connection.send(end_txn()), WITHIN_S)
+
+    assert not raised.value.may_have_arrived
+    assert broker.requests(END_TXN) == []
+
+
+def test_requests_on_an_idle_connection_follow_the_answer_to_one_probe(
+    loop: EventLoop, serve: Serve
+) -> None:
+    probes: list[Request] = []
+    answers = [served(), served()]
+
+    def versions(request: Request) -> Any:
+        probes.append(request)
+        return answers.pop()
+
+    broker = serve({END_TXN: lambda _: ACCEPTED, 18: versions})
+    connection = connect(loop, broker, probe_after_s=0.0)
+    loop.wait(loop.sleep(0.01), WITHIN_S)
+
+    replies = [connection.send(end_txn(str(number))) for number in range(3)]
+
+    assert [loop.wait(reply, WITHIN_S) for reply in replies] == [ACCEPTED] * 3
+    assert len(probes) == 2, "one of them when the connection was opened"
+
+
+def test_a_connection_in_use_is_not_probed(loop: EventLoop, serve: Serve) -> None:
+    answers = iter([served()])
+    broker = serve({END_TXN: lambda _: ACCEPTED, 18: lambda _: next(answers, Silence())})
+    connection = connect(loop, broker)
+
+    for _ in range(3):
+        assert loop.wait(connection.send(end_txn()), WITHIN_S) == ACCEPTED
+
+
+def test_an_answer_that_still_arrives_is_waited_for(loop: EventLoop, serve: Serve) -> None:
+    whole: list[bytes] = []
+
+    def answer(request: Request) -> Raw:
+        whole.append(framed(request, ACCEPTED))
+        return Raw(whole[0][:9] if len(whole) == 1 else whole[0][9:] + whole[1])
+
+    connection = connect(loop, serve({END_TXN: answer}), max_in_flight=2)
+    slow = connection.send(end_txn(), timeout_s=0.1)
+    loop.wait(loop.sleep(0.3), WITHIN_S)
+    assert not slow.done
+
+    connection.send(end_txn())
+
+    assert loop.wait(slow, WITHIN_S) == ACCEPTED
+
+
+def test_the_system_looks_for_dropped_connections() -> None:
+    with socket.socket() as sock:
+        keep_alive(sock)
+
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        tcp = socket.IPPROTO_TCP
+        assert sock.getsockopt(tcp, socket.TCP_KEEPIDLE) == 10
+        assert sock.getsockopt(tcp, socket.TCP_KEEPINTVL) == 3
+        assert sock.getsockopt(tcp, socket.TCP_KEEPCNT) == 3
+        assert sock.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 19_000
 
 
 def test_a_request_whose_turn_never_comes_fails_alone(loop: EventLoop, serve: Serve) -> None:

@@ -5,8 +5,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.wire import FetchPosition, FetchResponse, FetchSession, Session
-from headrace.kafka.wire.connection import Buffers, Frame
 from headrace.kafka.wire.fetch import Forgotten
+from headrace.kafka.wire.frames import Buffers, Frame
 
 ORDERS, USERS = UUID(int=7), UUID(int=8)
 

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from headrace.kafka.wire.connection import Buffers, Frame, FrameReader
 from headrace.kafka.wire.errors import Garbled
+from headrace.kafka.wire.frames import Buffers, Frame, FrameReader
 
 
 def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:

@@ -1,0 +1,77 @@
+"""Partitions about which the source does not answer."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+
+from headrace.api import TopicPartition
+from headrace.datapath.locate import SourcePartition
+from headrace.kafka.wire import EventLoop
+
+_INTERVAL_S = 1.0
+
+
+class Silence:
+    """Time since the source answered a fetch of each partition, for all partitions of a reader.
+
+    It visits all partitions once a second, because responses of a session do not name partitions
+    without news. The time does not grow while a partition is not to be read.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        partitions: Mapping[TopicPartition, SourcePartition],
+        *,
+        is_asked: Callable[[SourcePartition], bool],
+        readable: Callable[[Iterable[TopicPartition]], Set[TopicPartition] | None],
+    ) -> None:
+        """``partitions`` are the reader's, which change.
+
+        ``is_asked`` returns whether the source owes an answer about a partition. ``readable``
+        returns None while nothing is to be read.
+        """
+        self.since_s: Mapping[TopicPartition, float] = {}
+        """Time of the last answer, on the loop's clock, of partitions without a recent one. It is
+        replaced and never changed, so that any thread may read it."""
+        self._loop, self._partitions = loop, partitions
+        self._is_asked, self._readable = is_asked, readable
+        self._heard: dict[tuple[int, int], tuple[float, Collection[TopicPartition]]] = {}
+        """Time and partitions of each broker's last answer, by node and group."""
+        self._reviewed_s = loop.now_s()
+        self._next = loop.call_later(_INTERVAL_S, self._review)
+
+    def heard(self, broker: tuple[int, int], partitions: Collection[TopicPartition]) -> None:
+        """Record an answer of a broker, by node and group, about partitions."""
+        self._heard[broker] = self._loop.now_s(), partitions
+
+    def close(self) -> None:
+        """Stop."""
+        self._next.cancel()
+
+    def _review(self) -> None:
+        now_s = self._loop.now_s()
+        elapsed_s, self._reviewed_s = now_s - self._reviewed_s, now_s
+        heard, self._heard = self._heard, {}
+        partitions = self._partitions
+        for at_s, answered in heard.values():
+            for at in answered:
+                if (source := partitions.get(at)) is not None and source.failed_s < at_s:
+                    source.heard_s, source.failed_s = at_s, 0.0
+        silent = {
+            at: source
+            for at, source in partitions.items()
+            if now_s - source.heard_s > 2 * _INTERVAL_S
+        }
+        readable = self._readable(silent) if silent else set()
+        if readable is None or elapsed_s > 3 * _INTERVAL_S:  # nothing was read, or we were frozen
+            for source in silent.values():
+                source.heard_s += elapsed_s
+        else:
+            for at, source in silent.items():
+                if at not in readable or not (source.failed_s or self._is_asked(source)):
+                    source.heard_s = now_s
+        self.since_s = {
+            at: source.heard_s
+            for at, source in silent.items()
+            if now_s - source.heard_s > 2 * _INTERVAL_S
+        }
+        self._next = self._loop.call_later(_INTERVAL_S, self._review)
