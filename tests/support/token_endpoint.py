@@ -20,7 +20,7 @@ from headrace.sandbox import Authority, SandboxCluster
 
 HOST = "127.0.0.1"
 CLIENT, SECRET = "headrace client", 'canary-7351 "secret\\" %2B+; ü'
-AUDIENCE = "kafka"
+AUDIENCE, ISSUER = "kafka", "tests"
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
@@ -79,6 +79,7 @@ class TokenEndpoint:
             f"{listener}.oauthbearer.sasl.server.callback.handler.class": VALIDATOR,
             "sasl.oauthbearer.jwks.endpoint.url": self.keys_url,
             "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
             "connections.max.reauth.ms": "3600000",
         }
 
@@ -109,7 +110,7 @@ class TokenEndpoint:
 
     def issue(self, *scopes: str) -> str:
         now = time.time()
-        claims = {"iss": "tests", "sub": CLIENT, "aud": AUDIENCE, "iat": int(now)}
+        claims = {"iss": ISSUER, "sub": CLIENT, "aud": AUDIENCE, "iat": int(now)}
         claims |= {"exp": int(now + self.lifetime_s), "scope": " ".join(scopes)}
         parts = ({"alg": "RS256", "kid": "1", "typ": "JWT"}, claims)
         signed = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
