@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from support.flows import FlowRun, manifest, spec
+from support.progress import progress_records
 from support.records import Load, compare, count, make_topic, read, unique
 from support.scenes import WaitUntil
 
-from headrace.replication import Progress, ProgressKey
 from headrace.sandbox import SandboxCluster
 
 PER_SECOND = 500
@@ -18,13 +18,11 @@ PER_SECOND = 500
 def owners(target: SandboxCluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
     """Return which of these flows owned each partition, one after the other, by progress."""
     stored: dict[tuple[str, int], list[str]] = {}
-    for records in read(spec(target), "mm2-headrace-progress.east.internal").values():
-        for record in records:
-            key = ProgressKey.decode(record.key or b"")
-            owner = Progress.decode(record.value).owner if record.value else ""
-            flow = next((flow for flow in flows if f"{flow}-source-task" in owner), None)
-            if flow is not None:
-                stored.setdefault((key.topic, key.partition), []).append(flow)
+    for key, progress in progress_records(spec(target)):
+        owner = progress.owner if progress is not None else ""
+        flow = next((flow for flow in flows if f"{flow}-source-task" in owner), None)
+        if flow is not None:
+            stored.setdefault((key.topic, key.partition), []).append(flow)
     return {at: [flow for flow, _ in groupby(names)] for at, names in stored.items()}
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
+from support.progress import progress_records
 from support.records import arrived, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
-from headrace.replication import Progress, ProgressKey
 from headrace.sandbox import SandboxCluster
 
 WaitUntil = Callable[..., Any]
@@ -55,10 +55,9 @@ def recreate(cluster: SandboxCluster, topic: str, run: FlowRun, wait_until: Wait
 def confirmed(west: SandboxCluster, topic: str) -> int:
     """Up to where the stored progress of partition 0 is known to be of this topic."""
     stored = [
-        Progress.decode(record.value or b"")
-        for records in read(spec(west), "mm2-headrace-progress.east.internal").values()
-        for record in records
-        if ProgressKey.decode(record.key or b"").topic == topic
+        progress
+        for key, progress in progress_records(spec(west))
+        if progress is not None and key.topic == topic
     ]
     return max((one.known_good.source_offset for one in stored if one.confirmed), default=0)
 

@@ -10,6 +10,7 @@ from cluster.api_server import OwnApiServer
 from cluster.kubectl import KubectlError
 from support.flows import FlowRun, manifest, spec
 from support.manifests import EAST, WEST, Document
+from support.progress import progress_records
 from support.records import Record, compare, make_topic, numbered, produce, read, unique
 
 from headrace.api import JOURNAL, earlier_name, progress_topic
@@ -132,24 +133,25 @@ def test_a_converted_flow_resumes_at_the_offsets_of_its_earlier_version(
     for topic in topics:
         found = compare(read(spec(east), topic), read(spec(west), f"{alias}.{topic}"))
         assert found == (0, 0, True), topic
-    after = [Progress.decode(one.value) for one in _records(west, now) if one.value is not None]
+    after = _progress(west, now)
     assert min(one.epoch for one in after) > max(one.epoch for one in stored)
 
 
-def _records(cluster: SandboxCluster, topic: str) -> list[Any]:
-    return [one for records in read(spec(cluster), topic).values() for one in records]
+def _progress(cluster: SandboxCluster, topic: str) -> list[Progress]:
+    return [progress for _, progress in progress_records(spec(cluster), topic) if progress]
 
 
 def _renamed(cluster: SandboxCluster, topic: str, wait_until: Callable[..., Any]) -> list[Progress]:
     """Move the records of a topic to the name that it had before v1beta1."""
-    records = _records(cluster, topic)
+    stored = _progress(cluster, topic)
+    records = [one for records in read(spec(cluster), topic).values() for one in records]
     admin = Admin(spec(cluster))
     make_topic(spec(cluster), earlier_name(topic), 8, **{"cleanup.policy": "compact"})
     produce(spec(cluster), earlier_name(topic), records)
     admin.delete_topic(topic)
     wait_until(lambda: topic not in admin.topics())
-    assert records
-    return [Progress.decode(one.value) for one in records if one.value is not None]
+    assert stored
+    return stored
 
 
 def test_results_of_a_run_under_the_earlier_name_stay_readable(east: SandboxCluster) -> None:

@@ -218,12 +218,12 @@ class StartFrom(Model):
 
     mode: Annotated[StartMode, FILLED_IN_BY_SERVER] = StartMode.EARLIEST
     """Earliest: the first record that the source has. Latest: the first record that is not older
-    than the flow (in headrace run: than that run), by the record's timestamp, else the end. A topic
-    that is created later is therefore copied whole, unless it has records with older timestamps, as
-    restored and mirrored topics do: these are skipped. To copy them, change to Earliest when all
-    present partitions have progress, which they keep. Timestamp: the first record that is not older
-    than timestamp. Offsets: the offsets that are listed; partitions that are not listed begin as
-    with Earliest."""
+    than the flow (in headrace run: than that run), by the record's timestamp, else the end. The
+    flow stores on the target which topics the source has at its first start. A topic or a partition
+    that is created later, or that the flow could not see, is copied from its beginning. A topic
+    that existed, and that topics.include matches later, begins at its end. Timestamp: the first
+    record that is not older than timestamp. Offsets: the offsets that are listed; partitions that
+    are not listed begin as with Earliest."""
     timestamp: Timestamp | None = None
     """With mode: Timestamp: the first record that is not older than this moment, in RFC 3339."""
     offsets: (

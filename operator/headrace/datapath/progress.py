@@ -25,6 +25,7 @@ from headrace.kafka import (
 )
 from headrace.logs import get_logger
 from headrace.replication import OwnerProducer, Progress, ProgressKey
+from headrace.replication.first_start import FirstStart, FirstStartKey, FirstStarts
 from headrace.replication.progress import Writers, writers_after
 from headrace.replication.reconcile import Decided
 from headrace.timing import Clock
@@ -198,6 +199,7 @@ class ProgressLog:
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
         """Last stored value that cannot be read: its Unix time in ms, and a sentence."""
+        self._first_starts = FirstStarts()
         self._writers: dict[ProgressKey, Writers] = {}
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
@@ -323,16 +325,28 @@ class ProgressLog:
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
+        return self._send(
+            {key.encode(): progress.encode() for key, progress in entries.items()}, timeout_s
+        )
+
+    def _send(self, records: Mapping[bytes, bytes], timeout_s: float) -> Storing:
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
         poll = partial(self._poll, producer)
-        storing = Storing(poll, self._clock, tried, len(entries), timeout_s)
+        storing = Storing(poll, self._clock, tried, len(records), timeout_s)
         with translated(tried):
-            for key, progress in entries.items():
-                producer.produce(
-                    self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
-                )
+            for key, value in records.items():
+                producer.produce(self.topic, value, key, on_delivery=storing.delivered)
         return storing
+
+    def first_start(self, key: FirstStartKey) -> FirstStart | None:
+        """Return the topics that the source had when a flow started first; None if not stored."""
+        with self._changed:
+            return self._first_starts.get(key)
+
+    def store_first_start(self, key: FirstStartKey, first: FirstStart, time_ms: int) -> None:
+        """Store the topics and wait; ``Retriable`` when they are not acknowledged in time."""
+        self._send(first.encode(key, time_ms), ANSWER_S).wait()
 
     def _poll(self, producer: Producer, timeout_s: float) -> None:
         """Receive reports. A producer that a fatal error stopped takes nothing more."""
@@ -497,10 +511,18 @@ class ProgressLog:
         try:
             key = ProgressKey.decode(message.key() or b"")
         except ValueError as error:
-            log.error("unreadable progress key", topic=self.topic, offset=offset, why=str(error))
+            self._take_first_start(message, str(error))
         else:
             self._note(key, message.value(), message.timestamp()[1], partition, offset)
         self._advance(partition, offset + 1)
+
+    def _take_first_start(self, message: Message, why: str) -> None:
+        try:
+            with self._changed:
+                self._first_starts.read(message.key() or b"", message.value())
+        except ValueError:
+            offset = message.offset()
+            log.error("unreadable progress key", topic=self.topic, offset=offset, why=why)
 
     def _note(
         self, key: ProgressKey, value: bytes | None, time_ms: int, partition: int, offset: int

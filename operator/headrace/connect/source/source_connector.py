@@ -31,6 +31,7 @@ from headrace.connect.runtime.herder import (
 )
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.runtime.threaded_unit import ThreadedUnit, succeeds
+from headrace.connect.takeover.first_start import remember_first_start
 from headrace.connect.topics.discovery import DiscoveryResult, SourceRacks, prepare_target
 from headrace.connect.topics.losses import sentence, shown_losses
 from headrace.connect.topics.topic_deletion import DeletedTopics, TopicDeleter
@@ -208,7 +209,7 @@ class SourceConnector(ThreadedUnit):
         self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)
 
     def restore(self) -> None:
-        """Refuse what cannot work; make the progress topic."""
+        """Refuse what cannot work; make the progress topic, and store what the source has."""
         with self._asking(Reason.SOURCE_UNREACHABLE):
             source_id = self.context.source_cluster_id
         with self._asking(Reason.TARGET_UNREACHABLE):
@@ -223,6 +224,7 @@ class SourceConnector(ThreadedUnit):
                 raise error
             try:
                 self.context.progress.start()
+                remember_first_start(self.context)
             except Fatal:  # that is one of the things that may be missing
                 if self._check_requirements():
                     self.observe(conditions=self.beside_ready)

@@ -214,7 +214,8 @@ def _starts(
             progress = replace(progress, tombstones_since_ms=since_ms[at])
         resolved = _without_loss(context, at, progress, _found(at, offsets, ids))
         starts[at] = _start(resolved, offsets.stable_ends[at])
-    for at, position in first_positions(context, partitions - stored.keys() | again).items():
+    new = partitions - stored.keys()
+    for at, position in first_positions(context, new | again, again).items():
         end = offsets.stable_ends[at]
         # Nothing of what a reset repeats is lost; what others wrote before is not ours.
         acknowledged = offsets.target_ends[at]

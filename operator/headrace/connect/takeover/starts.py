@@ -16,8 +16,10 @@ from headrace.connect.runtime.both_clusters import known_topic_ids
 from headrace.connect.runtime.contested import observation
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.connect.takeover.first_start import origins_of
 from headrace.errors import Fatal, HeadraceError
 from headrace.kafka import Position, replaced
+from headrace.logs import get_logger
 from headrace.replication import (
     Confirmed,
     Loss,
@@ -28,6 +30,9 @@ from headrace.replication import (
     TargetSeen,
     losses_before,
 )
+from headrace.replication.first_start import Origin
+
+log = get_logger(__name__)
 
 UNKNOWN = -1
 """In the place of the producer id of an owner that has not stored it."""
@@ -158,13 +163,16 @@ def resets_done(resets: Resets, starts: Mapping[TopicPartition, Start]) -> tuple
 
 
 def first_positions(
-    context: FlowContext, partitions: Set[TopicPartition]
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    again: Set[TopicPartition] = frozenset(),
 ) -> dict[TopicPartition, int]:
     """Return the first offset of each partition, by ``spec.startFrom``.
 
-    ``Latest`` means: records since the flow was made, by their timestamps. A topic that is made
-    later is copied from its beginning, unless it has records with older timestamps: whether those
-    came after the flow cannot be known, as Kafka keeps no time of a topic's creation.
+    ``Latest`` means records since the flow was created, by their timestamps, for topics that the
+    flow selected at its first start. A partition that was created later is copied from its
+    beginning. A topic that existed, and that ``spec.topics`` selects later, begins at its end. The
+    ``again`` partitions are copied again: they begin as those that were selected.
 
     Raises:
         Fatal: the source does not have an offset that ``spec.startFrom.offsets`` lists.
@@ -176,6 +184,38 @@ def first_positions(
         return source.offsets(partitions, Position.EARLIEST)
     if start.mode is StartMode.OFFSETS:
         return _listed(context, partitions)
+    if start.mode is StartMode.LATEST:
+        origins = origins_of(context, partitions)
+        created = {at for at, origin in origins.items() if origin is Origin.CREATED_LATER}
+        late = {at for at, origin in origins.items() if origin is Origin.NOT_SELECTED} - again
+        return {
+            **(source.offsets(created, Position.EARLIEST) if created else {}),
+            **_ends(context, late),
+            **_by_time(context, partitions - created - late),
+        }
+    return _by_time(context, partitions)
+
+
+def _ends(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    ends = context.source.offsets(partitions, Position.LATEST)
+    for at, end in sorted(ends.items()):
+        log.warning(
+            "begins at its end: the topic existed at the flow's first start, and spec.topics "
+            "selected it later",
+            flow=context.name,
+            partition=str(at),
+            offset=end,
+        )
+    return ends
+
+
+def _by_time(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the offsets of the first records since the moment of ``spec.startFrom``."""
+    if not partitions:
+        return {}
+    source, start = context.source, context.spec.start_from
     # Ends first: a record that comes between the two requests is then found, or is above the end.
     ends = source.offsets(partitions, Position.LATEST)
     moment = start.timestamp or context.flow.metadata.creation_timestamp
@@ -219,10 +259,10 @@ def preview_reset(
 
     Unreadable progress counts as none.
     """
-    starts = first_positions(context, partitions)
+    stored = _stored(context, partitions)
+    starts = first_positions(context, partitions, partitions)
     ends = context.source.offsets(partitions, Position.LATEST)
     ids = known_topic_ids(context, {at.topic for at in partitions})
-    stored = _stored(context, partitions)
     return {
         at: Preview(
             known.source_offset if (known := stored.get(at)) else None,

@@ -7,6 +7,8 @@ from support.fake_kafka import FakeRecord
 from support.source_tasks import FLOW, P0, P1, Scene
 
 from headrace.api import ReplicationFlow
+from headrace.connect.takeover.first_start import origins_of, remember_first_start
+from headrace.replication.first_start import Origin
 
 MADE = "2026-01-01T00:00:00Z"
 MADE_MS = 1_767_225_600_000
@@ -38,6 +40,60 @@ def test_latest_begins_at_the_first_record_that_is_not_older_than_the_flow(scene
     scene.start()
     scene.settle()
     assert scene.copies() == [b"since", b"restored"]
+
+
+def test_latest_copies_what_was_created_after_the_first_start_whole(scene: Scene) -> None:
+    """The clock with which the flow was created is ahead of the records' timestamps."""
+    start_from(scene, "Latest")
+    write(scene, 0, (b"before", -5))
+    scene.context.progress.start()
+    scene.source.ids.pop("orders")
+    remember_first_start(scene.context)
+    scene.source.ids["orders"] = "created-later"
+    scene.start()
+    scene.settle()
+    assert scene.copies() == [b"before"]
+
+
+def test_latest_copies_a_partition_that_was_added_after_the_first_start_whole(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_from(scene, "Latest")
+    write(scene, 0, (b"before", -5))
+    write(scene, 1, (b"first", -5))
+    scene.context.progress.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.source, "_size", lambda _: 1)
+        remember_first_start(scene.context)
+    scene.task.change(frozenset({P0, P1}))
+    scene.start()
+    scene.settle()
+    assert (scene.copies(0), scene.copies(1)) == ([], [b"first"])
+
+
+def test_a_topic_that_is_selected_later_begins_at_its_end_and_the_log_says_so(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_from(scene, "Latest")
+    write(scene, 0, (b"since", 5))
+    scene.change_spec(topics={"include": ["bills"]})
+    scene.context.progress.start()
+    remember_first_start(scene.context)
+    scene.change_spec(topics={"include": ["orders"]})
+    scene.start()
+    write(scene, 0, (b"later", -5))
+    scene.settle()
+    assert scene.copies() == [b"later"]
+    assert "spec.topics selected it later" in capsys.readouterr().out
+
+
+def test_the_first_start_is_stored_once(scene: Scene) -> None:
+    scene.context.progress.start()
+    scene.source.ids.pop("orders")
+    remember_first_start(scene.context)
+    scene.source.ids["orders"] = "created-later"
+    remember_first_start(scene.context)
+    assert origins_of(scene.context, {P0}) == {P0: Origin.CREATED_LATER}
 
 
 def test_of_a_later_partition_latest_skips_old_records_and_earliest_copies_them(
