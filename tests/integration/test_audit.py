@@ -1,5 +1,6 @@
 """Audits of real topics on real brokers, with real Spark: each difference is found and named."""
 
+import hashlib
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +21,10 @@ from support.records import (
     produce_with,
     unique,
 )
-from support.verifying import Verified, result_in, verified, verify_command
+from support.verifying import Verified, junit_outcomes, result_in, verified, verify_command
 
-from headrace.mirror_test import Exclusion, Result
+from headrace.cli.main import main
+from headrace.mirror_test import Exclusion, Result, documents
 from headrace.sandbox import SandboxCluster
 
 RECORDS, PARTITIONS = 60, 2
@@ -141,9 +143,14 @@ def audited(folder: Path, test: Any, code: int) -> Result:
     """Return the report of an audit that ends with this code."""
     file = folder / "audit.yaml"
     file.write_text(yaml.safe_dump(test))
-    ended = subprocess.run(
-        verify_command(file, folder / "report"), capture_output=True, text=True, check=False
-    )
+    outputs = ("--junit", str(folder / "junit.xml"), "--sign-key", str(folder / "key.pem"))
+    for words in (
+        "genpkey -algorithm ed25519 -out key.pem",
+        "pkey -in key.pem -pubout -out public.pem",
+    ):
+        subprocess.run(["openssl", *words.split()], cwd=folder, check=True)
+    command = verify_command(file, folder / "report", *outputs)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return result_in(folder / "report")
 
@@ -214,6 +221,35 @@ def test_each_difference_is_found_and_named(
     for example in result.differences:
         assert (example.source is None) == (example.kind == "alien")
         assert (example.target is None) == (example.kind == "missing")
+    outcomes = junit_outcomes(tmp_path / "junit.xml")
+    assert outcomes == {"topics": "failure", **dict.fromkeys(classes, "failure")} | {
+        "duplicated": "system-out",  # any number is allowed
+        "evidence": "error",
+    }
+    _check_evidence(tmp_path, result)
+
+
+def _check_evidence(folder: Path, result: Result) -> None:
+    """Check that the report is signed, and has the ranges and the hash of its manifest."""
+    report = folder / "report" / documents.REPORT
+    words = ["test", "report", "--verify-signature", str(folder / "public.pem"), str(report)]
+    assert main(words) == 0
+    text = report.read_text()
+    report.write_text(text.replace('"Failed"', '"Passed"', 1))
+    assert main(words) == 1
+    assert (
+        result.test_sha256
+        == hashlib.sha256((folder / "report" / documents.TEST).read_bytes()).hexdigest()
+    )
+    assert result.audit is not None
+    ranges = {
+        topic.source.rpartition(".")[2]: (topic.source_ranges, topic.target_ranges)
+        for topic in result.audit.topics
+    }
+    half = RECORDS // 2
+    assert ranges["clean"] == (((0, half), (0, half)), ((0, half), (0, half)))
+    assert ranges["truncated-head"][1] == ((5, half), (0, half))
+    assert ranges["absent"] == (((0, half), (0, half)), ())
 
 
 @pytest.mark.long

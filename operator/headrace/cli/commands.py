@@ -92,8 +92,8 @@ _TEST = Noun(
     """,
     {
         "report": Command(
-            "Open the report of a mirror test of a cluster.",
-            "mirror_test.cluster_tests:command",
+            "Open a mirror test's report, or verify its signature.",
+            "mirror_test.report:command",
             True,
         ),
         "end-load": Command("End the load of a mirror test.", "mirror_test.end_load:command", True),

@@ -13,6 +13,8 @@ from headrace.mirror_test.run import MirrorTestRun
 
 MAX_AUDITED_TOPICS = 100
 MAX_EXCLUDED = 100
+MAX_RANGES = 2_000
+"""Partitions of both clusters whose offsets a report lists."""
 
 
 class AuditedTopic(Model):
@@ -69,6 +71,10 @@ class TopicAudit(AuditedTopic):
     reordered: int = 0
     corrupted: int = 0
     alien: int = 0
+    source_ranges: tuple[tuple[int, int], ...] = ()
+    """First compared offset and frontier of each partition of the source."""
+    target_ranges: tuple[tuple[int, int], ...] = ()
+    """First compared offset, and offset after the last, of each partition of the target."""
 
 
 class AuditOutcome(Model):
@@ -79,6 +85,8 @@ class AuditOutcome(Model):
     excluded: Annotated[tuple[ExcludedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
     lag: int = 0
     """Offsets that the source got during the audit."""
+    unlisted_ranges: int = 0
+    """Partitions whose ranges are not listed, beyond ``MAX_RANGES``."""
 
 
 def audited_topics(
