@@ -142,6 +142,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "run": Command("Run flows on this machine.", "run:command"),
     "status": Command("Show the status of flows.", "flow.status:command", True),
     "verify": Command("Run a mirror test and give a verdict.", "mirror_test.verify:command"),
+    "audit": Command("Compare the records of a running flow.", "mirror_test.audit:command"),
     "failover": Command(
         "Fail over: let applications resume on the target.", "flow.failover:command", True
     ),

@@ -100,7 +100,9 @@ def audited_topics(
         target: Partitions of all topics of the target, by name.
 
     Raises:
-        InvalidSpec: No topic matches, or a topic has fewer partitions than the mirror preserves.
+        InvalidSpec: A pattern matches no topic, or a topic has fewer partitions than the mirror
+            preserves. Patterns of a flow may match topics that do not exist yet, so that one of
+            them has to match.
     """
     spec, where = run.test.spec, f"{run.test.metadata.name}: spec.audit.topics"
     assert spec.audit is not None
@@ -122,8 +124,10 @@ def audited_topics(
         found = origin.fullmatch(name)
         if found and is_chosen(found["topic"]) and found["topic"] not in source:
             copies[found["topic"]] = name
-    if not copies:
-        patterns = ", ".join(pattern.pattern for pattern in chosen)
+    known = {*source, *copies}
+    unmatched = [pattern for pattern in chosen if not any(map(pattern.fullmatch, known))]
+    if not copies or (unmatched and run.flow is None):
+        patterns = ", ".join(pattern.pattern for pattern in unmatched or chosen)
         raise InvalidSpec(
             f"{where}: no topic of {alias} matches {patterns}: correct the patterns, or check that "
             "the user of headrace may describe the topics"

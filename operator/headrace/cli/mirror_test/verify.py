@@ -25,6 +25,7 @@ from headrace.api import (
     load,
 )
 from headrace.chaos import refused as cannot_break
+from headrace.cli.mirror_test.audit_checks import check_topics, wait_until_current
 from headrace.cli.mirror_test.local_faults import refused as untrusted
 from headrace.cli.mirror_test.local_run import run_test
 from headrace.cli.mirror_test.outputs import ReportOutputs, output_options
@@ -38,7 +39,6 @@ from headrace.kafka import Admin
 from headrace.mirror_test import (
     MirrorTestRun,
     Result,
-    audited_topics,
     documents,
     resolve,
     window_of,
@@ -108,11 +108,7 @@ _CODES = {
 }
 
 
-@click.command()
-@manifest_options
-@click.option("--name", metavar="TEST", help="Name of the MirrorTest, if FILE has several.")
-@secrets_option(OF_A_RUN)
-@click.option(
+timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=60.0,
@@ -121,6 +117,13 @@ _CODES = {
     help="Time limit for an answer of a cluster, and for the topics of the target to appear "
     "(at least settleSeconds), in seconds.",
 )
+
+
+@click.command()
+@manifest_options
+@click.option("--name", metavar="TEST", help="Name of the MirrorTest, if FILE has several.")
+@secrets_option(OF_A_RUN)
+@timeout_option
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
@@ -226,6 +229,8 @@ def _verify(
 ) -> Result:
     flow = _flow(test)
     resolved = test if flow is None else resolve(test, flow)
+    if flow is not None and test.spec.audit is not None:
+        wait_until_current(flow, test.spec.settle_seconds)
     run = MirrorTestRun(name=_new_name(), test=resolved, secrets=secrets)
     source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
     if source_id == target_id:
@@ -235,8 +240,7 @@ def _verify(
             "a mirror test needs two"
         )
     if resolved.spec.audit is not None:
-        # Wrong patterns and partitions are reported before Spark starts.
-        audited_topics(run, *(Admin(side).topics() for side in (run.source, run.target)))
+        check_topics(run)
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with VerifyProgress(run) as view:
         spec = test.spec  # the resolved one has nothing that is about the flow
