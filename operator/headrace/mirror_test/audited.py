@@ -13,7 +13,7 @@ from headrace.mirror_test.run import MirrorTestRun
 
 MAX_AUDITED_TOPICS = 100
 MAX_EXCLUDED = 100
-MAX_RANGES = 2_000
+MAX_RANGES = 1_000
 """Partitions of both clusters whose offsets a report lists."""
 
 

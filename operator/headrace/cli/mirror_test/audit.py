@@ -51,7 +51,7 @@ _MANIFEST = "audit.yaml"
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the report and of the manifest. [default: headrace-reports/<flow>-audit/<run>]",
+    help="Folder of the report and of the manifest. [default: headrace-reports/<flow>-audit]",
 )
 @output_options
 @click.option("--dry-run", is_flag=True, help="Print the manifest, without a run.")
