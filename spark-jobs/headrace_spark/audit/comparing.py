@@ -199,11 +199,11 @@ class _Comparison:
                 at: (max(start, side.end[at] - _EDGE), max(start, side.end[at]))
                 for at, start in side.start.items()
             }
-            for spans in (starts, ends):
-                part = records.read(self.spark, side.cluster, side.range(spans), frozenset())
-                for topic, (oldest, newest) in records.oldest_and_newest(part).items():
-                    first, last = known.get(topic, (oldest, newest))
-                    known[topic] = (min(first, oldest), max(last, newest))
+            first, last = (
+                records.read(self.spark, side.cluster, side.range(edge), frozenset())
+                for edge in (starts, ends)
+            )
+            known = records.oldest_and_newest(first.unionAll(last))
         return {
             topic.source: records.scale_of(
                 *known.get(topic.source, (0, _DAY_MS)),
