@@ -5,6 +5,7 @@ Events are printed on standard output, a JSON object a line; sentences on standa
 """
 
 import argparse
+import hashlib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,9 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
         result = verify_job.inconclusive(run, str(error))
     except (PySparkException, Py4JError) as error:
         result = verify_job.inconclusive(run, spark_sentence(error))
+    if arguments.test is not None:
+        digest = hashlib.sha256(arguments.test.read_bytes()).hexdigest()
+        result = result.model_copy(update={"test_sha256": digest})
     result = bounded(result)
     event("verdict", verdict=result.verdict, reasons=result.reasons)
     documents.write(folder / documents.REPORT, result)

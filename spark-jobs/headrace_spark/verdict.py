@@ -5,11 +5,12 @@ Inconclusive: a record that the source has and the target lacks is missing, what
 unknown. Inconclusive outweighs Passed: anything that could not be observed never counts as correct.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.api import Verdict
 from headrace.mirror_test import (
+    Check,
     Counts,
     Example,
     Fault,
@@ -84,20 +85,18 @@ _WORDS = {  # the heaviest first
 }
 
 
-def records(evidence: Evidence) -> Iterator[Objection]:
-    """Compare the counts of records with the numbers that the test allows."""
-    allowed = allowed_counts(evidence.run.test.spec.budgets)
-    for kind in (kind for kind in _WORDS if kind in allowed):
-        words, most = _WORDS[kind], allowed[kind]
-        found = getattr(evidence.counts, kind.field)
-        if found and (most is None or found <= most):
-            yield Objection(Verdict.PASSED, f"{messages(found)} {words} (allowed)")
-        elif found:
-            yield Objection(
-                Verdict.FAILED,
-                f"{messages(found)} {words} (allowed: {most:,})"
-                f"{for_example(evidence.examples.get(kind, ()))}",
-            )
+def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
+    """Compare the count of a class of records with the number that the test allows."""
+    most, words = allowed_counts(evidence.run.test.spec.budgets)[kind], _WORDS[kind]
+    found = getattr(evidence.counts, kind.field)
+    if found and (most is None or found <= most):
+        yield Objection(Verdict.PASSED, f"{messages(found)} {words} (allowed)")
+    elif found:
+        yield Objection(
+            Verdict.FAILED,
+            f"{messages(found)} {words} (allowed: {most:,})"
+            f"{for_example(evidence.examples.get(kind, ()))}",
+        )
 
 
 def sentinels(evidence: Evidence) -> Iterator[Objection]:
@@ -290,24 +289,49 @@ def _rate_text(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
-RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
-    records,
-    sentinels,
-    source,
-    load,
-    latency,
-    recovery,
-    rehearsal,
-    rate,
-)
+def objections(evidence: Evidence) -> dict[str, tuple[Objection, ...]]:
+    """Return the objections of each check that the test asks for, by the name of the check."""
+    spec = evidence.run.test.spec
+    allowed = allowed_counts(spec.budgets)
+    found = {kind.value: records(evidence, kind) for kind in _WORDS if kind in allowed}
+    found |= {
+        "arrival": sentinels(evidence),
+        "source": source(evidence),
+        "load": load(evidence),
+        "latency": latency(evidence),
+        "recovery": recovery(evidence),
+        "rehearsal": rehearsal(evidence),
+        "rate": rate(evidence),
+    }
+    is_asked = {
+        "latency": spec.budgets.latency_p99_ms is not None,
+        "recovery": bool(evidence.faults),
+        "rehearsal": evidence.rehearsed is not None,
+        "rate": spec.load.messages_per_second is not None,
+    }
+    listed = {name: tuple(by_rule) for name, by_rule in found.items()}
+    return {name: some for name, some in listed.items() if some or is_asked.get(name, True)}
+
+
+def checks(objections: Mapping[str, Iterable[Objection]]) -> tuple[Check, ...]:
+    """Return the verdict of each check, with the sentences that explain it."""
+    found = []
+    for name, some in objections.items():
+        verdict = max((one.verdict for one in some), key=_WEIGHTS.index, default=Verdict.PASSED)
+        sentences = tuple(one.sentence for one in some if one.verdict is verdict)
+        found.append(Check(name=name, verdict=verdict, sentences=sentences))
+    return tuple(found)
+
+
+_WEIGHTS = (Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED)
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
     """Return the verdict, the reasons for it with the heaviest first, and warnings."""
-    objections = [objection for rule in RULES for objection in rule(evidence)]
+    found = [objection for some in objections(evidence).values() for objection in some]
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:
-        return tuple(o.sentence for o in objections if o.verdict is verdict)
+        return tuple(o.sentence for o in found if o.verdict is verdict)
 
     failed, unclear = sentences(Verdict.FAILED), sentences(Verdict.INCONCLUSIVE)
     warnings = (*evidence.manifest.warnings, *sentences(Verdict.PASSED))

@@ -23,7 +23,7 @@ from headrace.mirror_test import (
 from headrace_spark import job_documents, messages
 from headrace_spark.comparison import ClusterComparison, compare
 from headrace_spark.session import Phases, event, now_ms, session, versions
-from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
+from headrace_spark.verdict import Evidence, acknowledged_per_second, checks, judge, objections
 
 _POLL_S = 0.5
 _BEGIN_POLL_S = 0.1
@@ -134,23 +134,23 @@ def judged(
     measured = job_documents.measured(run, folder)
     faults = job_documents.faults(run, folder, plan)
     rehearsed = job_documents.rehearsed(run, folder, rehearsal)
-    verdict, reasons, warnings = judge(
-        Evidence(
-            run=run,
-            manifest=manifest,
-            counts=comparison.counts,
-            examples=comparison.examples,
-            open_sentinels=comparison.open_sentinels,
-            contradictions=comparison.contradictions,
-            measured=measured,
-            faults=faults,
-            rehearsed=rehearsed,
-        )
+    evidence = Evidence(
+        run=run,
+        manifest=manifest,
+        counts=comparison.counts,
+        examples=comparison.examples,
+        open_sentinels=comparison.open_sentinels,
+        contradictions=comparison.contradictions,
+        measured=measured,
+        faults=faults,
+        rehearsed=rehearsed,
     )
+    verdict, reasons, warnings = judge(evidence)
     return Result(
         verdict=verdict,
         reasons=reasons,
         warnings=warnings,
+        checks=checks(objections(evidence)),
         run=run.name,
         flow=run.flow,
         test=run.test,

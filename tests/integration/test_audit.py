@@ -1,14 +1,19 @@
 """Audits of real topics on real brokers, with real Spark: each difference is found and named."""
 
+import hashlib
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.flows import spec
+from confluent_kafka.admin import AdminClient
+from support.flows import FlowRun, spec
+from support.flows import manifest as flow_manifest
 from support.patience import WITHIN_S
 from support.records import (
     Record,
@@ -20,10 +25,17 @@ from support.records import (
     produce_with,
     unique,
 )
-from support.verifying import Verified, result_in, verified, verify_command
+from support.scenes import WaitUntil
+from support.verifying import Verified, junit_outcomes, result_in, verified, verify_command
 
-from headrace.mirror_test import Exclusion, Result
+from headrace.api import MirrorTest
+from headrace.cli.main import main
+from headrace.control import control
+from headrace.errors import GaveUp
+from headrace.kafka import Admin
+from headrace.mirror_test import Exclusion, MirrorTestRun, Result, audited_topics, documents
 from headrace.sandbox import SandboxCluster
+from headrace_spark.audit import ranges
 
 RECORDS, PARTITIONS = 60, 2
 Log = list[Record]
@@ -141,9 +153,14 @@ def audited(folder: Path, test: Any, code: int) -> Result:
     """Return the report of an audit that ends with this code."""
     file = folder / "audit.yaml"
     file.write_text(yaml.safe_dump(test))
-    ended = subprocess.run(
-        verify_command(file, folder / "report"), capture_output=True, text=True, check=False
-    )
+    outputs = ("--junit", str(folder / "junit.xml"), "--sign-key", str(folder / "key.pem"))
+    for words in (
+        "genpkey -algorithm ed25519 -out key.pem",
+        "pkey -in key.pem -pubout -out public.pem",
+    ):
+        subprocess.run(["openssl", *words.split()], cwd=folder, check=True)
+    command = verify_command(file, folder / "report", *outputs)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return result_in(folder / "report")
 
@@ -214,6 +231,94 @@ def test_each_difference_is_found_and_named(
     for example in result.differences:
         assert (example.source is None) == (example.kind == "alien")
         assert (example.target is None) == (example.kind == "missing")
+    outcomes = junit_outcomes(tmp_path / "junit.xml")
+    assert outcomes == {"topics": "failure", **dict.fromkeys(classes, "failure")} | {
+        "duplicated": "system-out",  # any number is allowed
+        "evidence": "error",
+    }
+    _check_evidence(tmp_path, result)
+
+
+def _check_evidence(folder: Path, result: Result) -> None:
+    """Check that the report is signed, and has the ranges and the hash of its manifest."""
+    report = folder / "report" / documents.REPORT
+    words = ["test", "report", "--verify-signature", str(folder / "public.pem"), str(report)]
+    assert main(words) == 0
+    text = report.read_text()
+    report.write_text(text.replace('"Failed"', '"Passed"', 1))
+    assert main(words) == 1
+    assert (
+        result.test_sha256
+        == hashlib.sha256((folder / "report" / documents.TEST).read_bytes()).hexdigest()
+    )
+    assert result.audit is not None
+    ranges = {
+        topic.source.rpartition(".")[2]: (topic.source_ranges, topic.target_ranges)
+        for topic in result.audit.topics
+    }
+    half = RECORDS // 2
+    assert ranges["clean"] == (((0, half), (0, half)), ((0, half), (0, half)))
+    assert ranges["truncated-head"][1] == ((5, half), (0, half))
+    assert ranges["absent"] == (((0, half), (0, half)), ())
+
+
+def test_a_running_flow_is_audited(
+    east: SandboxCluster, west: SandboxCluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("audited")
+    make_topic(spec(east), name, PARTITIONS)
+    produce(spec(east), name, log())
+
+    def audit(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headrace", "audit", name, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    with FlowRun(tmp_path, [flow_manifest(name, east, west, name)]) as flow:
+        wait_until(flow.ready)
+        found = audit("--report", "report", "--junit", "junit.xml")
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert f"all {RECORDS} records of 1 topic are on the target" in found.stdout
+        assert set(junit_outcomes(tmp_path / "junit.xml").values()) == {""}
+        assert (tmp_path / "report" / "audit.yaml").exists()
+
+        found = audit("--topic", "nothing-.*")
+        assert found.returncode == 3, found.stdout + found.stderr
+        assert "no topic of east matches nothing-.*: correct the patterns" in found.stderr
+
+        control.request(name, "set-state", state="Paused")
+        found = audit()
+        assert found.returncode == 2, found.stdout + found.stderr
+        assert f"flow {name} is paused: records that it has not copied" in found.stderr
+
+
+def test_a_topic_that_is_deleted_or_created_again_is_refused(
+    east: SandboxCluster, west: SandboxCluster, wait_until: WaitUntil
+) -> None:
+    deleted, created_again = topics = [unique("deleted"), unique("created")]
+    for topic in topics:
+        write(east, topic, log(), {})
+        write(west, topic, log(), {})
+    test = MirrorTest.model_validate(manifest(east, west, topics))
+    run = MirrorTestRun(name="r", test=test)
+    compared = audited_topics(run, *(Admin(side).topics() for side in (run.source, run.target)))
+    fixed = ranges.fix(run, compared, lambda: None)
+    for cluster, topic, side, sentence in (
+        (east, deleted, fixed.source, "of east was deleted during the audit"),
+        (west, created_again, fixed.target, "of west was deleted and created again during the"),
+    ):
+        ranges.check(side, side.end)
+        client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        client.delete_topics([topic])[topic].result(20)
+        admin = Admin(side.cluster)
+        wait_until(admin.topics, until=partial(_lacks, topic))
+        if topic == created_again:
+            write(cluster, topic, log(), {})
+        with pytest.raises(GaveUp, match=f"topic {topic} {sentence}"):
+            ranges.check(side, side.end)
+
+
+def _lacks(topic: str, topics: dict[str, int]) -> bool:
+    return topic not in topics
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from support.flows import FlowRun, manifest, spec
 from support.patience import WITHIN_S
 from support.prometheus import scraped
 from support.records import Record, count, make_topic, produce, produce_with, read, unique
-from support.verifying import result_in, verified, verify_command
+from support.verifying import junit_outcomes, result_in, verified, verify_command
 
 from headrace.api import TopicPartition
 from headrace.cli.mirror_test.spark_job import environment
@@ -558,7 +558,10 @@ def test_a_killed_driver_is_survived_and_told(
     test["spec"] |= {"flowName": name, "chaos": [{"action": "KillDriver", "atPercent": 40}]}
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as flow:
         wait_until(flow.ready)
-        found = verified(tmp_path, test)
+        found = verified(tmp_path, test, "--junit", str(tmp_path / "junit.xml"))
+    outcomes = junit_outcomes(tmp_path / "junit.xml")
+    assert outcomes.keys() >= {"missing", "arrival", "recovery", "rate"}
+    assert set(outcomes.values()) <= {"", "system-out"}
     assert found.printed.startswith("Passed: ")
     assert "30,000 of 30,000 messages arrived" in found.printed
     result, report = found.result, found.report

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import yaml
 
@@ -41,3 +42,10 @@ def verified(folder: Path, test: Mapping[str, Any], *options: str) -> Verified:
 def result_in(report: Path) -> Result:
     """Return the result in a folder's ``report.json``."""
     return Result.model_validate_json((report / documents.REPORT).read_text())
+
+
+def junit_outcomes(junit: Path) -> dict[str, str]:
+    """Return the outcome of each test case: the name of its element, or "" if it has none."""
+    [suite] = ElementTree.parse(junit).getroot()
+    cases = suite.findall("testcase")
+    return {case.attrib["name"]: "".join(child.tag for child in case) for case in cases}

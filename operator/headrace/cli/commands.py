@@ -92,8 +92,8 @@ _TEST = Noun(
     """,
     {
         "report": Command(
-            "Open the report of a mirror test of a cluster.",
-            "mirror_test.cluster_tests:command",
+            "Open a mirror test's report, or verify its signature.",
+            "mirror_test.report:command",
             True,
         ),
         "end-load": Command("End the load of a mirror test.", "mirror_test.end_load:command", True),
@@ -142,6 +142,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "run": Command("Run flows on this machine.", "run:command"),
     "status": Command("Show the status of flows.", "flow.status:command", True),
     "verify": Command("Run a mirror test and give a verdict.", "mirror_test.verify:command"),
+    "audit": Command("Compare the records of a running flow.", "mirror_test.audit:command"),
     "failover": Command(
         "Fail over: let applications resume on the target.", "flow.failover:command", True
     ),

@@ -263,6 +263,15 @@ class RightsAdmin(Admin, ClusterRights):
             found |= more
         return found
 
+    def rights_on_existing(self, names: Collection[str]) -> dict[str, frozenset[Operation]]:
+        """Return the permissions on topics that exist, or that the principal may not see.
+
+        The topics are only described.
+        """
+        found, _, hidden = self._described(names)
+        rights = {name: topic.allowed for name, topic in found.items()}
+        return rights | dict.fromkeys(hidden, frozenset())
+
     def _topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, TopicRights], set[str]]:

@@ -13,6 +13,8 @@ from headrace.mirror_test.run import MirrorTestRun
 
 MAX_AUDITED_TOPICS = 100
 MAX_EXCLUDED = 100
+MAX_RANGES = 1_000
+"""Partitions of both clusters whose offsets a report lists."""
 
 
 class AuditedTopic(Model):
@@ -69,6 +71,10 @@ class TopicAudit(AuditedTopic):
     reordered: int = 0
     corrupted: int = 0
     alien: int = 0
+    source_ranges: tuple[tuple[int, int], ...] = ()
+    """First compared offset and frontier of each partition of the source."""
+    target_ranges: tuple[tuple[int, int], ...] = ()
+    """First compared offset, and offset after the last, of each partition of the target."""
 
 
 class AuditOutcome(Model):
@@ -79,6 +85,8 @@ class AuditOutcome(Model):
     excluded: Annotated[tuple[ExcludedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
     lag: int = 0
     """Offsets that the source got during the audit."""
+    unlisted_ranges: int = 0
+    """Partitions whose ranges are not listed, beyond ``MAX_RANGES``."""
 
 
 def audited_topics(
@@ -92,7 +100,9 @@ def audited_topics(
         target: Partitions of all topics of the target, by name.
 
     Raises:
-        InvalidSpec: No topic matches, or a topic has fewer partitions than the mirror preserves.
+        InvalidSpec: A pattern matches no topic, or a topic has fewer partitions than the mirror
+            preserves. Patterns of a flow may match topics that do not exist yet, so that one of
+            them has to match.
     """
     spec, where = run.test.spec, f"{run.test.metadata.name}: spec.audit.topics"
     assert spec.audit is not None
@@ -114,8 +124,10 @@ def audited_topics(
         found = origin.fullmatch(name)
         if found and is_chosen(found["topic"]) and found["topic"] not in source:
             copies[found["topic"]] = name
-    if not copies:
-        patterns = ", ".join(pattern.pattern for pattern in chosen)
+    known = {*source, *copies}
+    unmatched = [pattern for pattern in chosen if not any(map(pattern.fullmatch, known))]
+    if not copies or (unmatched and run.flow is None):
+        patterns = ", ".join(pattern.pattern for pattern in unmatched or chosen)
         raise InvalidSpec(
             f"{where}: no topic of {alias} matches {patterns}: correct the patterns, or check that "
             "the user of headrace may describe the topics"

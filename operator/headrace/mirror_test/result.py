@@ -204,6 +204,28 @@ class Point(Model):
     own_p99_ms: int | None = None
 
 
+class Check(Model):
+    """One check of the verdict."""
+
+    name: str
+    """A class of records such as ``missing``, or another stable name such as ``latency``."""
+    verdict: Verdict
+    sentences: tuple[str, ...] = ()
+    """Reasons for the verdict, or warnings if the check passed."""
+
+
+class ReportSignature(Model):
+    """Signature of a report (``report/signing.py``)."""
+
+    algorithm: Literal["Ed25519"]
+    key_sha256: str
+    """SHA-256 of the signer's public key in DER."""
+    signed_ms: int
+    """When it was signed, by the signer's clock, in ms since 1970."""
+    value: str
+    """Signature in hexadecimal digits."""
+
+
 class MirroredTopic(Model):
     """A topic of the load."""
 
@@ -226,6 +248,8 @@ class Result(Model):
     """Why, in sentences; the heaviest first."""
     warnings: tuple[str, ...] = ()
     """Warnings for a reader, in addition to the verdict."""
+    checks: tuple[Check, ...] = ()
+    """Checks that the test asks for; empty if the clusters could not be compared."""
     run: str
     """Name of this run."""
     flow: str | None = None
@@ -270,8 +294,11 @@ class Result(Model):
     """In the order of time."""
     manifest_sha256: str | None = None
     """SHA-256 of ``manifest.json``."""
+    test_sha256: str | None = None
+    """SHA-256 of ``test.json``, the manifest of the resolved test."""
     versions: dict[str, str]
     """Versions of the software involved."""
+    signature: ReportSignature | None = None
 
     @property
     def commits_every_ms(self) -> int | None:
@@ -282,7 +309,7 @@ class Result(Model):
 
 _LISTED = 100
 """Topics; 50 KB of those with the longest names, twice."""
-_SENTENCES, _LETTERS = 20, 1_000
+_SENTENCES, _OF_A_CHECK, _LETTERS = 20, 3, 1_000
 _UNITS = 800
 """Total length for all faults, of which there are at most 100."""
 _OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
@@ -296,6 +323,10 @@ def bounded(result: Result) -> Result:
         update={
             "reasons": _few(result.reasons),
             "warnings": (*_few(result.warnings), *noted),
+            "checks": tuple(
+                check.model_copy(update={"sentences": _few(check.sentences, _OF_A_CHECK)})
+                for check in result.checks
+            ),
             "test": _without_what_grows(result.test),
             "topics": result.topics[:_LISTED],
             "faults": tuple(_short(fault, _UNITS // len(result.faults)) for fault in result.faults),
@@ -303,9 +334,9 @@ def bounded(result: Result) -> Result:
     )
 
 
-def _few(sentences: tuple[str, ...]) -> tuple[str, ...]:
-    more = max(0, len(sentences) - _SENTENCES)
-    shown = tuple(sentence[:_LETTERS] for sentence in sentences[:_SENTENCES])
+def _few(sentences: tuple[str, ...], most: int = _SENTENCES) -> tuple[str, ...]:
+    more = max(0, len(sentences) - most)
+    shown = tuple(sentence[:_LETTERS] for sentence in sentences[:most])
     return (*shown, f"and {more} more of the kind") if more else shown
 
 

@@ -64,6 +64,10 @@ class Found:
     after_frontier: int
     """Records of the source that the target need not have, and does not have."""
     stamped: frozenset[str]
+    source_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """First offset and frontier of each partition, by the topic's name on the source."""
+    target_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """First offset, and offset after the last, of each partition, by the same name."""
 
 
 def compare(
@@ -165,6 +169,8 @@ class _Comparison:
             lag=sum(ends[at] - frontier for at, frontier in self.ranges.frontier.items()),
             after_frontier=self.after_frontier,
             stamped=self.ranges.stamped,
+            source_ranges=_by_topic(source, self.ranges.frontier),
+            target_ranges=_by_topic(target, target.end),
         )
 
     def _read(self, side: AuditedSide, wanted: OffsetRange | None = None) -> DataFrame:
@@ -193,11 +199,11 @@ class _Comparison:
                 at: (max(start, side.end[at] - _EDGE), max(start, side.end[at]))
                 for at, start in side.start.items()
             }
-            for spans in (starts, ends):
-                part = records.read(self.spark, side.cluster, side.range(spans), frozenset())
-                for topic, (oldest, newest) in records.oldest_and_newest(part).items():
-                    first, last = known.get(topic, (oldest, newest))
-                    known[topic] = (min(first, oldest), max(last, newest))
+            first, last = (
+                records.read(self.spark, side.cluster, side.range(edge), frozenset())
+                for edge in (starts, ends)
+            )
+            known = records.oldest_and_newest(first.unionAll(last))
         return {
             topic.source: records.scale_of(
                 *known.get(topic.source, (0, _DAY_MS)),
@@ -377,6 +383,13 @@ class _Comparison:
                     count=count,
                 )
             )
+
+
+def _by_topic(side: AuditedSide, ends: ranges.Offsets) -> dict[str, tuple[tuple[int, int], ...]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for at in sorted(side.start):
+        found.setdefault(side.names[at.topic], []).append((side.start[at], ends[at]))
+    return {topic: tuple(pairs) for topic, pairs in found.items()}
 
 
 def _first_of(block: AuditBlock) -> HashedRecord:

@@ -10,6 +10,7 @@ from headrace.mirror_test import (
     MAX_AUDITED_TOPICS,
     MAX_EXAMPLES,
     MAX_EXCLUDED,
+    MAX_RANGES,
     MAX_SHARES,
     AuditDifference,
     AuditedTopic,
@@ -30,7 +31,7 @@ from headrace.mirror_test import (
 from headrace_spark.audit.comparing import Found, Totals, compare
 from headrace_spark.audit.differences import HashedRecord, RecordDifference
 from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
-from headrace_spark.verdict import Objection, few
+from headrace_spark.verdict import Objection, checks, few
 
 _WORDS = {  # the heaviest first
     FindingType.MISSING: "missing on the target",
@@ -65,6 +66,7 @@ def judged(run: MirrorTestRun) -> Result:
         verdict=verdict,
         reasons=reasons,
         warnings=warnings,
+        checks=checks(objections(run, topics, found, counts)),
         run=run.name,
         flow=run.flow,
         test=run.test,
@@ -105,14 +107,10 @@ def judge(
     run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found, counts: Counts
 ) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
     """Return the verdict, the reasons for it with the heaviest first, and warnings."""
-    objections = [
-        *_absent(run, topics, found),
-        *_against_budgets(run, found, counts),
-        *_without_evidence(run, found, counts),
-    ]
+    by_check = objections(run, topics, found, counts)
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:
-        return tuple(o.sentence for o in objections if o.verdict is verdict)
+        return tuple(o.sentence for some in by_check.values() for o in some if o.verdict is verdict)
 
     failed, unclear = sentences(Verdict.FAILED), sentences(Verdict.INCONCLUSIVE)
     if failed or unclear:
@@ -124,6 +122,17 @@ def judge(
         f"all {counts.acknowledged:,} records of {names} are on the target, within every budget"
     )
     return Verdict.PASSED, (passed,), sentences(Verdict.PASSED)
+
+
+def objections(
+    run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found, counts: Counts
+) -> dict[str, tuple[Objection, ...]]:
+    """Return the objections of each check of an audit, by the name of the check."""
+    return {
+        "topics": tuple(_absent(run, topics, found)),
+        **{kind.value: tuple(_against_budget(run, found, counts, kind)) for kind in _WORDS},
+        "evidence": tuple(_without_evidence(run, found, counts)),
+    }
 
 
 def _absent(
@@ -147,17 +156,18 @@ def _absent(
             )
 
 
-def _against_budgets(run: MirrorTestRun, found: Found, counts: Counts) -> Iterator[Objection]:
-    allowed = allowed_counts(run.test.spec.budgets)
-    for kind, words in _WORDS.items():
-        count, most = getattr(counts, kind.field), allowed[kind]
-        if count and (most is None or count <= most):
-            yield Objection(Verdict.PASSED, f"{_are(count)} {words} (allowed)")
-        elif count:
-            first = next(one for one in found.differences if one.kind is kind)
-            yield Objection(
-                Verdict.FAILED, f"{_are(count)} {words} (allowed: {most:,}){_for_example(first)}"
-            )
+def _against_budget(
+    run: MirrorTestRun, found: Found, counts: Counts, kind: FindingType
+) -> Iterator[Objection]:
+    most, words = allowed_counts(run.test.spec.budgets)[kind], _WORDS[kind]
+    count = getattr(counts, kind.field)
+    if count and (most is None or count <= most):
+        yield Objection(Verdict.PASSED, f"{_are(count)} {words} (allowed)")
+    elif count:
+        first = next(one for one in found.differences if one.kind is kind)
+        yield Objection(
+            Verdict.FAILED, f"{_are(count)} {words} (allowed: {most:,}){_for_example(first)}"
+        )
 
 
 def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Iterator[Objection]:
@@ -228,11 +238,28 @@ def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -
         for topic in topics
     ]
     table.sort(key=lambda t: (-sum(by_topic[t.source].values()), t.source))
+    table, unlisted = _with_ranges(table, found)
     return AuditOutcome(
-        topics=tuple(table[:MAX_AUDITED_TOPICS]),
+        topics=tuple(table),
+        unlisted_ranges=unlisted,
         excluded=found.excluded[:MAX_EXCLUDED],
         lag=found.lag,
     )
+
+
+def _with_ranges(table: list[TopicAudit], found: Found) -> tuple[list[TopicAudit], int]:
+    """Return the listed topics with their ranges, and the number of ranges that are left out."""
+    listed: list[TopicAudit] = []
+    left, unlisted = MAX_RANGES, 0
+    for topic in table:
+        here = found.source_ranges.get(topic.source, ())
+        there = found.target_ranges.get(topic.source, ())
+        count = len(here) + len(there)
+        if len(listed) >= MAX_AUDITED_TOPICS or count > left:
+            here, there, unlisted = (), (), unlisted + count
+        left -= len(here) + len(there)
+        listed.append(topic.model_copy(update={"source_ranges": here, "target_ranges": there}))
+    return listed[:MAX_AUDITED_TOPICS], unlisted
 
 
 def _of(difference: RecordDifference) -> HashedRecord:

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from headrace.api import MirrorTest
+from headrace.api import FLOW_LABEL, MirrorTest
+from headrace.api.meta import ObjectMeta
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import MirrorTestRun, audited_topics
 
@@ -41,6 +42,19 @@ def test_a_topic_of_the_target_alone_is_compared() -> None:
 def test_patterns_that_match_nothing_are_named() -> None:
     with pytest.raises(InvalidSpec, match=r"no topic of east matches payments, bills: correct"):
         audited_topics(run(["payments", "bills"]), {"orders": 1}, {"orders": 1})
+    with pytest.raises(InvalidSpec, match=r"no topic of east matches bills: correct"):
+        audited_topics(run(["orders", "bills"]), {"orders": 1}, {})
+    with pytest.raises(InvalidSpec, match=r"no topic of east matches orders: correct"):
+        audited_topics(run(["orders"], audit={"exclude": ["o.*"]}), {"orders": 1}, {})
+
+
+def test_a_pattern_of_a_flow_may_match_topics_that_do_not_exist_yet() -> None:
+    test = run(["orders", "bills"])
+    annotated = test.test.model_copy(
+        update={"metadata": ObjectMeta(name="t", annotations={FLOW_LABEL: "f"})}
+    )
+    of_flow = test.model_copy(update={"test": annotated})
+    assert named(of_flow, {"orders": 1}, {}) == {"orders": "east.orders"}
 
 
 def test_fewer_partitions_than_the_mirror_preserves_are_named() -> None:

@@ -12,11 +12,19 @@ from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.mirror_test.progress import summary
 from headrace.mirror_test import (
+    MAX_AUDITED_TOPICS,
     MAX_EXAMPLES,
+    MAX_EXCLUDED,
     MAX_POINTS,
+    MAX_RANGES,
     MAX_SHARES,
+    AuditDifference,
+    AuditOutcome,
+    Check,
     Counts,
     Example,
+    ExcludedRange,
+    Exclusion,
     Fault,
     FieldDifference,
     FindingShare,
@@ -29,6 +37,7 @@ from headrace.mirror_test import (
     Rehearsed,
     RehearsedGroup,
     Result,
+    TopicAudit,
     bounded,
 )
 from headrace.report.pages import page
@@ -380,3 +389,42 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
 
 def test_what_is_small_stays_whole() -> None:
     assert bounded(result()) == result()
+
+
+def test_the_report_of_the_largest_audit_is_bounded() -> None:
+    name = "t" * 249
+    place = Place(topic=name, partition=12_345, offset=123_456_789_012)
+    topic = TopicAudit(source=name, target=name, source_partitions=5, target_partitions=5)
+    ranges = ((123_456_789_012, 123_456_789_012),) * (MAX_RANGES // MAX_AUDITED_TOPICS // 2)
+    listed = topic.model_copy(update={"source_ranges": ranges, "target_ranges": ranges})
+    excluded = ExcludedRange(
+        reason=Exclusion.DELETED_ON_TARGET,
+        cluster="c" * 63,
+        topic=name,
+        partition=12_345,
+        first=123_456_789_012,
+        last=123_456_789_012,
+        count=123_456_789,
+    )
+    change = FieldDifference(what="timestamp", expected="hash " + "0" * 16, found="hash 1")
+    difference = AuditDifference(
+        kind=FindingType.CORRUPTED,
+        source=place,
+        target=place,
+        differs="key, value, headers, timestamp",
+        changes=(change,) * 4,
+    )
+    share = FindingShare(kind=FindingType.CORRUPTED, topic=name, partition=12_345, count=1)
+    largest = result(
+        topics=tuple(MirroredTopic(source=t, target=t, partitions=1_000) for t in NAMES),
+        audit=AuditOutcome(
+            topics=(listed,) * MAX_AUDITED_TOPICS, excluded=(excluded,) * MAX_EXCLUDED
+        ),
+        differences=(difference,) * (MAX_EXAMPLES * 5),
+        shares=(share,) * MAX_SHARES,
+        reasons=("x" * 10_000,) * 1_000,
+        warnings=("x" * 10_000,) * 1_000,
+        checks=(Check(name="c", verdict=Verdict.FAILED, sentences=("x" * 10_000,) * 100),) * 7,
+        test=with_names(annotation="x" * 200_000),
+    )
+    assert len(bounded(largest).model_dump_json(by_alias=True, indent=1)) < 512 * 1024

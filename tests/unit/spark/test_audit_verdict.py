@@ -6,7 +6,8 @@ from headrace.api import MirrorTest, Verdict
 from headrace.mirror_test import AuditedTopic, ExcludedRange, Exclusion, FindingType, MirrorTestRun
 from headrace_spark.audit.comparing import Found, Totals
 from headrace_spark.audit.differences import HashedRecord, RecordDifference
-from headrace_spark.audit.judging import counts_of, judge
+from headrace_spark.audit.judging import counts_of, judge, objections
+from headrace_spark.verdict import checks
 
 ORDERS = AuditedTopic(source="orders", target="orders", source_partitions=1, target_partitions=1)
 RECORD = HashedRecord("orders", 0, 7, 1_000, 1, 2, 3, 4)
@@ -101,3 +102,25 @@ def test_a_topic_that_the_target_does_not_have_is_named() -> None:
     verdict, reasons, _ = judged(lost, topic=absent, target={})
     assert verdict is Verdict.FAILED
     assert reasons[0] == "topic orders does not exist on west: 100 records are missing there"
+
+
+def test_every_audit_has_the_same_checks() -> None:
+    found = Found(
+        differences=(RecordDifference(FindingType.MISSING, RECORD, None),),
+        excluded=(),
+        source={"orders": Totals(100)},
+        target={"orders": Totals(99)},
+        lag=0,
+        after_frontier=0,
+        stamped=frozenset(),
+    )
+    found_checks = checks(objections(run(), [ORDERS], found, counts_of(found)))
+    assert {check.name: check.verdict for check in found_checks} == {
+        "topics": Verdict.PASSED,
+        "missing": Verdict.FAILED,
+        "reordered": Verdict.PASSED,
+        "corrupted": Verdict.PASSED,
+        "duplicated": Verdict.PASSED,
+        "alien": Verdict.PASSED,
+        "evidence": Verdict.PASSED,
+    }

@@ -19,7 +19,7 @@ from headrace.mirror_test import (
     RehearsedGroup,
 )
 from headrace.mirror_test.load import LoadedTopic, LoadManifest, PartitionSummary, Stream
-from headrace_spark.verdict import Evidence, judge
+from headrace_spark.verdict import Evidence, checks, judge, objections
 
 STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 
@@ -328,3 +328,22 @@ def test_what_the_probe_was_late_for_is_not_blamed_on_the_mirror() -> None:
     assert reasons[0].startswith(sentence)
     few = slow.model_copy(update={"behind": 10})
     assert judge(replace(GOOD, measured=few, run=budget))[0] is Verdict.FAILED
+
+
+def test_checks_are_those_that_the_test_asks_for() -> None:
+    always = ["missing", "reordered", "corrupted", "duplicated", "alien", "replayed"]
+    always += ["arrival", "source", "load"]
+    assert [one.name for one in checks(objections(GOOD))] == always
+    asked = replace(
+        GOOD,
+        run=run(budgets={"latencyP99Ms": 10, "unequalOffsets": 0}),
+        counts=GOOD.counts.model_copy(update={"missing": 1, "unequal_offsets": 0}),
+        measured=None,
+    )
+    found = {one.name: one for one in checks(objections(asked))}
+    assert found.keys() == {*always, "unequalOffsets", "latency"}
+    assert (found["missing"].verdict, found["latency"].verdict) == (
+        Verdict.FAILED,
+        Verdict.INCONCLUSIVE,
+    )
+    assert found["missing"].sentences == ("1 message is missing on the target (allowed: 0)",)

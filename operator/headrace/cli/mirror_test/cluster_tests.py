@@ -1,72 +1,19 @@
-"""``headrace test report``, and mirror tests of a Kubernetes namespace."""
+"""Mirror tests of a Kubernetes namespace: their reports, and the end of their load."""
 
 import asyncio
-import webbrowser
 from datetime import UTC, datetime
-from pathlib import Path
 
-import click
 from pydantic import ValidationError
 
 from headrace.api import END_LOAD_ANNOTATION, MirrorTest
-from headrace.cli.mirror_test.progress import summary
-from headrace.cli.screen.cluster_options import cluster_options
-from headrace.cli.screen.output import show, show_document
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import CONFIG_MAP, MIRROR_TEST, Client, connect_as_kubectl, owns, parse
 from headrace.mirror_test import Result, documents
-from headrace.report.pages import page
 
 
-@click.command()
-@click.argument("test")
-@cluster_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["page", "yaml", "json", "name"]),
-    metavar="FORMAT",
-    default="page",
-    show_default=True,
-    help="Output format: page (HTML, in a browser), yaml, json or name.",
-)
-@click.option(
-    "--page",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="File of the page, which is not opened then; - for standard output. "
-    "[default: headrace-reports/<test>/<run>/report.html]",
-)
-def command(
-    test: str, namespace: str | None, context: str | None, output: str, file: Path | None
-) -> None:
-    """Open the report of TEST, or of the last run of a TEST with a schedule.
-
-    The report is in a ConfigMap beside the test, so the pods of the test are not needed.
-
-    Examples:
-      headrace test report orders -n shop
-      headrace test report orders -n shop --page report.html
-      headrace test report orders -n shop -o json
-    """
-    result = asyncio.run(_result(test, namespace, context))
-    if output != "page":
-        found = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        show(found, output, show_document, lambda _: [f"mirrortest/{result.test.metadata.name}"])
-        return
-    html = page(result)
-    if file == Path("-"):
-        click.echo(html)
-        return
-    path = file or Path("headrace-reports") / result.test.metadata.name / result.run
-    if file is None:
-        path /= "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html, encoding="utf-8")
-    click.echo(summary(result, path))
-    if file is None and not webbrowser.open(path.absolute().as_uri()):
-        click.echo("  no browser was found here: open that file in one")
+def report_of(name: str, namespace: str | None, context: str | None) -> Result:
+    """Return the report of a test, or of the last run of a test with a schedule."""
+    return asyncio.run(_result(name, namespace, context))
 
 
 async def _result(name: str, namespace: str | None, context: str | None) -> Result:

@@ -6,8 +6,8 @@ import socket
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from headrace.api import (
     load,
 )
 from headrace.chaos import refused as cannot_break
+from headrace.cli.mirror_test.audit_checks import check_topics, wait_until_current
 from headrace.cli.mirror_test.local_faults import refused as untrusted
 from headrace.cli.mirror_test.local_run import run_test
+from headrace.cli.mirror_test.outputs import ReportOutputs, output_options
 from headrace.cli.mirror_test.progress import LiveMetrics, VerifyProgress, summary
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.manifest_option import manifest_options
@@ -37,7 +39,6 @@ from headrace.kafka import Admin
 from headrace.mirror_test import (
     MirrorTestRun,
     Result,
-    audited_topics,
     documents,
     resolve,
     window_of,
@@ -107,11 +108,7 @@ _CODES = {
 }
 
 
-@click.command()
-@manifest_options
-@click.option("--name", metavar="TEST", help="Name of the MirrorTest, if FILE has several.")
-@secrets_option(OF_A_RUN)
-@click.option(
+timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=60.0,
@@ -120,6 +117,13 @@ _CODES = {
     help="Time limit for an answer of a cluster, and for the topics of the target to appear "
     "(at least settleSeconds), in seconds.",
 )
+
+
+@click.command()
+@manifest_options
+@click.option("--name", metavar="TEST", help="Name of the MirrorTest, if FILE has several.")
+@secrets_option(OF_A_RUN)
+@timeout_option
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
@@ -131,6 +135,7 @@ _CODES = {
     is_flag=True,
     help="Permission to run the commands of spec.chaos (RunCommand).",
 )
+@output_options
 @metrics_options("/metrics, with kafka-mirror-tester's metrics and those of the last verdict")
 def command(  # noqa: PLR0917 - click gives them by name
     files: tuple[Path, ...],
@@ -139,6 +144,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     timeout: float,
     report: Path | None,
     run_commands: bool,
+    outputs: ReportOutputs,
     metrics_port: int | None,
     metrics_address: str,
 ) -> int:
@@ -156,46 +162,60 @@ def command(  # noqa: PLR0917 - click gives them by name
       headrace verify test.yaml
       headrace verify -f test.yaml --report reports/today
       headrace verify test.yaml --metrics-port 9405
-      headrace verify audit.yaml
+      headrace verify audit.yaml --junit junit.xml
     """
-    try:
+    with verdict_or_sentence(outputs):
         manifest = load(files)
         with secrets_folder(secrets, manifest.secrets) as folder:
             test = _the_test(manifest, files, name, run_commands)
             served_at = None if metrics_port is None else (metrics_address, metrics_port)
-            verdict = _verdict(test, folder, timeout, report, served_at)
-    except InvalidSpec:
+            return verdict_code(test, folder, timeout, report, served_at, outputs=outputs)
+
+
+@contextmanager
+def verdict_or_sentence(outputs: ReportOutputs) -> Iterator[None]:
+    """Turn every end without a verdict into an error, also in the JUnit file."""
+    try:
+        yield
+    except InvalidSpec as error:
+        outputs.without_verdict(error)
         raise
     except HeadraceError as error:
-        raise GaveUp(str(error)) from error
+        raise outputs.without_verdict(GaveUp(str(error))) from error
     except KeyboardInterrupt:
-        raise GaveUp("interrupted: there is no verdict") from None
+        interrupted = GaveUp("interrupted: there is no verdict")
+        raise outputs.without_verdict(interrupted) from None
     except Exception as error:
         traceback.print_exc()
         # Python's own code for a crash is 1, which would say Failed.
-        raise GaveUp(f"headrace itself failed ({error!r}): there is no verdict") from error
-    return _CODES[verdict]
+        gave_up = GaveUp(f"headrace itself failed ({error!r}): there is no verdict")
+        raise outputs.without_verdict(gave_up) from error
 
 
-def _verdict(
+def verdict_code(
     test: MirrorTest,
     secrets: Path | None,
     timeout_s: float,
     report: Path | None,
     served_at: tuple[str, int] | None,
-) -> Verdict:
+    *,
+    outputs: ReportOutputs,
+) -> Exit:
+    """Run a test, and return the exit code of its verdict."""
+    outputs.begin(test)
     live = LiveMetrics(test) if served_at else None
 
     def verify(one: MirrorTest, folder: Path | None) -> Result:
-        return _verify(one, secrets, timeout_s, folder, live)
+        return _verify(one, secrets, timeout_s, folder, live, outputs=outputs)
 
     with served(*served_at, live.text) if served_at and live else nullcontext() as port:
         if served_at and port:
             click.echo(f"Metrics: http://{served_at[0]}:{port}/metrics", err=True)
         if not test.spec.load.is_endless:
-            return verify(test, report).verdict
+            return _CODES[verify(test, report).verdict]
         folder = report or Path("headrace-reports") / test.metadata.name
-        return run_windows(test, verify, folder, live.window_ended if live else lambda _: None)
+        on_verdict = live.window_ended if live else lambda _: None
+        return _CODES[run_windows(test, verify, folder, on_verdict)]
 
 
 def _verify(
@@ -204,9 +224,13 @@ def _verify(
     timeout_s: float,
     report: Path | None,
     live: LiveMetrics | None,
+    *,
+    outputs: ReportOutputs,
 ) -> Result:
     flow = _flow(test)
     resolved = test if flow is None else resolve(test, flow)
+    if flow is not None and test.spec.audit is not None:
+        wait_until_current(flow, test.spec.settle_seconds)
     run = MirrorTestRun(name=_new_name(), test=resolved, secrets=secrets)
     source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
     if source_id == target_id:
@@ -216,8 +240,7 @@ def _verify(
             "a mirror test needs two"
         )
     if resolved.spec.audit is not None:
-        # Wrong patterns and partitions are reported before Spark starts.
-        audited_topics(run, *(Admin(side).topics() for side in (run.source, run.target)))
+        check_topics(run)
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with VerifyProgress(run) as view:
         spec = test.spec  # the resolved one has nothing that is about the flow
@@ -230,7 +253,8 @@ def _verify(
             rehearsal=spec.rehearsal,
             on_metrics=live.take if live else None,
         )
-    click.echo(summary(result, folder / "report.html"))
+    outputs.write(result, folder)
+    click.echo(summary(result, folder / documents.PAGE))
     return result
 
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -64,6 +65,43 @@ def test_a_flow_that_does_not_run_is_a_sentence(
     file = write(tmp_path, manifest(flowName="orders"))
     assert main(["verify", file]) == Exit.UNREACHABLE
     assert "flow orders is not running here" in capsys.readouterr().err
+
+
+def junit_error(file: Path) -> str:
+    """Return the message of the only test case, which is an error."""
+    [suite] = ElementTree.parse(file).getroot()
+    [error] = suite.findall("testcase[@name='verdict']/error")
+    assert suite.get("tests") == suite.get("errors") == "1"
+    return error.attrib["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "sentence"),
+    [
+        ({"flowName": "orders"}, Exit.UNREACHABLE, "flow orders is not running here"),
+        ({"flowName": "orders", "load": {"messagse": 5}}, Exit.USAGE, "messagse"),
+        (
+            {"flowName": "orders", "load": {"durationSeconds": 0}},
+            Exit.USAGE,
+            "--junit needs a load that ends",
+        ),
+    ],
+)
+def test_an_error_before_the_start_is_an_error_in_junit(
+    tmp_path: Path, spec: dict[str, Any], code: Exit, sentence: str
+) -> None:
+    junit = tmp_path / "junit.xml"
+    junit.write_text("of an earlier run")
+    assert main(["verify", write(tmp_path, manifest(**spec)), "--junit", str(junit)]) == code
+    assert sentence in junit_error(junit)
+
+
+def test_a_junit_file_that_cannot_be_written_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(flowName="orders"))
+    assert main(["verify", file, "--junit", f"{file}/junit.xml"]) == Exit.USAGE
+    assert "junit.xml cannot be written" in capsys.readouterr().err
 
 
 def test_an_unreachable_broker_is_given_up(
@@ -174,8 +212,9 @@ def test_a_crash_of_headrace_is_no_verdict(
 
     monkeypatch.setattr(verify, "_reach", fails)
     file = write(tmp_path, manifest(**clusters("127.0.0.1:1")))
-    assert main(["verify", file]) == Exit.INCONCLUSIVE
+    assert main(["verify", file, "--junit", "out/junit.xml"]) == Exit.INCONCLUSIVE
     assert "there is no verdict" in capsys.readouterr().err
+    assert "there is no verdict" in junit_error(tmp_path / "out" / "junit.xml")
 
 
 def a_flow(**spec: Any) -> ReplicationFlow:

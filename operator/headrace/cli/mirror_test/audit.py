@@ -1,0 +1,133 @@
+"""``headrace audit``: writes the manifest of an audit of a running flow, and runs it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from headrace.api import AuditExamples, ReplicationFlow, load
+from headrace.cli.mirror_test.outputs import ReportOutputs, output_options
+from headrace.cli.mirror_test.verify import timeout_option, verdict_code, verdict_or_sentence
+from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.options import secrets_option
+from headrace.cli.screen.output import show, show_document
+from headrace.control import control
+
+_MANIFEST = "audit.yaml"
+
+
+@click.command()
+@click.argument("flow")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="REGEX",
+    help="Topics of the source, instead of all topics that the flow copies. Repeatable.",
+)
+@click.option("--exclude", multiple=True, metavar="REGEX", help="Topics to leave out. Repeatable.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Compare records from this time on, such as 2026-01-31T00:00:00Z. [default: all]",
+)
+@click.option(
+    "--settle",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="Time that the flow may take to copy the records of the source (settleSeconds), in "
+    "seconds. [default: 120]",
+)
+@click.option(
+    "--examples",
+    type=click.Choice([str(one) for one in AuditExamples], case_sensitive=False),
+    metavar="CONTENT",
+    help="Content of the report about records that differ: Coordinates (default) or Hashes.",
+)
+@secrets_option("Folder of Secrets, DIR/<name>/<key>, instead of the Secrets of the run.")
+@timeout_option
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the report and of the manifest. [default: headrace-reports/<flow>-audit]",
+)
+@output_options
+@click.option("--dry-run", is_flag=True, help="Print the manifest, without a run.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "name"]),
+    metavar="FORMAT",
+    help="Print the manifest in this format (yaml, json or name), without a run.",
+)
+def command(  # noqa: PLR0917 - click gives them by name
+    flow: str,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    since: str | None,
+    settle: int | None,
+    examples: str | None,
+    secrets: Path | None,
+    timeout: float,
+    report: Path | None,
+    outputs: ReportOutputs,
+    dry_run: bool,
+    output: str | None,
+) -> int:
+    """Compare the records of both clusters of FLOW, which runs on this machine.
+
+    The command writes the manifest of an audit and runs it as `headrace verify` does, with the
+    same exit codes. The flow must not be paused.
+
+    Examples:
+      headrace audit orders
+      headrace audit orders --topic 'orders-.*' --since 2026-01-31T00:00:00Z
+      headrace audit orders -o yaml > audit.yaml
+    """
+    with verdict_or_sentence(outputs):
+        access = control.request(flow, "access")
+        audited = ReplicationFlow.model_validate(access["flow"])
+        manifest = manifest_of(
+            audited.metadata.name, topics, exclude, since=since, settle_s=settle, examples=examples
+        )
+        if output or dry_run:
+            name = f"mirrortest/{manifest['metadata']['name']}"
+            show(manifest, output or "yaml", show_document, lambda _: [name])
+            return Exit.OK
+        folder = report or Path("headrace-reports") / manifest["metadata"]["name"]
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / _MANIFEST
+        file.write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+        [test] = load([file]).tests
+        click.echo(f"Manifest: {file}", err=True)
+        if secrets is None and access["secrets"] is not None:
+            secrets = Path(access["secrets"])
+        return verdict_code(test, secrets, timeout, report, None, outputs=outputs)
+
+
+def manifest_of(
+    flow: str,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    *,
+    since: str | None,
+    settle_s: int | None,
+    examples: str | None,
+) -> dict[str, Any]:
+    """Return the manifest of an audit of a flow, with the fields that differ from the default."""
+    fields = {
+        "topics": list(topics),
+        "exclude": list(exclude),
+        "startFrom": {"mode": "Timestamp", "timestamp": since} if since else None,
+        "examples": examples,
+    }
+    audit = {name: value for name, value in fields.items() if value}
+    settle = {} if settle_s is None else {"settleSeconds": settle_s}
+    return {
+        "apiVersion": "headrace.dev/v1beta1",
+        "kind": "MirrorTest",
+        "metadata": {"name": f"{flow}-audit"},
+        "spec": {"flowName": flow, **settle, "audit": audit},
+    }
