@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from headrace.api import (
     ChaosAction,
     ChaosStep,
+    FlowState,
     MirrorTest,
     MirrorTestPhase,
     MirrorTestStatus,
@@ -364,6 +365,17 @@ def test_a_test_waits_for_its_flow() -> None:
     assert message(decide(of_a_flow(), flow=flow("False"))) == "flow orders is not Ready: so it is"
     assert message(decide(of_a_flow(), flow=flow(None))) == "flow orders is not Ready"
     assert decide(of_a_flow(), flow=flow("True")).start is Stage.PROBE
+
+
+@pytest.mark.parametrize("state", [FlowState.PAUSED, FlowState.STOPPED])
+def test_a_test_waits_for_a_flow_that_is_paused_or_stopped_and_names_it(state: FlowState) -> None:
+    ready = flow("True")
+    paused = ready.model_copy(update={"spec": ready.spec.model_copy(update={"state": state})})
+    waiting = decide(of_a_flow(), flow=paused)
+    assert (reason(waiting), waiting.start) == ("WaitingForFlow", None)
+    assert message(waiting) == (
+        f"flow orders copies nothing: its spec.state is {state}, and must be Running"
+    )
 
 
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
