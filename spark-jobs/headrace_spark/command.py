@@ -86,12 +86,15 @@ def _produce(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
                 asked.exists,
                 flags.sink(arguments) or nowhere,
             )
-    except GaveUp as gave_up:
-        raise GaveUp(f"{gave_up}{job_documents.how_far(run)}") from gave_up
+    except (HeadraceError, PySparkException, Py4JError) as error:
+        job_documents.write_failure(run)
+        if isinstance(error, GaveUp):
+            raise GaveUp(f"{error}{job_documents.how_far(run)}") from error
+        raise
     job_documents.write_manifest(run, arguments.out, manifest)
     event("manifest", acknowledged=manifest.acknowledged)
-    for error in manifest.errors:
-        say(error)
+    for sentence in manifest.errors:
+        say(sentence)
     return INCONCLUSIVE if manifest.errors else DONE
 
 

@@ -78,6 +78,7 @@ def _text(document: BaseModel) -> str:
 # ``end``                    the load is to end, before it has sent all
 # ``topics``                 ``{topic: partitions}`` that steps of chaos added to the load so far
 # ``manifest``               ``LoadManifest``: the load has ended
+# ``load-failed``            ``{}``: the load has ended without a manifest
 # ``measured``               ``Measured``: the probe has ended
 # ``faults``                 ``Faults``: the outcome of each step of chaos so far
 # ``recovered``              ``{}``: the Job of chaos has ended, and watches no recovery any more
@@ -88,6 +89,7 @@ def _text(document: BaseModel) -> str:
 END_KEY = "end"
 FAILING_OVER_KEY = "failing-over"
 FAULTS_KEY = "faults"
+LOAD_FAILED_KEY = "load-failed"
 MANIFEST_KEY = "manifest"
 MEASURED_KEY = "measured"
 RECOVERED_KEY = "recovered"
