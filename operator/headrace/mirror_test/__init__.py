@@ -16,6 +16,7 @@ from headrace.mirror_test.audited import (
     TopicAudit,
     audited_topics,
 )
+from headrace.mirror_test.created import CreatedTopic, CreatedTopics, created_in
 from headrace.mirror_test.documents import Document
 from headrace.mirror_test.faults import (
     Fault,
@@ -91,6 +92,8 @@ __all__ = [
     "AuditOutcome",
     "AuditedTopic",
     "Counts",
+    "CreatedTopic",
+    "CreatedTopics",
     "Document",
     "Example",
     "ExcludedRange",
@@ -128,6 +131,7 @@ __all__ = [
     "build_plan",
     "build_rehearsal",
     "count_group",
+    "created_in",
     "deadline_s",
     "group_names",
     "latency",
