@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from headrace.api import Verdict
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
 from headrace.mirror_test import MirrorTestRun, Result, bounded, documents
-from headrace_spark import flags, job_documents, producer, verify_job
+from headrace_spark import flags, job_documents, messages, producer, verify_job
 from headrace_spark import probe as watching
 from headrace_spark.audit.judging import judged as audit_of_topics
 from headrace_spark.flags import USAGE
@@ -87,12 +87,15 @@ def _produce(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
                 asked.exists,
                 flags.sink(arguments) or nowhere,
             )
-    except GaveUp as gave_up:
-        raise GaveUp(f"{gave_up}{job_documents.how_far(run)}") from gave_up
+    except (HeadraceError, PySparkException, Py4JError) as error:
+        job_documents.write_failure(run)
+        if isinstance(error, GaveUp):
+            raise GaveUp(f"{error}{job_documents.how_far(run)}") from error
+        raise
     job_documents.write_manifest(run, arguments.out, manifest)
     event("manifest", acknowledged=manifest.acknowledged)
-    for error in manifest.errors:
-        say(error)
+    for sentence in manifest.errors:
+        say(sentence)
     return INCONCLUSIVE if manifest.errors else DONE
 
 
@@ -138,6 +141,11 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
         from headrace_spark.job_documents import put  # noqa: PLC0415
 
         put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
+        try:
+            created = messages.created_topics(run).model_dump_json(by_alias=True, exclude_none=True)
+            put(arguments.config_map, documents.TOPICS, created)
+        except HeadraceError as error:  # the journal still has the topics, for a week
+            say(f"the ids of the run's topics are not beside the report: {error}")
     return _CODES[result.verdict]
 
 

@@ -31,6 +31,17 @@ def write_manifest(run: MirrorTestRun, folder: Path, manifest: LoadManifest) -> 
     _write(run, folder / documents.MANIFEST, documents.MANIFEST_KEY, manifest)
 
 
+def write_failure(run: MirrorTestRun) -> None:
+    """Report in the journal that the load has ended without a manifest, if the source responds.
+
+    The probe and chaos then do not wait for the rest of the load.
+    """
+    try:
+        journal.write(run.source, run.name, documents.LOAD_FAILED_KEY, "{}")
+    except HeadraceError as error:
+        say(f"the probe does not know that the load has failed: {error}")
+
+
 def write_measured(run: MirrorTestRun, folder: Path, measured: ProbeMeasurements) -> None:
     """Write the probe's measurements."""
     _write(run, folder / documents.MEASURED, documents.MEASURED_KEY, measured)

@@ -18,9 +18,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.api import MIN_MESSAGE_BYTES, ClusterAccess, MessageFormat, TopicPartition
-from headrace.kafka import Admin, Position, journal
+from headrace.kafka import Admin, Position, Topic, journal
 from headrace.kafka import Message as Record
-from headrace.mirror_test import FORMAT, MirrorTestRun
+from headrace.mirror_test import (
+    FORMAT,
+    CreatedTopic,
+    CreatedTopics,
+    MirrorTestRun,
+    created_in,
+    documents,
+)
 
 HEADER_ID = "id"
 HEADER_SEQ = "seq"
@@ -218,12 +225,34 @@ class LoadTopic:
 
 
 def prepare(run: MirrorTestRun) -> None:
-    """Make the journal and the topics that the source lacks; the jobs of a run begin with this."""
+    """Make the journal and the topics that the source lacks; the jobs of a run begin with this.
+
+    Topics that ``load.names`` does not name belong to the run: their ids go into the journal.
+    """
     journal.create(run.source)
     admin = Admin(run.source)
-    for name in run.first_topics.keys() - admin.topics().keys():
-        admin.create_topic(name, run.test.spec.load.partitions)
+    missing = run.first_topics.keys() - admin.topics().keys()
+    taken = on_target(run).keys() if missing else frozenset()
+    created = {name for name in missing if admin.create_topic(name, run.test.spec.load.partitions)}
     journal.wait_for_topics(admin, run.first_topics.keys())
+    if not run.test.spec.load.names:
+        for one in admin.describe(created).values():
+            copy = run.first_topics[one.name]
+            record_created(run, one, copy if copy not in taken else None)
+
+
+def record_created(run: MirrorTestRun, topic: Topic, copy: str | None) -> None:
+    """Write a topic that the run created into the journal."""
+    created = CreatedTopic(name=topic.name, topic_id=topic.topic_id, copy_name=copy)
+    text = created.model_dump_json(by_alias=True)
+    journal.write(run.source, run.name, documents.created_key(topic.name), text)
+
+
+def created_topics(run: MirrorTestRun) -> CreatedTopics:
+    """Return the topics that the run created, with the ids of their copies."""
+    created = created_in(journal.read_all(run.source, run.name))
+    copies = Admin(run.target).describe(created.copies)
+    return created.with_copies({name: one.topic_id for name, one in copies.items()})
 
 
 def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:

@@ -328,6 +328,30 @@ Sentinel = tuple[str, int]
 """Topic of the target, partition of the source."""
 
 
+class LoadDeadline:
+    """Time until which consumers wait for sentinels, by the records of the journal."""
+
+    def __init__(self, settle_s: float, now_s: float) -> None:
+        self._settle_s, self._end_s = settle_s, now_s + settle_s + START_S
+        self.has_ended = False
+        """Whether the load has ended with a manifest."""
+
+    def receive(self, key: str, now_s: float) -> None:
+        """Take the key of a record of the run."""
+        if key == documents.MANIFEST_KEY:
+            self.has_ended = True
+            self._end_s = now_s + self._settle_s
+        elif key == documents.LOAD_FAILED_KEY:
+            self._end_s = now_s
+        elif documents.is_progress(key):
+            # While the load continues; without a report for that time, its producers are dead.
+            self._end_s = now_s + self._settle_s + START_S
+
+    def is_over(self, now_s: float) -> bool:
+        """Return True if no sentinel is awaited any more."""
+        return now_s >= self._end_s
+
+
 class Watched(NamedTuple):
     """Result of one consumer."""
 
@@ -384,9 +408,7 @@ class Watch:
         """Sentinels that no consumer has seen."""
         self._seen: list[Sentinel] = []
         """Sentinels that this consumer saw and has not reported to the others."""
-        self._settle_s = run.test.spec.settle_seconds
-        self._give_up_at = time.monotonic() + self._settle_s + START_S
-        self._load_has_ended = False
+        self._load = LoadDeadline(run.test.spec.settle_seconds, time.monotonic())
         self._arrivals = LatencyHistogram()
         self._counts = SequenceCounts(keys) if keys else None
         """Counts for metrics, or None if no metrics are served."""
@@ -407,12 +429,12 @@ class Watch:
 
     def _watch(self) -> set[Sentinel]:
         exchange_at = 0.0
-        while self._open and (now := time.monotonic()) < self._give_up_at:
+        while self._open and not self._load.is_over(now := time.monotonic()):
             self._take()
             if now >= exchange_at:
                 exchange_at = now + POLL_S
                 self._exchange()
-        knows = self._load_has_ended
+        knows = self._load.has_ended
         if self._run.test.spec.partitioning is not Partitioning.PRESERVED:
             # Messages of other partitions may follow the sentinels.
             knows &= self._reads_what_is_there()
@@ -484,14 +506,9 @@ class Watch:
             self._seen = []
         self._report_counts()
         for key, value in self._tail.poll(0):
-            if key == documents.MANIFEST_KEY:
-                self._load_has_ended = True
-                self._give_up_at = time.monotonic() + self._settle_s
-            elif documents.is_sentinels(key):
+            self._load.receive(key, time.monotonic())
+            if documents.is_sentinels(key):
                 self._open.difference_update((topic, partition) for topic, partition in value)
-            elif documents.is_progress(key):
-                # While the load continues; without a report for that time, its producers are dead.
-                self._give_up_at = time.monotonic() + self._settle_s + START_S
 
     def _report_counts(self) -> None:
         """Without waiting for the broker: a consumer that waits measures itself."""

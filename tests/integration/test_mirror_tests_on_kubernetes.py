@@ -183,6 +183,32 @@ def test_a_test_with_a_schedule_makes_tests(
     )
 
 
+def test_topics_of_a_run_are_deleted_before_the_run_leaves_the_history(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    history = {"schedule": "* * * * *", "failedTestsHistoryLimit": 0}
+    resources.apply(TEST | {"spec": TEST["spec"] | history})
+    probe = wait_until(lambda: [one for one in stages.there() if one.endswith("-probe")])[0]
+    run = probe.removeprefix("job.batch/").removesuffix("-probe")
+    ended = json.dumps({"status": {"verdict": "Failed", "phase": "Finished"}})
+    resources.kubectl("patch", f"mtest/{run}", "--subresource=status", "--type=merge", "-p", ended)
+    job = f"{run}-clean-up"
+    wait_until(stages.there, until=lambda jobs: f"job.batch/{job}" in jobs)
+    pods = wait_until(lambda: resources.get("pods", "-l", f"job-name={job}")["items"])
+    assert [one["command"] for one in pods[0]["spec"]["containers"]] == [
+        ["headrace", "test", "clean-up"]
+    ]
+    assert run in resources.kubectl("get", "mtest", "-o", "name")
+    resources.kubectl(
+        "patch", f"pod/{pods[0]['metadata']['name']}", "--subresource=status", "--type=merge",
+        "-p", json.dumps({"status": {"phase": "Succeeded"}}),
+    )  # fmt: skip
+    wait_until(
+        lambda: resources.kubectl("get", "mtest", "-o", "name"),
+        until=lambda names: run not in names,
+    )
+
+
 def condition(resources: Resources, type: str, name: str = "nightly") -> dict[str, str]:
     conditions = status(resources, name).get("conditions", [])
     return next((one for one in conditions if one["type"] == type), {})

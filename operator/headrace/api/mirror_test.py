@@ -155,7 +155,7 @@ class ConcurrencyPolicy(StrEnum):
     FORBID = "Forbid"
     """Start it when the other has ended."""
     REPLACE = "Replace"
-    """Delete the other."""
+    """End the other, which gets the verdict Inconclusive."""
 
 
 class Budgets(Model):
@@ -269,7 +269,7 @@ class MirrorTestSpec(Model):
     """
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
     """Action if a scheduled run is due before the previous one has ended: it waits (Forbid), starts
-    in addition (Allow), or replaces it (Replace). Kubernetes only.
+    in addition (Allow), or ends it without a result (Replace). Kubernetes only.
     """
     suspend: Flag = False
     """Start no further scheduled runs, nor windows of a load without end. Kubernetes only."""

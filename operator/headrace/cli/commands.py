@@ -112,6 +112,11 @@ _TEST = Noun(
             "mirror_test.jobs:rehearse_command",
             hidden=True,
         ),
+        "clean-up": Command(
+            "Delete the topics of a mirror test's run.",
+            "mirror_test.clean_up:command",
+            hidden=True,
+        ),
         "signal": Command(
             "Kill or freeze the driver of a pod.", "screen.signal:command", hidden=True
         ),
@@ -164,7 +169,7 @@ RENAMED: Mapping[tuple[str, ...], str] = {
     ("tasks",): "task list",
     **{(verb,): f"task {verb}" for verb in ("describe", "restart", "move")},
     **{(verb,): f"flow {verb}" for verb in _FLOW.commands},
-    **{(verb,): f"test {verb}" for verb in _TEST.commands if verb != "compare"},
+    **{(verb,): f"test {verb}" for verb in _TEST.commands if verb not in ("compare", "clean-up")},
     ("verify", "--compare"): "test compare",
     ("sandbox", "freeze"): "sandbox broker freeze",
     ("sandbox", "thaw"): "sandbox broker thaw",

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 
 from headrace.api import FLOW_LABEL
 from headrace.controller.children import CHILDREN, Children
@@ -51,23 +51,33 @@ log = get_logger(__name__)
 WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
 WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
 _RETRY_S = 3.0
+_PASSING_ROUNDS = 5
+"""Rounds in which errors that pass by themselves are retried: the 15 s of an API server's start."""
 
 
-async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: bool) -> None:
+async def wait_for_flows(
+    client: Client, namespace: str | None, *, with_tests: bool, retry_s: float = _RETRY_S
+) -> None:
     """Log missing definitions and permissions; return when flows can be watched.
 
-    Without flows there is nothing to do. Watches of other kinds retry by themselves.
+    Without flows there is nothing to do. Watches of other kinds retry by themselves. Errors
+    that pass by themselves, such as HTTP 429, are retried for a few rounds. They are warnings, and
+    their end is logged.
     """
     logged: list[str] = []
-    while True:
+    for rounds in count(1):
         errors = await access_errors(client, namespace, with_tests=with_tests)
         messages = list(map(str, errors.values()))
+        passing = [error for error in errors.values() if isinstance(error, Unavailable)]
         if messages and messages != logged:
-            log.error("does not see all that it has to; it tries again", why="; ".join(messages))
+            say = log.warning if len(passing) == len(errors) else log.error
+            say("does not see all that it has to; it tries again", why="; ".join(messages))
+        if logged and not messages:
+            log.info("sees all that it has to")
         logged = messages
-        if FLOW not in errors:
+        if FLOW not in errors and (not passing or rounds >= _PASSING_ROUNDS):
             return
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(retry_s)
 
 
 async def access_errors(

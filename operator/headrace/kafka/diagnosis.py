@@ -4,6 +4,7 @@ librdkafka reports a wrong host name and an unknown authority with the same word
 a listener with TLS when the client has none: it only sees connections that end.
 """
 
+import os
 import re
 import socket
 import ssl
@@ -299,9 +300,21 @@ def _broker(client_error: KafkaError) -> _Broker | None:
     return _Broker(found[1], found[2]) if found else None
 
 
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"
+"""Variable that the kubelet sets in every container."""
+_IN_CLUSTER = re.compile(r"\.svc(\.[\w.-]+)?:\d+$")
+_OUTSIDE = (
+    "these are names of a Kubernetes cluster, and this machine is outside it: run the command in a "
+    "pod there, such as a driver's (`kubectl exec`)"
+)
+
+
 def _why_none_listens(cluster: ClusterAccess) -> str:
     """Return a sentence for each bootstrap server, and advice."""
-    sentences = dict.fromkeys(map(why_unreachable, bootstrap_servers(cluster)))
+    servers = bootstrap_servers(cluster)
+    sentences = dict.fromkeys(map(why_unreachable, servers))
+    if not os.environ.get(_IN_A_POD) and all(_IN_CLUSTER.search(one) for one in servers):
+        return "; ".join([*sentences, _OUTSIDE])
     advice = (
         f"correct {cluster.field}.bootstrapServers, or start the brokers; one whose disk is full "
         "ends itself, and says so in its log"

@@ -1,8 +1,10 @@
 """Topics, their settings and the racks of their replicas."""
 
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -17,9 +19,10 @@ from confluent_kafka.admin import (
 )
 
 from headrace.api import TopicPartition
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.admin_requests import AdminRequests, ClusterAdmin
 from headrace.kafka.errors import code_of
+from headrace.kafka.wire import delete_topics
 
 
 class TopicConfig(NamedTuple):
@@ -284,6 +287,20 @@ class TopicAdmin(ClusterAdmin):
         )
         self._requests.result(tried, futures[name])
 
+    def delete_topics_by_id(self, ids: Mapping[str, str]) -> dict[str, HeadraceError]:
+        """Delete topics, given as names with ids, and return the error of each that remains.
+
+        A topic of such a name with another id stays. A topic that does not exist is no error.
+        """
+        if not ids:
+            return {}
+        uuids = {name: _uuid(one) for name, one in ids.items() if one != NO_TOPIC_ID}
+        failed = self._on_wire(lambda cluster: delete_topics(cluster, uuids.values()))
+        found = {name: error for name, one in uuids.items() if (error := failed.get(one))}
+        for name in ids.keys() - uuids.keys():
+            found[name] = Fatal(f"topic {name} on {self.name} has no id, so it is not deleted")
+        return found
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before these offsets, each at most the high watermark."""
         client = self._requests.client
@@ -310,3 +327,8 @@ class TopicAdmin(ClusterAdmin):
 
     def _timeouts(self) -> dict[str, float]:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
+
+
+def _uuid(topic_id: str) -> UUID:
+    """Return a topic's id from its text, which Kafka writes in base64 without padding."""
+    return UUID(bytes=urlsafe_b64decode(topic_id + "=="))

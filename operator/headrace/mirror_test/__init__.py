@@ -17,6 +17,7 @@ from headrace.mirror_test.audited import (
     TopicAudit,
     audited_topics,
 )
+from headrace.mirror_test.created import CreatedTopic, CreatedTopics, created_in
 from headrace.mirror_test.documents import Document
 from headrace.mirror_test.faults import (
     Fault,
@@ -96,6 +97,8 @@ __all__ = [
     "AuditedTopic",
     "Check",
     "Counts",
+    "CreatedTopic",
+    "CreatedTopics",
     "Document",
     "Example",
     "ExcludedRange",
@@ -134,6 +137,7 @@ __all__ = [
     "build_plan",
     "build_rehearsal",
     "count_group",
+    "created_in",
     "deadline_s",
     "group_names",
     "latency",

@@ -23,6 +23,8 @@ REHEARSAL = "rehearsal.json"
 """``Rehearsed``."""
 REPORT = "report.json"
 """``Result``."""
+TOPICS = "topics.json"
+"""``CreatedTopics``; next to the report in a cluster."""
 PAGE = "report.html"
 END_LOAD = "end-load"
 """File next to the test, with any content, that requests the end of the load."""
@@ -77,7 +79,9 @@ def _text(document: BaseModel) -> str:
 # ``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
 # ``end``                    the load is to end, before it has sent all
 # ``topics``                 ``{topic: partitions}`` that steps of chaos added to the load so far
+# ``created/<topic>``        ``CreatedTopic``: a topic that a job of the run created on the source
 # ``manifest``               ``LoadManifest``: the load has ended
+# ``load-failed``            ``{}``: the load has ended without a manifest
 # ``measured``               ``Measured``: the probe has ended
 # ``faults``                 ``Faults``: the outcome of each step of chaos so far
 # ``recovered``              ``{}``: the Job of chaos has ended, and watches no recovery any more
@@ -88,12 +92,14 @@ def _text(document: BaseModel) -> str:
 END_KEY = "end"
 FAILING_OVER_KEY = "failing-over"
 FAULTS_KEY = "faults"
+LOAD_FAILED_KEY = "load-failed"
 MANIFEST_KEY = "manifest"
 MEASURED_KEY = "measured"
 RECOVERED_KEY = "recovered"
 REHEARSAL_KEY = "rehearsal"
 TOPICS_KEY = "topics"
 
+_CREATED = "created/"
 _PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentinels"
 
 
@@ -135,3 +141,13 @@ def is_seen(key: str) -> bool:
 def is_sentinels(key: str) -> bool:
     """Whether it has end sentinels."""
     return key.endswith(_SENTINELS)
+
+
+def created_key(topic: str) -> str:
+    """Return the key of a topic that the run created on the source."""
+    return _CREATED + topic
+
+
+def is_created(key: str) -> bool:
+    """Whether it is a topic that the run created."""
+    return key.startswith(_CREATED)

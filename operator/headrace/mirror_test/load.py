@@ -77,15 +77,15 @@ class LoadTail:
         self._poll = poll
         self._acknowledged = ProducerReports()
         self._reported_s: float | None = None
-        self._has_manifest = False
+        self._has_ended = False
         self.clock = LoadClock(load)
 
     @property
     def ended(self) -> bool:
-        """Whether the load's manifest is there, or its producers are dead."""
+        """Whether the load has ended, with or without a manifest, or its producers are dead."""
         reported_s = self._reported_s
         silent = reported_s is not None and time.monotonic() - reported_s > _SILENCE_S
-        return self._has_manifest or silent
+        return self._has_ended or silent
 
     def receive(self, for_s: float) -> None:
         """Take the records of the next ``for_s`` seconds."""
@@ -94,7 +94,7 @@ class LoadTail:
             for key, value in self._poll(left_s):
                 if self._acknowledged.receive(key, value):
                     self._reported_s = time.monotonic()
-                self._has_manifest |= key == documents.MANIFEST_KEY
+                self._has_ended |= key in (documents.MANIFEST_KEY, documents.LOAD_FAILED_KEY)
         self.clock.acknowledged = self._acknowledged.total
 
 

@@ -30,7 +30,7 @@ def _below(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, cl
 
 HIDDEN = {
     "headrace": ("operator", "driver"),
-    "headrace test": ("chaos", "rehearse", "signal"),
+    "headrace test": ("chaos", "rehearse", "clean-up", "signal"),
 }
 ALL = dict(_below(group, ROOT))
 LISTED = {
@@ -176,4 +176,4 @@ def test_hidden_commands_are_those_that_headrace_starts() -> None:
     test = COMMANDS["test"]
     assert isinstance(test, Noun)
     hidden |= {f"test {name}" for name, entry in test.commands.items() if entry.hidden}
-    assert hidden == {"operator", "driver", "test chaos", "test rehearse", "test signal"}
+    assert hidden == {"operator", "driver", *(f"test {one}" for one in HIDDEN["headrace test"])}

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from headrace.api import (
     ChaosAction,
     ChaosStep,
+    FlowState,
     MirrorTest,
     MirrorTestPhase,
     MirrorTestStatus,
@@ -364,6 +365,17 @@ def test_a_test_waits_for_its_flow() -> None:
     assert message(decide(of_a_flow(), flow=flow("False"))) == "flow orders is not Ready: so it is"
     assert message(decide(of_a_flow(), flow=flow(None))) == "flow orders is not Ready"
     assert decide(of_a_flow(), flow=flow("True")).start is Stage.PROBE
+
+
+@pytest.mark.parametrize("state", [FlowState.PAUSED, FlowState.STOPPED])
+def test_a_test_waits_for_a_flow_that_is_paused_or_stopped_and_names_it(state: FlowState) -> None:
+    ready = flow("True")
+    paused = ready.model_copy(update={"spec": ready.spec.model_copy(update={"state": state})})
+    waiting = decide(of_a_flow(), flow=paused)
+    assert (reason(waiting), waiting.start) == ("WaitingForFlow", None)
+    assert message(waiting) == (
+        f"flow orders copies nothing: its spec.state is {state}, and must be Running"
+    )
 
 
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
@@ -872,18 +884,24 @@ def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "starts", "deleted"),
+    ("policy", "starts", "ended"),
     [("Forbid", False, ()), ("Allow", True, ()), ("Replace", True, ("nightly-1",))],
 )
 def test_what_a_run_does_to_the_one_before_is_the_tests_to_say(
-    policy: str, starts: bool, deleted: tuple[str, ...]
+    policy: str, starts: bool, ended: tuple[str, ...]
 ) -> None:
     runs = [finished(0, Verdict.PASSED), finished(1, None)]
     step = next_scheduled(scheduled(concurrencyPolicy=policy), runs, NOW)
-    assert (step.create is not None, step.delete) == (starts, deleted)
+    assert (step.create is not None, step.end, step.delete) == (starts, ended, ())
     waits = message_of(step.status).startswith("waits for run nightly-1")
     assert not (waits and starts)
     assert "concurrencyPolicy" not in (step.create or {"spec": {}})["spec"]
+
+
+def test_a_run_that_was_not_ended_when_it_was_replaced_is_ended_later() -> None:
+    runs = [finished(0, None), finished(1, None)]
+    step = next_scheduled(scheduled(last=NOW, concurrencyPolicy="Replace"), runs, NOW)
+    assert (step.create, step.end) == (None, ("nightly-0",))
 
 
 @pytest.mark.parametrize(("late_s", "starts"), [(300, True), (301, False)])

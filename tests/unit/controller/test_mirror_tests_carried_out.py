@@ -28,7 +28,7 @@ from headrace.k8s import (
     Unavailable,
     kind_of,
 )
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
+from headrace.k8s.kinds import CONFIG_MAP, EVENT, FLOW, JOB, MIRROR_TEST
 
 MOMENT = "2020-01-01T12:00:00Z"
 
@@ -120,8 +120,8 @@ class Carried:
             "operator",
         )
 
-    def reconcile(self) -> float | None:
-        return asyncio.run(self._reconciler.reconcile(("kafka", "nightly")))
+    def reconcile(self, name: str = "nightly") -> float | None:
+        return asyncio.run(self._reconciler.reconcile(("kafka", name)))
 
     @property
     def object(self) -> Object:
@@ -369,3 +369,86 @@ def test_a_test_that_the_operator_is_not_to_carry_out_is_refused(
     allowed = Carried(a_test(**spec))
     allowed.reconcile()
     assert allowed.ready["reason"] != "Forbidden"
+
+
+def scheduled_run(it: Carried, **load: Any) -> str:
+    """Let the schedule start a run that sends ``load`` and ends, and return its name."""
+    it.object["spec"]["load"] = load
+    it.reconcile()
+    name: str
+    (name,) = [name for kind, name in it.server.objects if kind is MIRROR_TEST][1:]
+    run = it.server.objects[MIRROR_TEST, name]
+    run["metadata"] |= {"uid": "7a1f0000-0000-0000-0000-000000000000", "generation": 1}
+    it.reconcile(name)
+    run["status"] = {"phase": "Finished", "verdict": "Failed"}
+    return name
+
+
+def a_schedule() -> Carried:
+    return Carried(a_test(schedule="0 0 1 1 *", failedTestsHistoryLimit=0))
+
+
+@pytest.mark.parametrize("how", ["Complete", "Failed"])
+def test_a_run_is_deleted_when_the_job_that_deletes_its_topics_has_ended(how: str) -> None:
+    it = a_schedule()
+    name = scheduled_run(it, topics=1)
+    assert it.reconcile() == 10
+    assert f"{name}-clean-up" in it.jobs
+    it.reconcile()
+    assert (MIRROR_TEST, name) in it.server.objects, "its Job has not ended"
+    ended = {"type": how, "status": "True", "message": "no route to west"}
+    it.server.objects[JOB, f"{name}-clean-up"]["status"] = {"conditions": [ended]}
+    it.reconcile()
+    assert (MIRROR_TEST, name) not in it.server.objects
+    notes = [one["note"] for (kind, _), one in it.server.objects.items() if kind is EVENT]
+    left = f"the topics of run {name} may be left: Job {name}-clean-up: no route to west"
+    assert (left in notes) == (how == "Failed")
+
+
+def test_a_run_whose_load_names_its_topics_is_deleted_at_once() -> None:
+    it = a_schedule()
+    name = scheduled_run(it, names=["orders"])
+    it.reconcile()
+    assert (MIRROR_TEST, name) not in it.server.objects
+    assert f"{name}-clean-up" not in it.jobs
+
+
+def test_a_run_that_may_not_delete_its_topics_is_kept_and_says_so() -> None:
+    it = a_schedule()
+    name = scheduled_run(it, topics=1)
+    it.refuse("create", JOB, Forbidden("jobs is forbidden"))
+    it.reconcile()
+    assert (MIRROR_TEST, name) in it.server.objects
+    notes = [one["note"] for (kind, _), one in it.server.objects.items() if kind is EVENT]
+    assert f"the topics of run {name} may be left: jobs is forbidden" in notes
+
+
+def test_a_scheduled_run_deletes_its_topics_before_its_time_to_live_ends_it() -> None:
+    it = a_schedule()
+    name = scheduled_run(it, topics=1)
+    run = it.server.objects[MIRROR_TEST, name]
+    run["spec"]["ttlSecondsAfterFinished"] = 0
+    run["status"]["completionTime"] = MOMENT
+    it.reconcile(name)
+    assert f"{name}-clean-up" in it.jobs
+    it.server.objects[JOB, f"{name}-clean-up"]["status"] = {
+        "conditions": [{"type": "Complete", "status": "True"}]
+    }
+    it.reconcile(name)
+    assert (MIRROR_TEST, name) not in it.server.objects
+
+
+def test_a_replaced_run_ends_without_a_result_and_its_jobs_are_deleted() -> None:
+    it = Carried(a_test(schedule="* * * * *", concurrencyPolicy="Replace"))
+    name = scheduled_run(it, topics=1)
+    run = it.server.objects[MIRROR_TEST, name]
+    run["status"] = {"phase": "Running"}
+    it.object["status"]["lastScheduleTime"] = MOMENT
+    later = f"{it.object['metadata']['name']}-later"
+    it.server.objects[MIRROR_TEST, later] = deepcopy(run) | {
+        "metadata": run["metadata"] | {"name": later, "creationTimestamp": "2020-01-01T12:01:00Z"}
+    }
+    it.reconcile()
+    assert it.server.objects[MIRROR_TEST, name]["status"]["verdict"] == "Inconclusive"
+    it.reconcile(name)
+    assert f"{name}-probe" not in it.jobs

@@ -221,3 +221,25 @@ def test_a_log_directory_that_failed() -> None:
     assert isinstance(error, Retriable)
     assert str(error).startswith("could not write to orders/0 of west: ")
     assert "its disk is full: its log says why; make room, and restart it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("server", "pod", "advice"),
+    [
+        ("kafka.east.svc:9092", "", "run the command in a pod there"),
+        ("kafka.east.svc.cluster.local:9092", "", "run the command in a pod there"),
+        ("kafka.east.svc:9092", "10.0.0.1", "bootstrapServers, or start the brokers"),
+        ("kafka.east:9092", "", "bootstrapServers, or start the brokers"),
+    ],
+)
+def test_names_of_a_kubernetes_cluster_are_explained_outside_it(
+    monkeypatch: pytest.MonkeyPatch, server: str, pod: str, advice: str
+) -> None:
+    def create_connection(*_: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", pod)
+    message = why(monkeypatch, server, ALL_DOWN)
+    assert "does not resolve" in message
+    assert advice in message

@@ -4,8 +4,8 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import MirrorTest, TopicPartition
-from headrace.mirror_test import MirrorTestRun
-from headrace_spark.probe_consumer import share, times_both
+from headrace.mirror_test import MirrorTestRun, documents
+from headrace_spark.probe_consumer import LoadDeadline, share, times_both
 
 SOURCE = {TopicPartition(topic, n): 5 for topic in ("orders", "users") for n in range(2)}
 TARGET = {TopicPartition("east.orders", 0): 7, TopicPartition("east.users", 1): 8}
@@ -45,3 +45,20 @@ def test_a_load_that_is_too_fast_for_both_consumers_is_timed_by_one(
     load: dict[str, int], partitioning: str, partitions: int, measured: bool
 ) -> None:
     assert times_both(run(load, partitioning=partitioning), partitions) is measured
+
+
+def test_a_failed_load_ends_the_wait_for_its_sentinels_at_once() -> None:
+    deadline = LoadDeadline(settle_s=120, now_s=0)
+    deadline.receive(documents.progress_key("p-0"), now_s=100)
+    assert not deadline.is_over(now_s=101)
+    deadline.receive(documents.LOAD_FAILED_KEY, now_s=101)
+    assert deadline.is_over(now_s=101)
+    assert not deadline.has_ended
+
+
+def test_sentinels_are_awaited_for_the_settling_time_after_the_manifest() -> None:
+    deadline = LoadDeadline(settle_s=120, now_s=0)
+    deadline.receive(documents.MANIFEST_KEY, now_s=100)
+    assert deadline.has_ended
+    assert not deadline.is_over(now_s=219)
+    assert deadline.is_over(now_s=220)

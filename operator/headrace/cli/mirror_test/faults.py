@@ -8,7 +8,7 @@ from headrace.api import ChaosAction, ChaosStep, Partitioning, TopicPartition
 from headrace.chaos import Injection
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin, journal
-from headrace.mirror_test import MirrorTestRun, documents
+from headrace.mirror_test import CreatedTopic, MirrorTestRun, documents
 
 _ANSWER_S = 1.0
 """How long one question about the target may take: meanwhile nothing else is observed."""
@@ -83,7 +83,18 @@ class LoadFaults:
         name, partitions = self._names.pop(0), self._run.test.spec.load.partitions
         if not self._source.create_topic(name, partitions):
             raise InvalidSpec(f"topic {name} is on {self._source.name} already")
+        self._record_created(name)
         return {name: partitions}
+
+    def _record_created(self, name: str) -> None:
+        """Write the added topic into the journal, so that it is deleted with the run."""
+        journal.wait_for_topics(self._source, {name})
+        for one in self._source.describe([name]).values():
+            created = CreatedTopic(
+                name=name, topic_id=one.topic_id, copy_name=self._run.added_topics[name]
+            )
+            text = created.model_dump_json(by_alias=True)
+            journal.write(self._run.source, self._run.name, documents.created_key(name), text)
 
     def _add_partitions(self, more: int) -> dict[str, int]:
         there = self._source.topics()

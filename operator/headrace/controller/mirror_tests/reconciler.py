@@ -32,6 +32,8 @@ from headrace.controller.events import (
     is_reported,
     occurrences,
 )
+from headrace.controller.mirror_tests.clean_up import POLL_S as CLEAN_UP_POLL_S
+from headrace.controller.mirror_tests.clean_up import TopicCleanUp
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.pods import has_ended, left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.run import TestRun, TestSettings
@@ -40,6 +42,7 @@ from headrace.controller.mirror_tests.schedule import next_scheduled, next_windo
 from headrace.controller.mirror_tests.stages import (
     RunFacts,
     has_begun,
+    inconclusive,
     next_decision,
     with_conditions,
 )
@@ -184,6 +187,7 @@ class MirrorTestReconciler:
         self._client, self._identity = client, identity
         self._settings, self._role = settings, settings.role
         self._reader, self._writes = RunReader(client, settings), StatusWrites(client, events)
+        self._topics = TopicCleanUp(client, self._reader, events)
 
     async def reconcile(self, name: TestName) -> float | None:
         """Reconcile once; return the seconds until the next time, None if the test was deleted."""
@@ -215,6 +219,11 @@ class MirrorTestReconciler:
         """Delete what is left of a test that has its verdict, which stays as it is."""
         step, namespace = next_decision(RunFacts(test, _now())), test.metadata.namespace
         if step.expired:
+            is_run = any(
+                one.get("kind") == MIRROR_TEST.name for one in test.metadata.owner_references
+            )
+            if is_run and not await self._topics.is_done(test):
+                return CLEAN_UP_POLL_S
             await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
             return None
         jobs, pods = await self._reader.stages(test)
@@ -256,9 +265,16 @@ class MirrorTestReconciler:
         if step.create is not None:
             await create(self._client, test, step.create)
         await self._writes.write(test, step.status)
-        for name in step.delete:
-            await self._client.delete(MIRROR_TEST, namespace, name)
-        return step.again_s
+        for run in (one for one in runs if one.metadata.name in step.end):
+            ended = inconclusive(RunFacts(run, _now()), "a later run of the schedule replaced it")
+            await self._writes.write(run, ended.status)
+        again_s = step.again_s
+        for run in (one for one in runs if one.metadata.name in step.delete):
+            if not await self._topics.is_done(run):
+                again_s = min(again_s, CLEAN_UP_POLL_S)
+                continue
+            await self._client.delete(MIRROR_TEST, namespace, run.metadata.name)
+        return again_s
 
     async def _carry_out(self, test: MirrorTest) -> float | None:
         metadata = test.metadata

@@ -44,7 +44,9 @@ class Scheduled:
     status: MirrorTestStatus
     create: Object | None = None
     delete: tuple[str, ...] = ()
-    """Names of runs beyond the history limits, oldest first, and of those that are replaced."""
+    """Names of runs beyond the history limits, oldest first."""
+    end: tuple[str, ...] = ()
+    """Names of runs that a later run replaces."""
     again_s: float = 60.0
     """Seconds until the next reconcile."""
 
@@ -79,15 +81,15 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
         suspended = Readiness.ready(Reason.SUSPENDED, message)
         return replace(calm, status=with_conditions(test, suspended, now))
     under_way = tuple(run.metadata.name for run in runs if not has_ended(run))
+    replaces = spec.concurrency_policy is ConcurrencyPolicy.REPLACE
     if not overdue or (under_way and one_by_one):
-        return calm
-    replaced = under_way if spec.concurrency_policy is ConcurrencyPolicy.REPLACE else ()
+        return replace(calm, end=under_way[:-1] if replaces else ())
     status = calm.status.model_copy(update={"last_schedule_time": due})
     return replace(
         calm,
         status=status,
         create=build_scheduled(test, due),
-        delete=(*calm.delete, *replaced),
+        end=under_way if replaces else (),
     )
 
 

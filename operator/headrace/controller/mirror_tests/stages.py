@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from headrace.api import (
     ConditionStatus,
     ConditionType,
+    FlowState,
     LatencyMs,
     MirrorTest,
     MirrorTestCounts,
@@ -324,6 +325,8 @@ def _not_yet(facts: RunFacts) -> str:
         return ""
     if facts.flow is None:
         return f"there is no ReplicationFlow {name} in namespace {facts.test.metadata.namespace}"
+    if (state := facts.flow.spec.state) is not FlowState.RUNNING:
+        return f"flow {name} copies nothing: its spec.state is {state}, and must be Running"
     conditions = facts.flow.status.conditions if facts.flow.status else ()
     ready = next((c for c in conditions if c.type is ConditionType.READY), None)
     if ready is None or ready.status is not ConditionStatus.TRUE:

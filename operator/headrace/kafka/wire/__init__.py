@@ -106,6 +106,7 @@ from headrace.kafka.wire.stamp import (
     stamp,
     stamped,
 )
+from headrace.kafka.wire.topics import delete_topics
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
 
 __all__ = [
@@ -164,6 +165,7 @@ __all__ = [
     "committed_offsets",
     "decoded",
     "delete_records",
+    "delete_topics",
     "describe_producers",
     "encoded",
     "epoch_ends",

@@ -20,6 +20,7 @@ from kio.schema.add_partitions_to_txn.v3 import AddPartitionsToTxnResponse
 from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsResponse
 from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.delete_records.v2 import DeleteRecordsResponse
+from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
 from kio.schema.describe_share_group_offsets.v0 import DescribeShareGroupOffsetsResponse
@@ -53,6 +54,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         AlterShareGroupOffsetsResponse,
         ApiVersionsResponse,
         DeleteRecordsResponse,
+        DeleteTopicsResponse,
         DescribeAclsResponse,
         DescribeProducersResponse,
         DescribeShareGroupOffsetsResponse,
@@ -73,6 +75,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
 }
 PRODUCE, FETCH, METADATA = 0, 1, 3
 FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS = 10, 17, 18
+DELETE_TOPICS = 20
 OFFSET_FETCH = 9
 INIT_PRODUCER_ID, END_TXN, OFFSET_FOR_LEADER_EPOCH = 22, 26, 23
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS = 61, 65

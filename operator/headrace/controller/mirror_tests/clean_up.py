@@ -1,0 +1,163 @@
+"""Deletion of the topics of scheduled runs, before the runs are deleted.
+
+The operator has no credentials of Kafka, so a Job of the run deletes the topics. Topics that
+``load.names`` names were not created by the run, and stay.
+"""
+
+from headrace.api import ChaosAction, MirrorTest, Reason
+from headrace.controller.children import create
+from headrace.controller.events import EventRecorder, Occurrence
+from headrace.controller.mirror_tests.pods import has_ended, read_pod
+from headrace.controller.mirror_tests.run import (
+    RUN_FOLDER,
+    STAGE_LABEL,
+    TEST_FILE,
+    WRITABLE,
+    TestRun,
+    build_limits,
+    labels,
+    metadata,
+    report_name,
+)
+from headrace.controller.mirror_tests.run_reader import RunReader
+from headrace.controller.resources.deployment import (
+    CONTAINER_SECURITY,
+    SECRETS_FOLDER,
+    as_wished,
+    build_mounts,
+    build_volumes,
+    secrets_of,
+)
+from headrace.errors import HeadraceError
+from headrace.k8s import CONFIG_MAP, JOB, POD, Client, Object, owns
+from headrace.logs import get_logger
+from headrace.mirror_test import documents
+
+log = get_logger(__name__)
+
+POLL_S = 10.0
+"""Interval at which the Job of a run is read: its end concerns the test that started the run."""
+_NAME = "clean-up"
+_DEADLINE_S = 600
+"""Time for the Job to pull its image and delete the topics. Afterwards the run is deleted without
+it, so that a deleted Secret or a lost cluster does not keep runs for ever.
+"""
+_MEMORY = "256Mi"
+
+
+class TopicCleanUp:
+    """Deletes the topics of runs that are about to be deleted."""
+
+    def __init__(self, client: Client, reader: RunReader, events: EventRecorder) -> None:
+        self._client, self._reader, self._events = client, reader, events
+
+    async def is_done(self, test: MirrorTest) -> bool:
+        """Return True if a run may be deleted; otherwise its Job runs, and is started if needed.
+
+        Topics that cannot be deleted are reported by an Event of the run.
+        """
+        try:
+            return await self._is_done(test)
+        except HeadraceError as error:
+            await self._report(test, str(error))
+            return False
+
+    async def _is_done(self, test: MirrorTest) -> bool:
+        client, namespace = self._client, test.metadata.namespace
+        begun = await client.get(CONFIG_MAP, namespace, f"{test.metadata.name}-run")
+        if begun is None or not owns(test, begun):
+            return True
+        run, _ = await self._reader.run(test, has_jobs=True)
+        if not creates_topics(run):
+            return True
+        job = await client.get(JOB, namespace, run.part(_NAME))
+        if job is None:
+            await create(client, test, build_clean_up(run))
+            return False
+        if (end := has_ended(job)) is None:
+            return False
+        if end["type"] != "Complete":
+            await self._report(test, await self._why(namespace, job, end))
+        return True
+
+    async def _why(self, namespace: str, job: Object, end: Object) -> str:
+        """Return the last problem of the Job's pods, or else how the Job ended."""
+        name = job["metadata"]["name"]
+        pods = await self._client.list(POD, namespace, labels=f"job-name={name}")
+        problems = [problem.message for pod in pods if (problem := read_pod(pod).problem)]
+        return problems[-1] if problems else f"Job {name}: {end.get('message') or end['type']}"
+
+    async def _report(self, test: MirrorTest, why: str) -> None:
+        note = f"the topics of run {test.metadata.name} may be left: {why}"
+        await self._events.post(test, Occurrence(Reason.POD_FAILED, note, warning=True))
+
+
+def creates_topics(run: TestRun) -> bool:
+    """Return True if the run creates topics of its own."""
+    spec = run.test.spec
+    adds = any(step.action is ChaosAction.ADD_TOPIC for step in spec.chaos)
+    return not spec.load.names or adds
+
+
+def build_clean_up(run: TestRun) -> Object:
+    """Return the Job that deletes the topics of a run and their copies.
+
+    Its pod has the Secrets of both clusters, and no token of the API server.
+    """
+    marked = labels(run) | {STAGE_LABEL: _NAME}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(run, run.part(_NAME)) | {"labels": marked},
+        "spec": {
+            "backoffLimit": 2,
+            "activeDeadlineSeconds": _DEADLINE_S,
+            "template": as_wished(run.test.spec.pod_template, marked, _build_pod(run)),
+        },
+    }
+
+
+def _build_pod(run: TestRun) -> Object:
+    spec = run.test.spec
+    secrets = secrets_of(*(one for one in (spec.source, spec.target) if one is not None))
+    documents_of_run = [
+        {"configMap": {"name": run.part("run")}},
+        # Absent: the verifier did not report, and the journal has the topics.
+        {"configMap": {"name": report_name(run.test), "optional": True}},
+    ]
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": run.part("executor"),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [
+            {
+                "name": _NAME,
+                "image": run.images.chaos,
+                "imagePullPolicy": run.images.chaos_pull_policy,
+                "command": ["headrace", "test", "clean-up"],
+                "args": [
+                    f"--test={TEST_FILE}",
+                    f"--topics={RUN_FOLDER}/{documents.TOPICS}",
+                    f"--run={run.name}",
+                    f"--secrets={SECRETS_FOLDER}",
+                ],
+                "resources": {
+                    "requests": {"cpu": "50m", "memory": _MEMORY},
+                    "limits": build_limits(_MEMORY, spec.spark.driver.resources.limits.cpu),
+                },
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": CONTAINER_SECURITY,
+                "volumeMounts": [
+                    {"name": "run", "mountPath": RUN_FOLDER, "readOnly": True},
+                    {"name": "tmp", "mountPath": WRITABLE},
+                    *build_mounts(secrets),
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "run", "projected": {"sources": documents_of_run}},
+            {"name": "tmp", "emptyDir": {}},
+            *build_volumes(secrets),
+        ],
+    }
