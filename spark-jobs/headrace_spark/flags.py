@@ -1,8 +1,8 @@
 """Flags of the three scripts: a MirrorTest in a file, or kafka-mirror-tester's flags.
 
-Names and meanings are the ones of its ``produce`` and ``consume``. ``docs/mirror-tests.md`` has the
-table, and the additional flags that headrace needs, because a manifest and a verdict cover both
-clusters.
+Names and meanings are the ones of its ``produce`` and ``consume``. ``docs/mirror-test-formats.md``
+has the table, and the additional flags that headrace needs, because a manifest and a verdict cover
+both clusters.
 """
 
 import argparse

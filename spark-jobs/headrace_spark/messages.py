@@ -6,7 +6,7 @@ UTC). ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``parti
 source. Without these two, messages of two topics would be equal, and an exchange would be
 invisible. In ``Body`` they are at the beginning of the payload if there is room. With headers the
 body is a second witness: a mirror that drops headers is reported as corrupting records instead of
-losing all of them. ``docs/mirror-tests.md`` describes the format.
+losing all of them. ``docs/mirror-test-formats.md`` describes the format.
 """
 
 import random
