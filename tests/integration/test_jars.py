@@ -91,7 +91,7 @@ def test_a_jar_that_is_not_there_is_named(
         jars(JarSet.SPARK_KAFKA)
     message = str(caught.value)
     where = repository.as_uri()
-    assert f"from {where}: org.apache.commons#commons-pool2;2.12.0: not found. Behind" in message
+    assert f"from {where}: org.apache.commons#commons-pool2;2.13.1: not found. Behind" in message
     log = tmp_path / "cache" / "headrace" / "ivy.log"
     assert message.endswith(f"Ivy's whole output: {log}")
     assert "commons-pool2" in log.read_text()

@@ -15,7 +15,7 @@ import pytest
 from cluster.api_server import ApiServer
 from cluster.kubectl import KubectlError
 from support.helm import ROOT, render
-from support.manifests import EAST, Document, flow, mirror_test, mirror_test_of_another
+from support.manifests import EAST, Document, flow, mirror_test_of_another
 from support.operators import ACCOUNT, Operator, Resources, running_operator
 from support.records import unique
 
@@ -164,7 +164,7 @@ GROUPS = {
     "jobs": "batch",
     "leases": "coordination.k8s.io",
 }
-KILL = {"action": "KillDriver", "atSeconds": 1}
+KILL = {"action": "KillPod", "atSeconds": 1, "selector": {"app": "mirror"}}
 INJECT = "patch pods/ephemeralcontainers"
 RUN = ("run", "mine", "--image=mine", "--dry-run=server")
 READ = ("get", "secret", "password")
@@ -192,7 +192,7 @@ def chart(
         chart.create("flows", flow("orders", source=LOCKED, drivers=drivers))
         chart.create("flows", flow("still", state="Stopped"))
         chart.create("tests", mirror_test_of_another("any", source=LOCKED, spark=spark))
-        chart.create("tests", mirror_test("break", flowName="still", chaos=[KILL]))
+        chart.create("tests", mirror_test_of_another("break", chaos=[KILL]))
         chart.operate("first")
         yield chart
     finally:
