@@ -2,7 +2,7 @@
 
 The checksum of a batch covers neither its base offset nor its leader epoch, and nothing covers the
 list of aborted transactions. In a log without holes, each batch begins where the previous one ends,
-so a wrong offset is detected. All other answers are fetched again, and accepted if two answers
+so a wrong offset is detected. All other batches are fetched again, and accepted if two answers
 agree.
 """
 

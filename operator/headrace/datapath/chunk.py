@@ -38,8 +38,8 @@ from headrace.kafka.wire.scan import (
 )
 
 SOFT_BYTES = 32 << 20
-"""Limit of held bytes above which no lane fetches more. Requests in flight count by the size of the
-response that they allow, if a further request is to be large."""
+"""Limit of held bytes above which no lane sends a fetch. The sizes of requests in flight only
+reduce the size of further requests."""
 HARD_BYTES = 3 * SOFT_BYTES
 """Limit of held bytes while a lane waits only for partitions whose batches the target does not
 accept. Other partitions continue up to this limit."""
@@ -205,7 +205,7 @@ class HeldBatches:
         """Create an empty queue.
 
         ``writers`` are the producer ids whose transactions are awaited. Batches of other producers
-        are not held until their transactions end.
+        pass at once, even in open transactions.
         """
         self._writers = writers
         self._held: deque[Batch] = deque()
@@ -244,8 +244,8 @@ TOGETHER_BYTES = 240 << 10
 256 KiB. Larger batches have no measurable advantage, and few topics accept less than the brokers'
 default."""
 _CHECKED_EVERY_S = 1.0
-"""Interval between checks of a joined batch, over all lanes, because they share the C helper. A
-check takes about 5 us of Python for each record."""
+"""Interval in seconds at which one joined batch is checked, for all lanes together, because they
+share the C helper. A check takes about 5 us of Python for each record."""
 
 
 class Run(NamedTuple):
@@ -262,17 +262,17 @@ class Run(NamedTuple):
 
     @property
     def passage(self) -> Passage:
-        """Return ``COPY``, because only batches that are copied unchanged are joined."""
+        """Always ``COPY``: only batches that are copied unchanged are joined."""
         return Passage.COPY
 
     @property
     def why(self) -> None:
-        """Return None, because no batch of the run was changed for a reason."""
+        """Always None, like the reason of a batch that is copied unchanged."""
         return
 
     @property
     def outgoing(self) -> Outgoing:
-        """Return the joined batch in the form that the appender sends."""
+        """Joined batch in the form that the appender sends."""
         return Outgoing(self.batch, self.batch.last_offset + 1, self.release)
 
 
@@ -295,7 +295,7 @@ class Joiner:
 
     @property
     def helper(self) -> Helper | None:
-        """Return the C helper, or None if it is missing or failed a check.
+        """C helper, or None if it is missing or failed a check.
 
         Without the helper, ``join`` returns None.
         """

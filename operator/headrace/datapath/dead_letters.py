@@ -100,7 +100,7 @@ class DeadLetters:
         try:
             storing.wait()
         except Retriable:
-            self._producer.discard(producer)  # with what it has queued
+            self._producer.discard(producer)  # drop its queued record also
             raise
 
     def _poll(self, producer: Producer, timeout_s: float) -> None:

@@ -362,7 +362,7 @@ def _resumed(
 
 
 def _closed(target: ClusterClient, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
-    """Return the fence of a partition after its markers were read."""
+    """Read a partition until its markers were found, and return the result."""
     records, awaited = 0, dict(fences)
     ids = {writer.producer_id for writer in before.writers}
     entries = Tail(target, before.target, before.target_offset, patience_s=READ_S).of_target(

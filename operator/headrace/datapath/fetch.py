@@ -258,7 +258,7 @@ class Reader:
 
     def _wait_for_room(self) -> None:
         self._memory.wait(self.wake)
-        self._try_again_in(1.0)  # by then the target may be found not to take some partitions
+        self._try_again_in(1.0)  # by then, partitions may count as stuck
 
     def _try_again_in(self, wait_s: float) -> None:
         if not self._blocked:
@@ -316,11 +316,11 @@ class Reader:
             if not sources:
                 broker.busy = False
                 return
-            for source in sources:  # from here on it is that leader's log that is read
+            for source in sources:  # from now on, this leader's log is read
                 source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
         settings = self._cluster.settings
-        together = broker.group == TOGETHER  # others may hold their memory for minutes
+        together = broker.group == TOGETHER  # slow groups would reserve memory for minutes
         much = settings.fetch_max_bytes if broker.behind and together else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)
@@ -396,7 +396,7 @@ class Reader:
             answers[at] = fetched
         for at, fetched in answers.items():
             source, asked = self._partitions.get(at), broker.asked.get(at)
-            if asked is None:  # the session has what nobody requested: the request was damaged
+            if asked is None:  # nobody requested it: the request was damaged
                 broker.session.lost()
             # The partition may have been closed, or opened again at another offset.
             if source is not None and asked is not None and asked.offset == source.position:

@@ -19,7 +19,7 @@ from headrace.replication.reconcile import Resume
 
 @dataclass
 class CopiedCounts:
-    """Counters of records that the target has acknowledged. They never decrease.
+    """Counters of a task's copied records and batches. They never decrease.
 
     Only one thread may count. Any thread may read.
     """
@@ -271,7 +271,7 @@ class Lane(Protocol):
 
     @property
     def outdated(self) -> bool:
-        """Whether credentials have changed since the clients were created."""
+        """Whether the lane should be replaced, for example because credentials have changed."""
         ...
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:

@@ -121,7 +121,7 @@ class BatchWindow(CommitWindow):
         self.position = next_offset
 
     def skipped(self, next_offset: int) -> int:
-        """Record that the oldest gap was filled; return its number of offsets.
+        """Record that the oldest hole was filled; return its number of offsets.
 
         All earlier records are acknowledged.
         """
@@ -133,7 +133,7 @@ class BatchWindow(CommitWindow):
         return next_offset - first
 
     def unsent(self, count: int, size: int) -> None:
-        """Drop the last ``count`` batches and gaps, which were not sent; they are read again.
+        """Drop the last ``count`` batches and holes, which were not sent; they are read again.
 
         ``size`` is their total size in bytes. They must have as many records as offsets.
         """

@@ -101,7 +101,7 @@ class SourcePartition:
         self.failed_s = 0.0
         """Time of the last failure after that answer; 0 if there is none."""
         self.resting = False
-        """Whether the partition is not fetched until another request has been answered."""
+        """Whether the partition is not fetched until a delay or another request has ended."""
         self.corrupt = 0
         """Number of consecutive corrupt responses."""
         self.agreement = Agreement()

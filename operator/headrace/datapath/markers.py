@@ -171,7 +171,7 @@ def unread_markers(
     marked: Mapping[str, ProducerIdentity],
     partitions: Set[TopicPartition],
 ) -> dict[TopicPartition, HeadraceError]:
-    """Read partitions from ``ends`` on; return those in which a marker is missing."""
+    """Read partitions from ``ends`` on; return errors of those in which a marker is missing."""
     failed: dict[TopicPartition, HeadraceError] = {}
     for at in sorted(partitions):
         awaited = {

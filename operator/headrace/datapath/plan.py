@@ -94,7 +94,7 @@ class Passing:
             state: State of the lane.
             loop: Loop in whose thread the object is used.
             verifier: Compares a part of the copied batches with the target.
-            joiner: C helper; not used by this class to join.
+            joiner: Joiner of the loop.
             append: Appends a batch to a partition of the target.
             rewind: Makes the reader fetch a source partition again from an offset.
         """
@@ -121,7 +121,7 @@ class Passing:
             held: Response that contains them.
             suspects: Search for rejected records, or None.
             changes: Changes of the flow to the topic's batches.
-            singly: Whether Python must join no batches.
+            singly: Whether Python joins no batches.
 
         Raises:
             CorruptBatch: A batch is damaged. Earlier batches were sent.
@@ -142,8 +142,6 @@ class Passing:
                     self._pass(window, one, held, suspects, changes)
                 if self._stopped(window, suspects):
                     break
-            # If the partition failed during ``append``, the remaining batches must not be
-            # processed: the window would count them as the whole backlog.
             if self._stopped(window, suspects):
                 return
 

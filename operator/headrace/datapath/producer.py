@@ -28,7 +28,8 @@ from headrace.timing import Backoff
 
 IN_FLIGHT = 5
 """Number of batches for each producer and partition that a broker remembers. It answers a repeated
-batch with the original offset. At most this many are sent from the first unacknowledged one on."""
+batch with the original offset. Therefore at most this many batches are in flight, counted from the
+first unacknowledged one."""
 
 _DRAWN = 16
 """Number of rows of a span that are turned into entries at a time. At most five batches of a
@@ -178,7 +179,7 @@ class PartitionQueue:
         self.length = 0
         """Number of batches that are not acknowledged."""
         self._waiting: deque[Outgoing | Span] = deque()
-        self._row = 0  # of the first span that waits: the next row to become an entry
+        self._row = 0  # next row of the first waiting span to become an entry
         self.unused: list[Entry] = []
         """Entries of acknowledged batches, to be used again."""
         self._sequence = sequence
@@ -385,7 +386,7 @@ class Leader:
                 and queue.again is None
                 and not (queue.resting or queue.failed or queue.held)
             ):
-                entry = entries[place]  # as ``next`` finds it, without a call
+                entry = entries[place]  # the result of ``next``, without a call
             else:
                 entry = queue.next()
             if entry is None:
@@ -393,7 +394,7 @@ class Leader:
                 continue
             if sent and size + entry.size > _REQUEST_BYTES:
                 break
-            if queue.at not in ats:  # an earlier lane may still have some of this partition
+            if queue.at not in ats:  # an earlier lane's queue may have the same partition
                 entry.state, entry.tried = State.ON_WIRE, True
                 queue.place += 1
                 queue.on_wire += 1

@@ -35,7 +35,7 @@ ANSWER_S = 10.0
 
 
 class Storing:
-    """Records that were sent to the target and are not yet acknowledged."""
+    """Acknowledgement of records that were sent to the target."""
 
     def __init__(
         self,
@@ -174,9 +174,10 @@ class ProgressLog:
 
     ``start`` begins to read. The table contains all stored progress after ``read_to_end``.
 
-    A progress topic with the earlier name is read also, and only tombstones are written to it. The
-    progress with the higher epoch counts. Each claim is written to the topic with the current name,
-    so a claimed partition no longer depends on the earlier topic.
+    Earlier versions used another name for the topic. A topic with that name is read also, and only
+    tombstones are written to it. The progress with the higher epoch counts. Each claim is written
+    to the topic with the current name, so a claimed partition no longer depends on the earlier
+    topic.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class ProgressLog:
     ) -> None:
         """Create the object without reading.
 
-        ``earlier`` selects the topic with the earlier name.
+        ``earlier`` selects the topic's name in earlier versions.
         """
         self.topic = progress_topic(source_alias)
         self._earlier_topic = earlier_name(self.topic)
@@ -395,7 +396,7 @@ class ProgressLog:
         """
         keys = list(keys)
         if self._earlier is not None:
-            self._earlier.purge(keys)  # else it would be found there when this log starts again
+            self._earlier.purge(keys)  # otherwise it would be read from there at the next start
         producer = self._producer.get()
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
@@ -446,7 +447,7 @@ class ProgressLog:
             if self._earlier_exists():
                 raise
             log.warning("the earlier progress topic was deleted", topic=earlier.topic)
-            earlier.close()  # what was read of it stays known
+            earlier.close()  # the table keeps the progress that was read
 
     def _log_of(self, key: ProgressKey) -> "ProgressLog":
         """Return the log with the latest progress of a partition: this or the earlier one."""
@@ -571,7 +572,7 @@ class ProgressLog:
                 return
             if progress is not None and progress.in_transaction:
                 self._undecided.add(partition, Stored(key, progress, time_ms, offset))
-                self._stored_at[progress.owner] = self._clock.monotonic()  # it lives
+                self._stored_at[progress.owner] = self._clock.monotonic()  # the owner is alive
                 return
             if self._count(key, progress, time_ms, offset) and progress is not None:
                 self._stored_at[progress.owner] = self._clock.monotonic()

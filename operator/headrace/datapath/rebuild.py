@@ -182,7 +182,7 @@ takes about as long as sending this many records one after the other."""
 
 
 class OneAtATime:
-    """Queue of batches in which the record that the target rejects is searched.
+    """Queue of batches that are sent one at a time to find a record that the target rejects.
 
     The batches are copies, so the fetch response can be released.
     """

@@ -64,7 +64,7 @@ class Silence:
             if now_s - source.heard_s > 2 * _INTERVAL_S
         }
         readable = self._readable(silent) if silent else set()
-        if readable is None or elapsed_s > 3 * _INTERVAL_S:  # nothing was read, or we were frozen
+        if readable is None or elapsed_s > 3 * _INTERVAL_S:  # no reads, or the process froze
             for source in silent.values():
                 source.heard_s += elapsed_s
         else:

@@ -88,7 +88,7 @@ class Sending(Protocol):
 
     @property
     def pending(self) -> int:
-        """Number of batches that are not acknowledged."""
+        """Number of batches and holes that are not acknowledged."""
         ...
 
     def flush(self) -> None:

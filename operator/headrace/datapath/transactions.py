@@ -38,7 +38,7 @@ gets a new epoch every day."""
 _LOST = {
     "INVALID_PRODUCER_EPOCH",
     "PRODUCER_FENCED",
-    "_FENCED",  # librdkafka's word for it
+    "_FENCED",  # librdkafka's name of PRODUCER_FENCED
     "INVALID_PRODUCER_ID_MAPPING",
     "INVALID_TXN_STATE",
     "UNKNOWN_PRODUCER_ID",
@@ -108,7 +108,7 @@ def marker_missing(target: str, late: Mapping[TopicPartition, int]) -> HeadraceE
 
 
 class Mark(NamedTuple):
-    """State of a partition's copy, with the fields of ``Reached``."""
+    """State of a partition's copy. The fields have the meaning of the fields of ``Reached``."""
 
     acknowledged: int
     target_offset: int | None

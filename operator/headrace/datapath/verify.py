@@ -68,7 +68,7 @@ def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Ba
     try:
         wanted = dict(_records(sent, base_offset - sent.base_offset))
         found = dict(record for batch in stored for record in _records(batch, 0))
-    except UnreadableBatch as error:  # a codec that only the clusters know, say
+    except UnreadableBatch as error:  # for example a codec that only the clusters support
         return BatchComparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
     except CorruptBatch as error:
         return BatchComparison.DIFFERENT, str(error)
@@ -294,7 +294,7 @@ class Verifier:
                 if self._closed or loop.now_s() >= deadline_s:
                     raise
             await loop.sleep(backoff.next_s())
-            with suppress(Retriable):  # brokers that are unreachable: the next attempt reports them
+            with suppress(Retriable):  # the next attempt reports unreachable brokers
                 await self._cluster.refresh([written.at.topic])
 
     async def _fetched(self, written: _Written) -> list[Batch]:

@@ -127,7 +127,7 @@ class Filler:
             except HeadraceError as error:
                 self._sequences.pop(at, None)
                 failed[at] = error
-        try:  # always: while it is open, the ends of the partitions are unknown
+        try:  # an open transaction would hide the partitions' ends
             await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
         except HeadraceError as error:
             return dict.fromkeys(holes, error) | failed
@@ -181,7 +181,7 @@ class Filler:
             )
 
 
-@lru_cache(maxsize=64)  # holes have as many sizes as they like
+@lru_cache(maxsize=64)  # holes can have any size
 def _records(count: int, timestamp_ms: int) -> Batch:
     """Return a batch of empty records with keys, because compacted topics require keys."""
     writer = BatchWriter("zstd")

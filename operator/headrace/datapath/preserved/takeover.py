@@ -568,7 +568,7 @@ def _pair(at: TopicPartition, before: Before) -> Pair:
 
 
 def _resumed(before: Before, end: End) -> Resumed:
-    """Return that the copy resumes at the target's end.
+    """Return the target's end as the offset at which the copy resumes.
 
     The leader epoch of the source's record before that end is unknown.
     """

@@ -135,7 +135,7 @@ class Writer:
                 if one.closer and one.closer.transactional_id == closer.transactional_id:
                     one.closer = closer
             if closer.identity.epoch == end.identity.epoch:
-                closer = None  # see ``Closer``
+                closer = None  # the partition is fenced already
         self._partitions[at] = _Partition(
             end.offset, end.offset, closer=closer, checked=self._first is None
         )
