@@ -69,7 +69,7 @@ class Instances:
     """Running units of a driver.
 
     Connectors, checkpoint tasks and heartbeat tasks have their own threads. Source tasks share the
-    thread of a TaskManager. The Worker's thread calls this object. Any thread may use ``alive``,
+    thread of a TaskLoop. The Worker's thread calls this object. Any thread may use ``alive``,
     ``running``, ``active``, ``restart`` and ``restarts``.
     """
 

@@ -172,10 +172,9 @@ class GroupCheckpoints:
         self.waiting: dict[GroupPartition, Committed] = {}
         """Committed source offsets whose checkpoint is not written yet."""
         self.precision: dict[GroupPartition, Precision | None] = {}
-        """Precision of the last translation of each; None if no offset sync was old enough to
-        translate."""
+        """Precision of each offset's last translation; None if no offset sync was old enough."""
         self.written: dict[GroupPartition, Checkpoint] = {}
-        """Last written checkpoint of each."""
+        """Last written checkpoint by group and source partition."""
         self.applier = GroupApplier(context.target)
         self.unread: Mapping[str, int] = {}
         """Number of source offsets by which each group is ahead of its checkpoint, at the last

@@ -81,12 +81,15 @@ class Survey:
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """Number of offsets that are not copied, of partitions that have any."""
+        """Number of offsets that are not copied.
+
+        Partitions that are copied to their ends are left out.
+        """
         return {at: one.behind for at, one in sorted(self.partitions.items()) if one.behind > 0}
 
     @property
     def grew(self) -> dict[TopicPartition, int]:
-        """Partitions whose logs grew, with the number of offsets."""
+        """Number of offsets by which logs grew, without logs that did not grow."""
         return {at: one.grew for at, one in sorted(self.partitions.items()) if one.grew}
 
     @property

@@ -77,11 +77,11 @@ def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: TokenBucket) -> tupl
 log = get_logger(__name__)
 
 _AGAIN = 2
-"""Number of losses after which a partition is contested. A single loss may be caused by a new run
-that replaces this one."""
+"""Number of takeovers by another owner after which a partition is contested. A single takeover may
+be caused by a new run that replaces this one."""
 _WITHIN_S = 1200.0
-"""Time in seconds for which losses are counted. It is longer than two of the longest silences, so
-that two owners that both wait count each other's takeovers."""
+"""Time in seconds for which takeovers are counted. It is longer than two of the longest silences,
+so that two owners that both wait count each other's takeovers."""
 _FIRST_S, _LAST_S = 10.0, 300.0
 """Minimum and maximum time in seconds without stored progress after which a partition is taken
 back. The minimum is longer than the interval between commits (1 s) and than an election on the

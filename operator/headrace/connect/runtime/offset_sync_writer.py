@@ -119,7 +119,10 @@ class OffsetSyncWriter:
             self._failed(str(error))
 
     def close(self) -> None:
-        """Send the remaining offset syncs. If the topic exists, wait for half a second at most."""
+        """Send the remaining offset syncs, and wait for half a second at most.
+
+        If the topic is not known to exist, create it first.
+        """
         if self._waiting and not self.ready:  # a driver that ends right after its start
             with suppress(HeadraceError):
                 self.prepare()

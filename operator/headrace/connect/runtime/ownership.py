@@ -78,7 +78,8 @@ class Ownership:
         """Epoch of the current claim; 0 before the first claim."""
         self.released = False
         self.handed_over = False
-        """Whether the last claim took the unit from another driver, or from no owner."""
+        """Whether the last claim took the unit from another driver, from an earlier incarnation of
+        this driver, or from no owner."""
         self._herder, self._clock = herder, clock
         self._task = task
         self._reported: ReplicationTaskStatus | None = None

@@ -136,7 +136,7 @@ class ThreadedUnit(ABC):
     def run_once(self) -> float:
         """Do some work; return the seconds to wait before the next call."""
 
-    def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
+    def close(self) -> None:  # noqa: B027 - a subclass may have no clients
         """Close clients. It must not raise errors."""
 
     # Methods for subclasses

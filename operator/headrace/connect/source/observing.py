@@ -392,7 +392,7 @@ class Observing:
         return {at: reached for at, reached in lane.state().items() if at not in paused}
 
     def observe_opened(self) -> None:
-        """Pause newly opened partitions before they are read, and update the report."""
+        """Pause newly opened partitions that the spec names, and update the report."""
         if (lane := self._copying.lane) is not None:
             self._pausing.apply(lane, self._copying.partitions)
         self.observe()

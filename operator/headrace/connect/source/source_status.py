@@ -113,7 +113,7 @@ class Partitions(NamedTuple):
     wanted: Set[TopicPartition]
     """Partitions that the task should copy."""
     reached: Mapping[TopicPartition, Reached]
-    """Reached offsets of the partitions that the task copies."""
+    """State of the partitions that the task copies."""
     starts: Mapping[TopicPartition, Start]
     """Offsets at which partitions would resume."""
     losses: Mapping[TopicPartition, Loss]
