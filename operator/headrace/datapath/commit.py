@@ -291,7 +291,6 @@ class Commits:
         await self._transactions.abort()
 
     def close(self) -> None:
-        """Close the connections."""
         self._transactions.close()
         self.appender.close()
         self._leaders.close()

@@ -212,7 +212,10 @@ class Transactional(Protocol):
         ...
 
     def cut_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
-        """Return the ranges that a commit would commit; ``take_runs`` returns them after it."""
+        """Return the ranges that a commit would store.
+
+        After the commit, ``take_runs`` returns these ranges.
+        """
         ...
 
     def commit(

@@ -287,7 +287,6 @@ class LaneState:
         *,
         transactional: bool = False,
     ) -> None:
-        """Add a partition."""
         window = BatchWindow(at, target, position, self.copied)
         if transactional:
             window.begin_transactions()
@@ -296,7 +295,6 @@ class LaneState:
             self.suspects[at] = OneAtATime(position.suspects)
 
     def forget(self, at: TopicPartition) -> None:
-        """Remove a partition."""
         window = self.windows.pop(at)
         del self.by_target[window.target]
         for known in (self.problems, self.suspects, self.ends, self.waiting_since_s):

@@ -249,7 +249,6 @@ class TransactionalLane(BatchLane):
 
     @property
     def transactions(self) -> "TransactionalLane":
-        """This lane."""
         return self
 
     @property

@@ -155,17 +155,14 @@ class Pipeline:
         drained.set()
 
     async def cut(self) -> None:
-        """Wait until all sent batches are acknowledged, as in ``Commits``."""
         assert self._commits is not None
         await self._commits.cut()
 
     async def commit(self, progress: Mapping[TopicPartition, Records], done: Committed) -> None:
-        """Commit the acknowledged data with progress, as in ``Commits``."""
         assert self._commits is not None
         await self._commits.commit(progress, done)
 
     async def abort(self) -> None:
-        """Abort the open transaction, if any."""
         if self._commits is not None:
             await self._commits.abort()
 

@@ -82,7 +82,6 @@ class Outlet:
         return self._renewal.due
 
     def close(self) -> None:
-        """Close the connections."""
         self.leaders.close()
         self.cluster.close()
 

@@ -127,7 +127,10 @@ class Tail:
                 self._offset = batch.last_offset + 1
 
     def of_source(self) -> Iterator[Record | Dropped]:
-        """Yield committed records up to the last stable offset. Aborted ones become ``Dropped``."""
+        """Yield committed records up to the last stable offset.
+
+        Aborted records and markers become ``Dropped``.
+        """
         while (chunk := self._chunk(READ_COMMITTED)).batches:
             position = self._offset
             for one in judged(chunk.batches, start=position, aborted=chunk.aborted):
