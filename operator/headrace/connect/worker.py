@@ -326,7 +326,6 @@ class Worker:
 
     @property
     def namespace(self) -> str:
-        """Namespace of the flow."""
         return self._context.flow.metadata.namespace
 
     def update(self, tasks: Iterable[ReplicationTask]) -> None:

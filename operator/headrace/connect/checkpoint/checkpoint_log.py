@@ -100,7 +100,6 @@ class CheckpointLog:
         self._written |= wanted
 
     def close(self) -> None:
-        """Close the clients."""
         self._log.close()
 
 
@@ -153,7 +152,6 @@ class SyncedOffsetLog:
             self.offsets.take(sync, stretch.encode() if isinstance(stretch, str) else stretch)
 
     def close(self) -> None:
-        """Close the client."""
         if self._tail is not None:
             self._tail.close()
         self._tail = None

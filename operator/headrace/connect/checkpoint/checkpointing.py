@@ -172,7 +172,6 @@ class CheckpointTask(ThreadedUnit):
         return self._checkpoints.translations
 
     def close(self) -> None:
-        """Close the clients."""
         self._checkpoints.close()
 
     def _advance(self) -> float:

@@ -273,7 +273,6 @@ class GroupCheckpoints:
         }
 
     def close(self) -> None:
-        """Close the clients."""
         self._syncs.close()
         self._checkpoints.close()
 

@@ -110,7 +110,7 @@ def find_offsets(
     partitions: Set[TopicPartition],
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> KnownOffsets:
-    """Request all offsets at the same time.
+    """Return the offsets of these partitions, which are requested at the same time.
 
     ``epochs`` contains leader epochs of the target whose ends are requested.
     """

@@ -53,9 +53,7 @@ class Task(Protocol):
         ...
 
     @property
-    def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
-        ...
+    def status(self) -> ReplicationTaskStatus: ...
 
     @property
     def commit_requested(self) -> bool:
@@ -102,7 +100,10 @@ class Task(Protocol):
         ...
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume the task, as the user requests."""
+        """Pause or resume the task, as the user requests.
+
+        Records in flight are still acknowledged.
+        """
         ...
 
     def suspend(self) -> None:
@@ -321,22 +322,18 @@ class TaskLoop:
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """Tasks of the manager."""
         return self._manager.tasks
 
     def __str__(self) -> str:
         return str(self._manager)
 
     def assign(self, active: Shares, standby: Shares) -> None:
-        """Assign tasks in the loop's thread."""
         self._order(lambda: self._manager.assign(active, standby))
 
     def pause(self, ids: Set[TaskId]) -> None:
-        """Pause tasks in the loop's thread."""
         self._order(lambda: self._manager.pause(ids))
 
     def restart(self, id: TaskId) -> None:
-        """Restart a task in the loop's thread."""
         self._order(lambda: self._manager.restart(id))
 
     def stop(self, timeout_s: float) -> bool:

@@ -110,7 +110,6 @@ class ThreadedUnit(ABC):
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
         return self._life.status
 
     @property

@@ -291,7 +291,7 @@ class Copying:
             self.preparing.restore(missing, self.owned, lane=self.lane)
 
     def open_restored(self, *, claimed: bool) -> bool:
-        """Open restored partitions; return whether a restore has ended successfully.
+        """Open restored partitions; return whether a restore has ended without an error.
 
         ``claimed`` states that the unit was claimed by this restore.
 

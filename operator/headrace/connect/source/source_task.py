@@ -174,7 +174,10 @@ _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
 class SourceTask:
-    """Task that copies partitions, from their stored progress or from ``startFrom``."""
+    """Task that copies partitions, from their stored progress or from ``startFrom``.
+
+    ``Task`` documents its methods.
+    """
 
     def __init__(
         self,
@@ -221,12 +224,10 @@ class SourceTask:
 
     @property
     def started_at(self) -> float:
-        """Monotonic time in seconds at which the instance was created."""
         return self._life.started_at
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
         return self._life.status
 
     @property
@@ -240,20 +241,14 @@ class SourceTask:
 
     @property
     def leaving(self) -> bool:
-        """Whether the release of the unit has begun."""
         return self._releasing.begun
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether a user has changed the flow or the partitions since the task failed.
-
-        Any thread may call it.
-        """
         return self._copying.superseded or self.partitions != partitions
 
     # Restore
 
     def activate(self) -> None:
-        """Become active: claim the unit and restore its partitions."""
         self._copying.change(self.partitions)
         self._task.reported.take_over(self.ownership.task.status)
         self.role = Role.ACTIVE
@@ -293,12 +288,10 @@ class SourceTask:
     # Run
 
     def process(self) -> int:
-        """Copy available records; return the number of records moved."""
         return self._copying.run_once()
 
     @property
     def commit_requested(self) -> bool:
-        """Whether progress should be stored before the next regular time."""
         return self._task.progress.commit_requested
 
     def commit(self) -> bool:
@@ -312,7 +305,6 @@ class SourceTask:
     # Pause
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume the task. Records in flight are still acknowledged."""
         self._paused = paused
         if paused and self.phase is TaskPhase.RUNNING:
             self._copying.rest()
@@ -321,7 +313,6 @@ class SourceTask:
             self._enter(TaskPhase.RUNNING)
 
     def suspend(self) -> None:
-        """Stop reading. Progress and ownership stay."""
         self._releasing.suspend()
         self._enter(TaskPhase.SUSPENDED)
 

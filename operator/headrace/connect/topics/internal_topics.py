@@ -251,7 +251,6 @@ class CompactedLog:
             self._writer.write(records, self._what)
 
     def close(self) -> None:
-        """Close the reader."""
         if self._tail is not None:
             self._tail.close()
         self._tail = None

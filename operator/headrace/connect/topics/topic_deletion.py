@@ -254,7 +254,6 @@ class MadeTopics:
         self._write(dict.fromkeys(names))
 
     def close(self) -> None:
-        """Close the reader."""
         self._log.close()
 
     def _write(self, values: Mapping[str, bytes | None]) -> None:
@@ -307,7 +306,6 @@ class TopicDeleter:
             self._report(Reason.DELETION_REFUSED, f"no copy is deleted: {error}")
 
     def close(self) -> None:
-        """Close clients."""
         self._topics.close()
 
     @property

@@ -196,7 +196,6 @@ class AddedAcls:
         self._write(acls, None)
 
     def close(self) -> None:
-        """Close the reader."""
         self._log.close()
 
     def _write(self, acls: Collection[TopicAcl], value: bytes | None) -> None:
@@ -239,7 +238,6 @@ class AclSync:
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
     def close(self) -> None:
-        """Close clients."""
         self._added.close()
 
     def _synchronize(self) -> None:
