@@ -309,7 +309,7 @@ class LaneState:
     def lease(self, now_s: float) -> bool:
         """Allow copying for ``LEASE_S``, and return whether the loop must be woken.
 
-        It does not need the lock.
+        The call does not need the lock.
         """
         self._leased_until_s = now_s + LEASE_S
         rested, self._rested = self._rested, False
@@ -322,7 +322,7 @@ class LaneState:
     def rests(self, now_s: float) -> bool:
         """Return whether nothing may be read or accepted now.
 
-        It does not need the lock. Call it in the loop's thread.
+        The call does not need the lock. Call it in the loop's thread.
         """
         if self.stage is not TransactionStage.COPYING:
             return True
@@ -339,7 +339,7 @@ class LaneState:
     def wanted(self, at: TopicPartition) -> bool:
         """Return whether a partition is open and neither paused, leaving nor failed.
 
-        It does not need the lock. Call it in the loop's thread.
+        The call does not need the lock. Call it in the loop's thread.
         """
         return (
             not self.ended
@@ -352,7 +352,7 @@ class LaneState:
     def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions that may be read and whose share of data in flight is not used up.
 
-        It does not need the lock.
+        The call does not need the lock.
         """
         if self.ended:
             return set()
@@ -372,7 +372,7 @@ class LaneState:
     def is_stuck(self, at: TopicPartition, now_s: float) -> bool:
         """Return whether a partition with records in flight got no acknowledgement for a second.
 
-        It does not need the lock.
+        The call does not need the lock.
         """
         since_s = self.waiting_since_s.get(at)
         return since_s is not None and now_s - since_s > _STUCK_S

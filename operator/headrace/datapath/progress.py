@@ -250,7 +250,7 @@ class ProgressLog:
         Progress of open or aborted transactions is not included.
 
         Raises:
-            Retriable: It takes longer than ``timeout_s``.
+            Retriable: Reading takes longer than ``timeout_s``.
         """
         self._read_earlier(timeout_s)
         ends = self._admin.offsets(
@@ -369,7 +369,7 @@ class ProgressLog:
         """Store the topics of a flow's first start, and wait for the acknowledgement.
 
         Raises:
-            Retriable: It does not arrive within ``ANSWER_S``.
+            Retriable: The acknowledgement does not arrive within ``ANSWER_S``.
         """
         self._send(first.encode(key, time_ms), ANSWER_S).wait()
 
@@ -407,7 +407,7 @@ class ProgressLog:
         """Store progress, and wait for the acknowledgement.
 
         Raises:
-            Retriable: It does not arrive within ``timeout_s``.
+            Retriable: The acknowledgement does not arrive within ``timeout_s``.
         """
         self.send(entries, timeout_s).wait()
 
