@@ -23,8 +23,8 @@ from headrace.timing import Clock
 # units of the flow keep running.
 
 RELEASE_TIMEOUT_S = 10.0
-"""Time in seconds after which an owner that does not release the unit loses it. It stops when it
-sees the higher epoch of the next claim."""
+"""Time in seconds after which an owner that does not release the unit loses it. The old owner stops
+when it sees the higher epoch of the next claim."""
 
 
 @dataclass(frozen=True)

@@ -129,14 +129,14 @@ class ThreadedUnit(ABC):
 
     @abstractmethod
     def restore(self) -> None:
-        """Prepare to run. It is called again after a ``Retriable``."""
+        """Prepare to run. The unit calls it again after a ``Retriable``."""
 
     @abstractmethod
     def run_once(self) -> float:
         """Do some work; return the seconds to wait before the next call."""
 
     def close(self) -> None:  # noqa: B027 - a subclass may have no clients
-        """Close clients. It must not raise errors."""
+        """Close clients. The call must not raise errors."""
 
     # Methods for subclasses
 

@@ -182,8 +182,8 @@ broker."""
 class SourceConnector(ThreadedUnit):
     """Connector that finds new topics and partitions every ``discovery.topicsSeconds``.
 
-    It first creates them on the target. It measures how fast each partition grows, and splits the
-    partitions into source tasks by that.
+    New topics and partitions are first created on the target. The connector measures how fast each
+    partition grows, and splits the partitions into source tasks accordingly.
     """
 
     _found: DiscoveryResult | None = None

@@ -361,7 +361,7 @@ class TaskProgress(TaskPositions):
 
     @property
     def _answered(self) -> bool:
-        """Whether no acknowledgement is outstanding. It may not have been processed yet."""
+        """Whether every acknowledgement has arrived. The last may not have been processed."""
         return self._storing is None or self._storing.answered
 
     def commit(
@@ -488,7 +488,7 @@ class TaskProgress(TaskPositions):
         """Store these offsets, and wait for the acknowledgement.
 
         Raises:
-            Retriable: It does not arrive in time.
+            Retriable: The acknowledgement does not arrive in time.
         """
         entries = records(self._context, self.ownership, starts)
         if not entries:
