@@ -110,8 +110,8 @@ class Filler:
     ) -> dict[TopicPartition, HeadraceError]:
         """Fill holes by one transaction, whose markers take the last offset of each hole.
 
-        Other fillers may fill holes of a single offset at the same time. Return the errors of holes
-        that failed, which may be filled in part.
+        Several fillers may fill single offsets of a partition at the same time. Return the errors
+        of holes that failed, which may be filled in part.
 
         Raises:
             HeadraceError: The transaction could not begin, for all holes.
