@@ -211,7 +211,11 @@ class SourceConnector(ThreadedUnit):
         self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)
 
     def restore(self) -> None:
-        """Check that the clusters differ, create the progress topic, and store the first topics."""
+        """Check the clusters, create the progress topic, and store the topics of the first start.
+
+        Raises:
+            InvalidSpec: Source and target are the same cluster.
+        """
         with self._asking(Reason.SOURCE_UNREACHABLE):
             source_id = self.context.source_cluster_id
         with self._asking(Reason.TARGET_UNREACHABLE):
