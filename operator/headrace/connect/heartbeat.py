@@ -1,4 +1,4 @@
-"""Heartbeats: MirrorMaker 2's heartbeats, by which MirrorClient finds upstream clusters."""
+"""Heartbeats in MirrorMaker 2's format, with which MirrorClient finds upstream clusters."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,17 +32,17 @@ from headrace.timing import Backoff, Clock
 
 
 class HeartbeatConnector(ThreadedUnit):
-    """Writes the one heartbeat task, or none."""
+    """Connector that publishes one heartbeat task, or none."""
 
     def restore(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: the connector has no state to restore."""
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Publish again what was refused."""
+        """Return a retry of the rejected publication after ``EpochAltered``, otherwise None."""
         return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
 
     def run_once(self) -> float:
-        """Write the task; there is nothing to poll."""
+        """Publish the task. There is nothing to poll."""
         self._publish()
         return 60.0
 
@@ -52,20 +52,19 @@ class HeartbeatConnector(ThreadedUnit):
 
 
 _SILENCE_S = 5.0
-"""Time without an acknowledgement after which a cluster counts as unreachable. Heartbeats have no
-time-out of their own.
-"""
+"""Time in seconds without an acknowledgement after which a cluster counts as unreachable.
+Heartbeats have no timeout of their own."""
 _PATIENCE_S = 0.5
-"""Time that the task waits for its sides, to report their errors in the same turn."""
+"""Time in seconds that the task waits for its sides, so that it reports their errors at once."""
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 
 class HeartbeatTask(ThreadedUnit):
-    """Task that writes one record a second to the target and to the source.
+    """Task that writes a heartbeat to the target, and to the source if ``onSource`` is set.
 
-    The record on the source serves MirrorClient's ``upstreamClusters()``. It is written as if by
-    the reverse flow, as MirrorMaker 2's reverse herder does. A side that fails retries by itself
-    and is reported; the task fails when all sides fail.
+    The record on the source serves MirrorClient's ``upstreamClusters()``. It describes the reverse
+    flow, as in MirrorMaker 2. A side that fails is reported and retries. The task fails when all
+    sides fail.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -80,26 +79,26 @@ class HeartbeatTask(ThreadedUnit):
     def beats(self) -> dict[str, float]:
         """Return the Unix time of the last acknowledged heartbeat, by the alias of its cluster.
 
-        Before the first one it is the time at which the task began.
+        Before the first heartbeat it is the task's start time.
         """
         return {side.alias: side.beat_at for side in self._sides}
 
     def restore(self) -> None:
-        """Create missing topics and producers, and send heartbeats where that worked."""
+        """Create missing topics and producers, and send the first heartbeats."""
         self._beat()
 
     def run_once(self) -> float:
-        """One heartbeat a side."""
+        """Send heartbeats that are due, and return the interval in seconds."""
         self._beat()
         return float(self.context.spec.heartbeats.interval_seconds)
 
     def close(self) -> None:
-        """Free the producers; the last heartbeat may still go out."""
+        """Close the producers. Queued heartbeats may still be sent."""
         for side in self._sides:
             side.close()
 
     def _follow_spec(self) -> None:
-        """Begin with the source, or leave it, as the flow's spec has it now."""
+        """Add or remove the source side, as the current spec requires."""
         context, (target, *source) = self.context, self._sides
         if context.spec.heartbeats.on_source and not source:
             at, of = context.source_access, context.target_access.alias
@@ -110,7 +109,10 @@ class HeartbeatTask(ThreadedUnit):
             source[0].close()
 
     def _beat(self) -> None:
-        """On every side; raises only when all have failed, what cannot be retried first."""
+        """Send heartbeats on every side.
+
+        Raise an error only if all sides have failed. A ``Fatal`` error is preferred.
+        """
         self._follow_spec()
         interval_s = self.context.spec.heartbeats.interval_seconds
         wait([side.beat(interval_s) for side in self._sides], _PATIENCE_S)
@@ -122,7 +124,7 @@ class HeartbeatTask(ThreadedUnit):
         self._report(worst if not isinstance(worst, Retriable) else None)
 
     def _report(self, fatal: HeadraceError | None) -> None:
-        """Report that a user must fix one side, while the other continues."""
+        """Report an error of one side that a user must fix, while the other side continues."""
         if fatal is self._reported:
             return
         self._reported = fatal
@@ -134,10 +136,10 @@ class HeartbeatTask(ThreadedUnit):
 
 
 class _Side:
-    """A cluster that receives heartbeats.
+    """Cluster that receives heartbeats.
 
-    It has a thread of its own, because the task waits for an unreachable cluster. ``beat`` and
-    ``close`` may be called from one other thread.
+    It has its own thread, which waits for unreachable brokers. ``beat`` and ``close`` may be called
+    from one other thread.
     """
 
     def __init__(
@@ -160,13 +162,16 @@ class _Side:
         self._attempt: Future[None] | None = None
 
     def beat(self, every_s: float) -> Future[None]:
-        """Send a heartbeat if it is due, or continue an attempt; the outcome is in ``error``."""
+        """Start an attempt to send a due heartbeat, unless one is running.
+
+        The outcome is in ``error``.
+        """
         if self._attempt is None or self._attempt.done():
             self._attempt = self._thread.submit(self._try, every_s)
         return self._attempt
 
     def close(self) -> None:
-        """Free the producer, once what is under way has ended."""
+        """Close the producer after the current attempt."""
         self._thread.submit(self._free)
         self._thread.shutdown(wait=False)
 
@@ -186,12 +191,12 @@ class _Side:
         self._not_before_s = self._clock.monotonic() + self._backoff.next_s()
 
     def _beat(self, every_s: float) -> None:
-        """Send a heartbeat; raise the error of the last one, or of the preparation."""
+        """Send a heartbeat if it is due; raise the error of the last one, or of the preparation."""
         if self._renewal.due:
             self._free()
             self._renewal = Renewal(self._cluster)
         if self._producer is None:
-            if not self._admin.describe([HEARTBEATS]):  # brokers refuse to make what is there
+            if not self._admin.describe([HEARTBEATS]):  # create only a missing topic
                 self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
             self._producer = self._clients.producer(self._cluster)
         self._producer.poll(0)

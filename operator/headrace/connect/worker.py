@@ -42,11 +42,11 @@ _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
 }
 _POOL_THREADS = 8
-"""Tasks that are restored at the same time."""
+"""Number of threads in a pool, and of tasks that are restored at the same time."""
 
 
 class Running(Protocol):
-    """Unit with a thread, or task, as far as it is reported on and restarted."""
+    """Running unit with its own thread, or source task."""
 
     @property
     def ownership(self) -> Ownership:
@@ -58,19 +58,19 @@ class Running(Protocol):
 
     @property
     def started_at(self) -> float:
-        """Tells instances apart; monotonic seconds."""
+        """Monotonic time in seconds of the instance's creation, which identifies the instance."""
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """Status in its next report."""
+        """Status of the next report."""
 
 
 class Instances:
     """Running units of a driver.
 
-    Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
-    share the threads of a TaskManager. The Worker's thread calls this object. ``alive``,
-    ``running``, ``active``, ``restart`` and ``restarts`` may be used from any thread.
+    Connectors, checkpoint tasks and heartbeat tasks have their own threads. Source tasks share the
+    thread of a TaskLoop. The Worker's thread calls this object. Any thread may use ``alive``,
+    ``running``, ``active``, ``restart`` and ``restarts``.
     """
 
     def __init__(
@@ -80,15 +80,17 @@ class Instances:
         driver: DriverIdentity,
         changed: Callable[[], None],
     ) -> None:
-        """Create the instances; ``changed`` is called when a unit has something to report."""
+        """Create the object without units.
+
+        ``changed`` is called when a unit has something to report.
+        """
         self._context, self._herder, self._driver = context, herder, driver
         self._changed = changed
         flow = context.flow.metadata.name
         self._log = get_logger(__name__).bind(flow=flow, driver=driver.name)
         self._objects: dict[TaskId, ReplicationTask] = {}
-        """Objects as last received, including units that were unassigned, which the loop may not
-        know.
-        """
+        """Last received objects, including units that were unassigned and that the task loop may
+        still need."""
         self.restarts = Restarts()
         self._reclaims = Reclaims()
         self._transferred: dict[TaskId, Ownership] = {}
@@ -101,23 +103,23 @@ class Instances:
 
     @property
     def alive(self) -> bool:
-        """Whether tasks still have their turns."""
+        """Whether the task loop still iterates."""
         return self._tasks.alive
 
     def __str__(self) -> str:
         return str(self._tasks)
 
     def running(self, id: TaskId) -> Running | None:
-        """Return the instance of a unit or standby."""
+        """Return the current instance of a unit or standby, or None."""
         return self._units.get(id) or self._tasks.tasks.get(id)
 
     def active(self) -> list[tuple[TaskId, Running]]:
-        """Return the active instances without standbys; any thread may call it."""
+        """Return the active instances without standbys. Any thread may call it."""
         tasks = [(task.id, task) for task in self._tasks.tasks.values() if task.role is Role.ACTIVE]
         return [*self._units.copy().items(), *tasks]
 
     def receive(self, objects: Mapping[TaskId, ReplicationTask]) -> None:
-        """Units as they are now: new instances begin with these."""
+        """Receive the current objects of units. New instances use them."""
         self._objects |= objects
 
     def run(
@@ -127,7 +129,8 @@ class Instances:
     ) -> None:
         """Start assigned units, restart failed ones, and end all others.
 
-        ``receive`` was called for each of them before. Partitions are those that source tasks copy.
+        Call ``receive`` for all of them first. The values are the partitions that source tasks
+        copy.
         """
         self._release_transferred(but=active.keys())
         self._reclaims.keep(active.keys())
@@ -135,7 +138,10 @@ class Instances:
         self._reconcile_tasks(active, standby)
 
     def restart(self, id: TaskId) -> bool:
-        """Stop it; another one follows, if the unit is still active. Whether there is one."""
+        """Stop an instance; return whether there was one.
+
+        A new instance follows if the unit is still active.
+        """
         if (unit := self._units.get(id)) is not None:
             unit.stop()
             return True
@@ -145,7 +151,10 @@ class Instances:
         return False
 
     def stop(self, deadline: float) -> bool:
-        """Release all units, at the same time; whether all ended by then (monotonic seconds)."""
+        """Release all units at the same time; return whether all ended before the deadline.
+
+        ``deadline`` is in monotonic seconds.
+        """
         for unit in self._units.values():
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
@@ -194,13 +203,13 @@ class Instances:
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._context.bandwidth.limit(self._bandwidth(copies.keys()))
         self._tasks.assign(copies, standby)
-        paused = self._context.spec.state is not FlowState.RUNNING  # Stopped: until its end
+        paused = self._context.spec.state is not FlowState.RUNNING  # a stopped flow is paused first
         self._tasks.pause(copies.keys() if paused else frozenset())
 
     def _bandwidth(self, copying: Set[TaskId]) -> float | None:
         """Return this driver's share of the bandwidth, by its share of the source tasks.
 
-        A task that does not know the number of tasks is counted as if all tasks ran here.
+        A task that does not know the number of tasks counts as if all tasks ran here.
         """
         if (bandwidth := self._context.spec.bandwidth) is None:
             return None
@@ -210,7 +219,7 @@ class Instances:
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
     ) -> SourceTask:
-        # The loop's thread calls it: of this Worker it only takes single entries of dicts.
+        # The loop's thread calls this. It only reads single entries of the Worker's dicts.
         return SourceTask(
             id,
             partitions,
@@ -225,7 +234,7 @@ class Instances:
         )
 
     def _ownership(self, id: TaskId) -> Ownership:
-        """For a new instance of a unit: a failed one has transferred its ownership."""
+        """Return the ownership for a new instance, which a failed instance may have transferred."""
         transferred = self._transferred.pop(id, None)
         return (
             transferred
@@ -234,7 +243,10 @@ class Instances:
         )
 
     def _release_transferred(self, but: Set[TaskId]) -> None:
-        """Ownerships without an instance: the unit was reassigned before it was restarted."""
+        """Release transferred ownerships that no new instance will use.
+
+        Their units were reassigned before they were restarted.
+        """
         for id in [id for id in list(self._transferred) if id not in but]:
             if transferred := self._transferred.pop(id, None):
                 self._release_pool.submit(release, transferred, self._log)
@@ -257,15 +269,16 @@ class Instances:
 
 _REPORT_INTERVAL_S = 0.5
 _RECONCILE_TIMEOUT_S = 60.0
-"""A reconcile waits for a herder that does not answer, but never so long."""
+"""Time in seconds after which a reconcile counts as hanging. It exceeds the longest wait for a
+herder that does not respond."""
 
 StatusListener = Callable[[TaskId, TaskPhase], None]
 
 
 class Worker:
-    """Compares what the herder assigns to this driver with what runs, and acts on the difference.
+    """Starts and stops units as the herder assigns them to this driver.
 
-    ``update``, ``change_flow`` and ``restart`` may be called from any thread.
+    Any thread may call ``update``, ``change_flow`` and ``restart``.
     """
 
     def __init__(
@@ -276,13 +289,22 @@ class Worker:
         secrets: Path | None = None,
         listener: StatusListener = lambda id, phase: None,
     ) -> None:
-        """``secrets``: the folder of Secrets; ``listener`` receives each change of a phase."""
+        """Start the Worker's thread.
+
+        Args:
+            flow: The flow.
+            herder: Coordinator of the units.
+            driver: This driver.
+            secrets: Folder of Secrets.
+            listener: Receives each change of a unit's phase.
+        """
         self._driver, self._listener = driver, listener
         self._context = FlowContext(flow, driver, secrets)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._assigned: dict[TaskId, ReplicationTask] = {}
         self._assigned_since: dict[TaskId, float] = {}
-        """Units that another driver must release first; monotonic seconds."""
+        """Monotonic time at which an assigned unit was first seen that another driver must
+        release."""
         self._phases: dict[TaskId, TaskPhase] = {}
         self._wake = threading.Event()
         self._instances = Instances(self._context, herder, driver, self._wake.set)
@@ -295,7 +317,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still reconciles its units, and its tasks still have their turns."""
+        """Whether the Worker still reconciles its units, and its task loop still iterates."""
         return (
             self._thread.is_alive()
             and self._instances.alive
@@ -304,23 +326,25 @@ class Worker:
 
     @property
     def namespace(self) -> str:
-        """The flow's."""
         return self._context.flow.metadata.namespace
 
     def update(self, tasks: Iterable[ReplicationTask]) -> None:
-        """All units of the flow that this driver is to run, stands by for, or owns."""
+        """Receive all units of the flow that this driver runs, stands by for, or owns."""
         self._assigned = {
             TaskId(task.spec.flow_name, task.spec.type, task.spec.index): task for task in tasks
         }
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec; units read it the next time they run."""
+        """Use a changed spec. Units read it in their next iteration."""
         self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
-        """Restart a unit, failed or not, without its back-off; whether it runs here."""
+        """Restart a unit without its back-off; return whether it runs here.
+
+        The unit need not have failed.
+        """
         for id in list(self._assigned):
             if id.name == name and self._instances.restart(id):
                 self._instances.restarts.forget(id)
@@ -329,7 +353,7 @@ class Worker:
         return False
 
     def figures(self) -> list[UnitFigures]:
-        """All units that run here, standbys left out; from any thread."""
+        """Return the figures of all running units, without standbys. Any thread may call it."""
         return [
             UnitFigures(
                 id,
@@ -350,7 +374,7 @@ class Worker:
         ]
 
     def stop(self, timeout_s: float) -> bool:
-        """Release all units, at the same time; whether all ended within ``timeout_s``."""
+        """Release all units at the same time; return whether all ended within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         self._stopping.set()
         self._wake.set()
@@ -368,7 +392,7 @@ class Worker:
                 self._reconcile()
                 self._report()
             except Exception as error:  # noqa: BLE001 - it is logged, with its trace
-                # The next reconcile may succeed, and must come: nothing else reports or releases.
+                # The loop must continue, because nothing else reports or releases units.
                 self._log.exception("could not reconcile", error=str(from_exception(error)))
             self._reconciled_at = time.monotonic()
             self._wake.wait(_REPORT_INTERVAL_S)
@@ -415,7 +439,10 @@ class Worker:
                 self._ask(id, unit, partial(unit.ownership.report, unit.status))
 
     def _ask(self, id: TaskId, unit: Running, check_or_report: Callable[[], None]) -> None:
-        """Where a write shows that ownership is lost, stop the unit; restart it if assigned."""
+        """Check or report a unit.
+
+        If its ownership is lost, stop the unit. It is restarted if it is still assigned.
+        """
         try:
             check_or_report()
         except OwnershipLost as lost:

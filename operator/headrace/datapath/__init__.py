@@ -1,9 +1,10 @@
-"""Path of record batches from the source to the target, in five stages.
+"""Copy of record batches from the source to the target, in five stages.
 
-A batch passes five stages: ``fetch`` reads the source, ``plan`` decides what becomes of a batch,
-``append`` sends it, ``ledger`` accounts for it, and ``progress`` stores how far the copy is.
-``pipeline`` drives the stages in the loop's thread. ``lane`` is the interface to a source task, and
-``mover`` and ``preserved`` implement it.
+``fetch`` reads batches from the source. ``plan`` decides whether a batch is copied unchanged,
+rebuilt or skipped. ``append`` sends it to the target. ``ledger`` records acknowledgements.
+``progress`` stores how far each partition is copied. ``pipeline`` drives the stages in the event
+loop's thread. ``lane`` is the interface to a source task, and ``mover`` and ``preserved`` implement
+it.
 """
 
 from headrace.datapath.bandwidth import TokenBucket

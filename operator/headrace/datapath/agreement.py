@@ -1,9 +1,9 @@
-"""Agreement of fetched answers about what no checksum covers.
+"""Comparison of fetched answers in the fields that no checksum covers.
 
 The checksum of a batch covers neither its base offset nor its leader epoch, and nothing covers the
 list of aborted transactions. In a log without holes, each batch begins where the previous one ends,
-so that a wrong offset contradicts its neighbours. Everything else is fetched again, and believed if
-two answers agree.
+so a wrong offset is detected. All other batches are fetched again, and accepted if two answers
+agree.
 """
 
 from array import array
@@ -27,7 +27,7 @@ Aborted = Sequence[tuple[int, int]]
 
 
 class _Doubted(NamedTuple):
-    """Batches that are not believed yet, in the order of the log."""
+    """Batches that are not accepted yet, in the order of the log."""
 
     position: int
     """Offset from which they are fetched again."""
@@ -37,7 +37,7 @@ class _Doubted(NamedTuple):
     aborted: Aborted
 
     def first(self, count: int) -> tuple[object, ...]:
-        """Return what is compared of the first batches."""
+        """Return the compared fields of the first ``count`` batches."""
         last = self.lasts[count - 1]
         return (
             self.bases[:count],
@@ -57,7 +57,7 @@ class _Doubted(NamedTuple):
         )
 
     def explained_by_compaction(self, other: "_Doubted") -> bool:
-        """Return True if compaction can have made this answer from ``other``."""
+        """Return whether compaction between the two answers explains the difference."""
         known = set(zip(other.bases, other.lasts, other.epochs, strict=True))
         end, batches = other.lasts[-1], zip(self.bases, self.lasts, self.epochs, strict=True)
         left = {batch for batch in batches if batch[0] <= end}
@@ -65,13 +65,13 @@ class _Doubted(NamedTuple):
 
 
 class Agreement:
-    """Agreement of the answers about one partition. Not thread-safe."""
+    """Comparison of the answers for one partition. Not thread-safe."""
 
     __slots__ = ("_before", "disagreement")
 
     def __init__(self) -> None:
         self._before: _Doubted | None = None
-        """The previous answer, without the batches that were believed."""
+        """Batches of the previous answer that were not accepted."""
         self.disagreement = ""
         """Difference between the last two answers, as a sentence. Empty if there is none."""
 
@@ -83,15 +83,15 @@ class Agreement:
         current_epoch: int,
         aborted: Aborted,
     ) -> Scanned:
-        """Return the first batches of an answer that are believed: mostly all, as ``scanned``.
+        """Return the accepted first batches of an answer: usually all, as ``scanned`` itself.
 
-        The others must be fetched again.
+        The other batches must be fetched again.
 
         Args:
             scanned: The answer.
-            position: Offset from which on it was requested.
+            position: Offset from which it was requested.
             leader_epoch: Leader epoch of the record before it; -1 if unknown.
-            current_epoch: Epoch of the current leader, which another answer contained.
+            current_epoch: Epoch of the current leader, from another answer.
             aborted: Aborted transactions, as the answer lists them.
         """
         rows = scanned.rows
@@ -112,14 +112,15 @@ class Agreement:
             odd = _first_odd(scanned, agreed, position, leader_epoch, current_epoch)
         if odd is None:
             return scanned
-        # The batch before a hole may have been moved, so that the hole is after it.
+        # The wrong offset may be the one of the batch before the hole, so that batch is fetched
+        # again.
         count = max(agreed, odd - 1)
         end = scanned.rows[(count - 1) * COLUMNS + LAST] + 1 if count else position
         self._before = _answer(scanned, count, max(end, position), aborted)
         return first_rows(scanned, count)
 
     def _agreed(self, scanned: Scanned, position: int, aborted: Aborted) -> int:
-        """Return how many batches are as in the previous answer, and forget those there."""
+        """Return how many batches agree with the previous answer, and forget those."""
         count, before = scanned.row_count, self._before
         if before is None or not count:
             return 0
@@ -133,7 +134,7 @@ class Agreement:
                 self.disagreement = _disagreement(before, answer)
             return 0
         if agreed < most and not aborted and not before.aborted:
-            # The rest of the previous answer is compared with the next one.
+            # The rest of the previous answer is compared with the next answer.
             self._before = before.after(agreed, position)
         return agreed
 
@@ -152,9 +153,9 @@ def _answer(scanned: Scanned, first: int, position: int, aborted: Aborted) -> _D
 def _first_odd(
     scanned: Scanned, first: int, position: int, leader_epoch: int, current_epoch: int
 ) -> int | None:
-    """Return the first batch, from ``first`` on, that does not continue the previous one.
+    """Return the index of the first batch that does not continue the previous one, or None.
 
-    Only the first batch of a run can do so.
+    The search begins with batch ``first``. Only the first batch of a run can be such a batch.
     """
     rows, runs = scanned.rows, scanned.runs
     for at in range(0, scanned.run_count * RUN_COLUMNS, RUN_COLUMNS):

@@ -1,7 +1,8 @@
-"""Append of batches to a cluster: in order, each once while the target knows the producer.
+"""Append of batches to a cluster in order, by an idempotent producer.
 
-An idempotent producer as Kafka's own: what may have been appended is sent again as the same bytes,
-with the same identity and sequence, until the target answers.
+A batch whose outcome is unknown is sent again as the same bytes, with the same producer identity
+and sequence, until the target answers. The target appends it only once, as long as it remembers the
+producer.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
@@ -36,44 +37,45 @@ from headrace.kafka.wire import (
 )
 
 _REPORTED_FROM = 3
-"""Consecutive failures of a partition before they are reported. A moving leader causes fewer."""
+"""Consecutive failures of a partition before an error is reported. A moving leader causes fewer."""
 _SEARCH_S = 0.1
-"""At least so long from one request for leaders to the next."""
+"""Minimum time between two requests for partition leaders."""
 _MOST_DAMAGED = 3
-"""Maximum number of times in a row that an intact batch may be damaged in transit."""
+"""Maximum number of consecutive times that an intact batch may arrive damaged at the target."""
 _MOST_UNREADABLE = 5
-"""Number of consecutive invalid responses for a partition after which another attempt is useless.
-"""
+"""Number of consecutive unreadable responses for a partition after which it fails."""
 _FORGOTTEN_S = 600.0
-"""Brokers forget a producer that is idle for a day (``producer.id.expiration.ms``). Long before
-that, the first batch is sent alone again.
-"""
+"""Idle time after which the first batch is sent alone again. Brokers forget a producer that is idle
+for a day (``producer.id.expiration.ms``)."""
 
 
 class CopiesLost(Retriable):
-    """A partition's leader does not have all that was acknowledged: nothing more is sent."""
+    """A new leader lacks acknowledged records. Nothing more is sent to the partition."""
 
 
 class LedAgain(Protocol):
-    """Called when partitions have been without a leader, before anything is sent to the next one.
+    """Check of partitions that have a leader again, before anything is sent to it.
 
-    A leader that has no batch of the producer takes one with any sequence.
+    A leader that has no batch of the producer accepts a batch with any sequence.
     """
 
     def __call__(
         self, partitions: Set[TopicPartition]
     ) -> Coroutine[Reply[Any], None, Mapping[TopicPartition, HeadraceError]]:
-        """Why some are not sent to it: ``CopiesLost``, or what is to be tried again."""
+        """Return the errors of partitions to which nothing may be sent.
+
+        ``CopiesLost`` is final. Other ``Retriable`` errors are retried.
+        """
         ...
 
 
 class RowsAcknowledged(Protocol):
-    """Called once for a response, with the batches of spans that it acknowledges."""
+    """Receiver of acknowledged batches of spans, called once for each response."""
 
     def __call__(self, entries: Sequence[Entry]) -> None:
-        """Count these, which the target has from their ``base_offset`` on, in partition order.
+        """Count batches, in partition order, that the target appended from ``base_offset`` on.
 
-        They must not be kept: the queue uses them again.
+        Do not keep the entries: the queue uses them again.
         """
         ...
 
@@ -81,8 +83,8 @@ class RowsAcknowledged(Protocol):
 class Appender:
     """Appends batches for one producer identity. Call it from the thread of its loop.
 
-    ``append`` accepts batches and ``flush`` sends them; responses make room for more. A partition
-    without a leader, or on an unreachable broker, does not delay others.
+    ``append`` accepts batches, and ``flush`` and responses send them. A partition without a leader,
+    or on an unreachable broker, does not delay other partitions.
     """
 
     def __init__(
@@ -121,9 +123,9 @@ class Appender:
         self._wanted, self._led_again = wanted, led_again
         self._rows_acknowledged = rows_acknowledged
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
-        """Identities of partitions that have one of their own."""
+        """Producer identities that were set by ``begin``."""
         self._sequences: dict[TopicPartition, int] = {}
-        """First sequence numbers of these partitions."""
+        """First sequence numbers of partitions in ``_identities``."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader must be looked up."""
@@ -131,22 +133,22 @@ class Appender:
 
     @property
     def pending(self) -> int:
-        """Batches that are not acknowledged, or still on the wire after their partition failed."""
+        """Number of batches that are not acknowledged, or still in flight after a failure."""
         return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
-        """Append to a partition with another identity, from this sequence number on.
+        """Use another producer identity for a partition, from this sequence on.
 
-        The partition must have nothing pending. A sequence of 0 means that nothing was ever
-        appended to it with this epoch.
+        The partition must have no pending batches. A sequence of 0 requires that nothing was ever
+        appended to the partition with this identity.
         """
         self._identities[at], self._sequences[at] = identity, sequence
         self._queues.pop(at, None)
 
     def append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
-        """Append a batch, or the batches of a span, to this partition. ``flush`` sends them.
+        """Queue a batch, or the batches of a span, for a partition. ``flush`` sends them.
 
-        After ``Failed`` of the partition, and after ``close``, it is released at once.
+        If the partition has failed or the appender is closed, the memory is released at once.
         """
         if (queue := self._queues.get(at)) is None:
             queue = self._queues[at] = PartitionQueue(
@@ -178,7 +180,7 @@ class Appender:
         self.flush()
 
     def hold(self) -> None:
-        """Hold partitions back after a transaction has ended and nothing is ``pending``."""
+        """Hold all partitions back after the end of a transaction. Nothing may be ``pending``."""
         for queue in self._queues.values():
             queue.held = True
 
@@ -186,27 +188,27 @@ class Appender:
         return self._identities.get(at, self._identity)
 
     def flush(self) -> None:
-        """Send what may be sent, without waiting."""
+        """Send queued batches without waiting."""
         self._leaders.pump()
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the batches of these partitions that were never sent.
 
-        Batches in flight are still completed. ``append`` continues after them.
+        Batches in flight are still completed. ``append`` may be used again afterwards.
         """
         for at in partitions:
             if (queue := self._queues.get(at)) is not None:
                 queue.drop_untried()
 
     def drop_unsent(self) -> None:
-        """Drop unsent batches of all partitions.
+        """Drop the unsent batches of all partitions.
 
-        ``pending`` becomes 0 once the outcome of the others is known.
+        ``pending`` becomes 0 once the outcome of the other batches is known.
         """
         self.leave(list(self._queues))
 
     def close(self) -> None:
-        """Drop all: what is in flight may be appended, or not."""
+        """Drop all batches. The outcome of batches in flight remains unknown."""
         self._closed = True
         for queue in self._queues.values():
             queue.fail()
@@ -235,7 +237,7 @@ class Appender:
             start(self._find_leaders()).then(self._searched)
 
     async def _find_leaders(self) -> None:
-        """One request at a time, for all partitions that are lost by then."""
+        """Look up leaders until all are found, with one request at a time for all partitions."""
         while self._lost and not self._closed:
             topics = {queue.at.topic for queue in self._lost}
             error: HeadraceError | None = None
@@ -277,7 +279,7 @@ class Appender:
         return Retriable(f"{at} on {self._cluster.name} has no leader")
 
     def _rest(self, queue: PartitionQueue, why: HeadraceError) -> None:
-        """Wait, then ask for the leader, then send again."""
+        """Look up the leader again after a delay, then send again."""
         queue.leader, queue.resting = None, True
         queue.failures += 1
         if queue.failures >= _REPORTED_FROM:
@@ -295,7 +297,7 @@ class Appender:
         elif not queue.resting and not queue.failed:
             self._rest(queue, error)
 
-    # Answers
+    # Responses
 
     def answered(self, queue: PartitionQueue, entry: Entry, reply: Reply[Produced]) -> None:
         if (error := reply.error) is not None:
@@ -318,7 +320,7 @@ class Appender:
     def appended(self, entries: Sequence[Entry]) -> None:
         """Acknowledge batches in the order of their partitions, and send more.
 
-        This runs for each batch.
+        This is a hot path: it runs for each response.
         """
         now_s = self._loop.now_s()
         done: list[Entry] = []
@@ -353,7 +355,7 @@ class Appender:
                 queue.turns.append(queue)
 
     def _tell(self, done: Sequence[Entry]) -> None:
-        """Report batches that are acknowledged, in their order, and release them."""
+        """Report acknowledged batches in order, and release them."""
         rows: list[Entry] = []
         for entry in done:
             if isinstance(entry.source, Span):
@@ -378,7 +380,7 @@ class Appender:
                 span.release_row()
             else:
                 span.held -= 1
-            # An entry that is used again must not keep the response's memory.
+            # A reused entry must not keep the response's memory.
             del entry.source, entry.parts
             entry.queue.unused.append(entry)
 
@@ -390,9 +392,10 @@ class Appender:
         self._go_on(queue)
 
     def _unreadable(self, queue: PartitionQueue, entry: Entry, why: Garbled) -> bool:
-        """Return whether the partition fails because of an unreadable response.
+        """Return whether the partition fails because of repeated unreadable responses.
 
-        Batches that returned with the connection are counted together with the first batch.
+        Only the partition's first batch counts, because an unreadable response fails all batches of
+        its connection.
         """
         if queue.failed or not queue.is_first(entry):
             return False
@@ -415,7 +418,7 @@ class Appender:
         offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
         error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
         if not first or answer.outcome is ProduceResult.AGAIN:
-            # A batch after one that must be repeated gets its verdict after that batch.
+            # The target's verdict counts only if all earlier batches are acknowledged.
             self._again(queue, entry, error)
             return
         damaged = answer.outcome is ProduceResult.CORRUPT and outgoing.batch.intact
@@ -441,7 +444,10 @@ class Appender:
         self._fail(queue, error)
 
     def _go_on(self, queue: PartitionQueue) -> None:
-        """After a response: send more, or once all have come back, what has to be sent again."""
+        """Continue after a response.
+
+        Batches that must be sent again are sent once no batch of the partition is in flight.
+        """
         if queue.failed or queue.resting:
             return
         if queue.again is None:
@@ -478,13 +484,17 @@ class Appender:
             self._failed(queue.at, error)
 
     def _late(self, queue: PartitionQueue, entry: Entry) -> None:
-        """Handle a late response, after which its partition's memory is not used for sending."""
+        """Handle a response that arrives after the partition has failed."""
         queue.on_wire -= 1
         entry.release()
 
 
 def _source_offsets(outgoing: Outgoing, named: Iterable[int]) -> range:
-    """From the first to the last record of those that the target names, else of the batch."""
+    """Return the source offsets from the first to the last rejected record.
+
+    ``named`` are the indexes of records that the target rejected. Without them, the whole batch
+    counts as rejected.
+    """
     indexes = [index for index in named if 0 <= index < outgoing.records]
     first, last = (indexes[0], indexes[-1]) if indexes else (0, outgoing.records - 1)
     return range(outgoing.source_offset(first), outgoing.source_offset(last) + 1)

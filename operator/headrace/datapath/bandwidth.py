@@ -1,4 +1,4 @@
-"""How fast a flow reads on one driver, by ``spec.bandwidth``."""
+"""Limit of a flow's read rate on one driver, from ``spec.bandwidth``."""
 
 import threading
 import time
@@ -6,29 +6,30 @@ import time
 from headrace.timing import Clock
 
 _BURST_S = 0.5
-"""Maximum time whose unused bandwidth is made up for."""
+"""Duration whose unused bandwidth may be used later, in seconds."""
 _WINDOW_S = 10.0
-"""Whether it is used up is judged by what was waited for so long: a burst says nothing."""
+"""Length of the window, in seconds, over which ``used_up`` is judged. A shorter one would report
+bursts."""
 
 
 class TokenBucket:
-    """A token bucket for all lanes of a flow on a driver. Thread-safe.
+    """Token bucket for all lanes of a flow on a driver. Thread-safe.
 
-    Data are charged after they were read: a lane then waits until the debt is paid off.
+    Data are charged after they were read. Lanes then wait until the debt is paid off.
     """
 
     def __init__(self, clock: Clock = time) -> None:
         self._clock = clock
         self._rate: float | None = None
         self._debt, self._at_s = 0.0, clock.monotonic()
-        """Debt in bytes at that time; negative if bandwidth is unused."""
+        """Debt in bytes at ``_at_s``; negative if bandwidth is unused."""
         self._waited_s, self._waited_until_s = 0.0, float("-inf")
         self._window, self._used_up = (self._at_s, 0.0), False
-        """Start of the window, and the time that had been waited by then."""
+        """Start of the window, and the total waiting time before it."""
         self._lock = threading.Lock()
 
     def limit(self, bytes_per_s: float | None) -> None:
-        """From now on; ``None``: as fast as can be."""
+        """Set the limit in bytes a second; None removes it."""
         with self._lock:
             self._settle()
             self._rate = bytes_per_s
@@ -37,18 +38,17 @@ class TokenBucket:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a limit."""
         return self._rate is not None
 
     @property
     def request_bytes(self) -> float:
-        """Recommended maximum size of one request: a quarter of a second's bandwidth."""
+        """Recommended maximum size of a request in bytes: a quarter of a second's bandwidth."""
         rate = self._rate
         return float("inf") if rate is None else rate / 4
 
     @property
     def waited_s(self) -> float:
-        """How long nothing was read because the limit was used up; it only grows."""
+        """Total time, in seconds, in which nothing was read because of the limit."""
         with self._lock:
             self._settle()
             return self._waited_s
@@ -61,7 +61,7 @@ class TokenBucket:
             return self._used_up
 
     def waited_within(self, seconds: float) -> bool:
-        """Whether lanes waited at any time in the last ``seconds``."""
+        """Return whether lanes waited at any time in the last ``seconds``."""
         with self._lock:
             self._settle()
             return self._at_s - self._waited_until_s < seconds
@@ -74,7 +74,7 @@ class TokenBucket:
                 self._debt += size
 
     def wait_s(self) -> float:
-        """How long nothing more is to be read; 0: it is."""
+        """Return the time in seconds until more may be read; 0 if it may be read now."""
         with self._lock:
             if self._rate is None:
                 return 0.0
@@ -84,7 +84,7 @@ class TokenBucket:
     def _settle(self) -> None:
         now_s = self._clock.monotonic()
         rate = self._rate or 0.0
-        if self._debt > 0:  # without a limit there is none
+        if self._debt > 0:  # without a limit, the debt is 0
             waited_s = min(now_s - self._at_s, self._debt / rate)
             self._waited_s += waited_s
             self._waited_until_s = self._at_s + waited_s

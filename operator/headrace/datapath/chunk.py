@@ -1,4 +1,4 @@
-"""Fetched chunks: their memory, the verdicts of their batches, and joined batches."""
+"""Memory of fetched data, verdicts on batches, and joining of small batches."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -38,43 +38,44 @@ from headrace.kafka.wire.scan import (
 )
 
 SOFT_BYTES = 32 << 20
-"""No lane fetches more while so much is held. What requests on their way may bring counts when
-another one is to ask for much."""
+"""Limit of held bytes above which no lane sends a fetch. The sizes of requests in flight only
+reduce the size of further requests."""
 HARD_BYTES = 3 * SOFT_BYTES
-"""Limit including what is held for partitions that the target does not accept. Other partitions
-continue up to this limit.
-"""
+"""Limit of held bytes while a lane waits only for partitions whose batches the target does not
+accept. Other partitions continue up to this limit."""
 LEAST_BYTES = 256 << 10
-"""That a request asks for: of one that waits for a record to come, nothing is set aside."""
+"""Smallest size of a fetch request. It is not reserved, because most such requests only wait for a
+new record."""
 
 
 class Memory:
-    """Memory of all lanes of a loop, called in its thread."""
+    """Memory budget of all lanes of a loop. Call it in the loop's thread."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self.asked_bytes = 0
-        """Size of requests in flight, beyond ``LEAST_BYTES`` of each."""
+        """Sizes of the requests in flight in bytes, without the first ``LEAST_BYTES`` of each."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     def room(self, *, stuck: bool) -> int:
-        """Return how many bytes one more request may request; 0 means that it must wait.
+        """Return the size in bytes of one more request, or 0 if the request must wait.
 
-        ``stuck`` states that the lane waits only for partitions that the target does not accept.
+        ``stuck`` states that the lane waits only for partitions whose batches the target does not
+        accept.
         """
         free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes
         return max(LEAST_BYTES, free - self.asked_bytes) if free > 0 else 0
 
     def ask(self, size: int) -> None:
-        """Count a request of a size; call ``answered`` after its response or its end."""
+        """Count a request of this size. Call ``answered`` when the request has ended."""
         self.asked_bytes += max(0, size - LEAST_BYTES)
 
     def answered(self, size: int) -> None:
-        """Count the end of a request; its response, if any, counts as held."""
+        """Count the end of a request. Call ``take`` for its response."""
         self.asked_bytes -= max(0, size - LEAST_BYTES)
 
     def wait(self, freed: Callable[[], None]) -> None:
-        """Call it once, when memory becomes free."""
+        """Call ``freed`` once, when memory becomes free."""
         self._waiting[freed] = None
 
     def take(self, size: int) -> None:
@@ -91,12 +92,12 @@ class Memory:
 
 
 class HeldResponse:
-    """A response that is released when all that use parts of it have released it."""
+    """Response whose memory is released when its last user has released it."""
 
     __slots__ = ("_memory", "_response", "_users", "size")
 
     def __init__(self, response: FetchResponse, memory: Memory) -> None:
-        """Hold a response for one user, the creator."""
+        """Hold a response for its first user, the caller."""
         self._response, self._memory = response, memory
         self.size = len(response.frame.view)
         """Size of the whole response in bytes."""
@@ -104,7 +105,7 @@ class HeldResponse:
         memory.take(self.size)
 
     def use(self) -> None:
-        """Add a user, who must call ``release``."""
+        """Add a user of the response. It must call ``release``."""
         self._users += 1
 
     def release(self) -> None:
@@ -121,47 +122,49 @@ class Passage(StrEnum):
     COPY = "Copy"
     """The batch is sent unchanged."""
     REBUILD = "Rebuild"
-    """The records of the batch are put into a new batch."""
+    """The records of the batch are put into new batches."""
     SKIP = "Skip"
     """The batch contains no record to copy."""
 
 
 class Why(StrEnum):
-    """Why a batch is not copied as it is."""
+    """Reason why a batch is rebuilt or skipped."""
 
     OLD_FORMAT = "OldFormat"
-    """Messages of magic 0 or 1."""
+    """The batch consists of messages of format 0 or 1."""
     STARTS_INSIDE = "StartsInside"
-    """Records before the start are not wanted."""
+    """Records of the batch are before the offset at which copying starts."""
     HOLES = "Holes"
-    """Compaction removed records: brokers take a batch only without."""
+    """Compaction removed records. Brokers reject a batch from a producer that has such gaps."""
     LOG_APPEND_TIME = "LogAppendTime"
-    """The source's broker set its timestamps: brokers reject this attribute from a producer."""
+    """The source's broker set the timestamps. Brokers reject this attribute from a producer."""
     REFUSED = "Refused"
-    """The target refused a record of it, or of one nearby: that record is searched."""
+    """The target rejected a record of this batch or of a nearby one. The batch is divided to find
+    that record."""
     CHANGED = "Changed"
-    """The flow leaves records of it out, or changes their headers."""
+    """The flow filters records of the batch or changes their headers."""
     COMPRESSION = "Compression"
-    """The target's batches are to have another codec."""
+    """The flow requires another codec on the target."""
     SMALL = "Small"
-    """Several of few records waited: they become one."""
+    """Several consecutive small batches are joined into one."""
     MARKER = "Marker"
-    """A marker of a transaction."""
+    """The batch is a transaction marker."""
     ABORTED = "Aborted"
-    """A batch of an aborted transaction."""
+    """The batch belongs to an aborted transaction."""
     EMPTY = "Empty"
-    """Compaction removed all records."""
+    """Compaction removed all records of the batch."""
     BEFORE_START = "BeforeStart"
-    """Brokers send the whole batch, from a compressed set even those before it."""
+    """All records of the batch are before the start offset. Brokers return whole batches, and from
+    a compressed message set also earlier messages."""
 
 
 class Judged(NamedTuple):
-    """A batch, and what happens to it."""
+    """Batch with its treatment."""
 
     batch: Batch
     passage: Passage
     why: Why | None
-    """``None``: it is copied as it is."""
+    """Reason for the treatment; None if the batch is copied unchanged."""
 
 
 _JUDGED: dict[int, tuple[Passage, Why | None]] = {
@@ -179,40 +182,42 @@ _JUDGED: dict[int, tuple[Passage, Why | None]] = {
 
 
 def judged_as(batch: Batch, verdict: int) -> Judged:
-    """Return what happens to a batch for which ``scan`` found this verdict."""
+    """Return the treatment of a batch for a verdict of ``scan``."""
     return Judged(batch, *_JUDGED[verdict])
 
 
 def judged(
     batches: Iterable[Batch], *, start: int, aborted: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Judged]:
-    """Judge the batches of a partition of a response, in order: see ``Gate``."""
+    """Yield the treatment of each batch of a partition, in order, with the rules of ``Gate``."""
     gate = Gate(start, aborted)
     for batch in batches:
         yield judged_as(batch, gate.verdict(batch))
 
 
 class HeldBatches:
-    """Batches of one partition that wait for the end of a transaction.
+    """Batches of one partition that wait for the end of their transactions.
 
-    A batch outside of transactions passes at once, unless it is after an open transaction.
+    A batch outside a transaction passes at once, unless an earlier batch waits.
     """
 
     def __init__(self, writers: Set[int]) -> None:
         """Create an empty queue.
 
         ``writers`` are the producer ids whose transactions are awaited. Batches of other producers
-        pass, even in open transactions.
+        pass at once, even in open transactions.
         """
         self._writers = writers
         self._held: deque[Batch] = deque()
         self._aborted: dict[int, bool] = {}
-        """Whether each held batch was aborted, by base offset, if its transaction has ended."""
+        """Whether a held batch was aborted, by base offset. It contains only batches whose
+        transaction has ended."""
 
     def take(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
-        """Add the next batch of the log; yield decided batches, each with whether it was aborted.
+        """Add the next batch of the log, and yield each decided batch with True if it was aborted.
 
-        Raise ``CorruptBatch``.
+        Raises:
+            CorruptBatch: A transaction marker is damaged.
         """
         self._held.append(batch)
         if batch.magic == 2 and batch.control and batch.producer_id in self._writers:
@@ -235,20 +240,19 @@ class HeldBatches:
 
 
 TOGETHER_BYTES = 240 << 10
-"""Size of records that become one batch; with their growth they fit into a buffer of 256 KiB.
-Larger batches have no measurable advantage, and few topics accept less than brokers do by default.
-"""
+"""Maximum size of the records that become one batch. With added overhead they fit into a buffer of
+256 KiB. Larger batches have no measurable advantage, and few topics accept less than the brokers'
+default."""
 _CHECKED_EVERY_S = 1.0
-"""Interval of checks of all lanes together, because they share the helper. A check needs some 5 us
-of Python for each record.
-"""
+"""Interval in seconds at which one joined batch is checked, for all lanes together, because they
+share the C helper. A check takes about 5 us of Python for each record."""
 
 
 class Run(NamedTuple):
-    """Consecutive small batches that were joined into one."""
+    """Batch that was joined from consecutive small batches."""
 
     batch: Batch
-    """The joined batch, in memory of its own."""
+    """Joined batch, in its own memory."""
     release: Callable[[], None]
     """Called once, to release the memory of the joined batch."""
     batches: int
@@ -258,31 +262,31 @@ class Run(NamedTuple):
 
     @property
     def passage(self) -> Passage:
-        """Passage of its batches: the gate would pass each of them as it is."""
+        """Always ``COPY``: only batches that are copied unchanged are joined."""
         return Passage.COPY
 
     @property
     def why(self) -> None:
-        """Reason, as in ``Judged``; there is none."""
+        """Always None, like the reason of a batch that is copied unchanged."""
         return
 
     @property
     def outgoing(self) -> Outgoing:
-        """For the target."""
+        """Joined batch in the form that the appender sends."""
         return Outgoing(self.batch, self.batch.last_offset + 1, self.release)
 
 
 class Misjoined(Exception):
-    """The helper made something else of batches than they hold."""
+    """The C helper joined batches into a batch with different records."""
 
     def __init__(self, first: int, last: int) -> None:
-        """Offsets, as far as they are known."""
+        """Create the error with the offsets of the first and the last joined record."""
         super().__init__()
         self.first, self.last = first, last
 
 
 class Joiner:
-    """Joiner for all lanes of a loop, called in its thread."""
+    """Joins small batches for all lanes of a loop. Call it in the loop's thread."""
 
     def __init__(self, buffers: Buffers, memory: Memory, now_s: Callable[[], float]) -> None:
         self._buffers, self._memory, self._now_s = buffers, memory, now_s
@@ -291,14 +295,20 @@ class Joiner:
 
     @property
     def helper(self) -> Helper | None:
-        """Helper in C; None if there is none, or none to be trusted. ``join`` then does nothing."""
+        """C helper, or None if it is missing or failed a check.
+
+        Without the helper, ``join`` returns None.
+        """
         return None if self._failed else join_helper()
 
     def join(self, records: memoryview, start: int, most_bytes: int, *, check: bool) -> Run | None:
-        """Join the first batches as ``joined`` requires; None if fewer than two can be joined.
+        """Join the first batches, or return None if fewer than two can be joined.
 
-        With ``check`` the first run, and then one a second, is compared with its batches record by
-        record. Raise ``Misjoined`` for a difference; the helper is not used afterwards.
+        If ``check`` is set, the first result, and then one result a second, is compared with the
+        original batches record by record.
+
+        Raises:
+            Misjoined: The result differs. The helper is not used afterwards.
         """
         if (helper := self.helper) is None:
             return None
@@ -307,7 +317,7 @@ class Joiner:
         if made is None:
             self._buffers.give(buffer)
             return None
-        # otherwise a caller that continues after it would never end
+        # A size outside these limits would make the caller loop forever.
         right = 0 < made.size <= len(records)
         if right and check and self._now_s() >= self._check_s:
             self._check_s = self._now_s() + _CHECKED_EVERY_S
@@ -339,8 +349,8 @@ def _same_records(one: Joined, records: memoryview) -> bool:
 
 
 Join = Callable[[memoryview, int], Run | None]
-"""Joins the first batches of a log, from an offset on. It returns ``None`` if they are to be sent
-one by one."""
+"""Function that joins the first batches of a log, which begins at the given offset. It returns None
+if the first batch must be sent by itself."""
 
 Found = Judged | Run | Span
 
@@ -348,10 +358,16 @@ Found = Judged | Run | Span
 def found_in(
     records: memoryview, scanned: Scanned, *, join: Join | None, release: Callable[[], None]
 ) -> Iterator[Found]:
-    """Yield what ``scanned`` describes in ``records``, in order, without a truncated last batch.
+    """Yield the batches of ``records`` in order, without a truncated last batch.
 
-    ``join`` accepts plain batches. ``release`` is called for each span. Raise ``CorruptBatch``
-    after everything that precedes such a batch.
+    Args:
+        records: Fetched bytes of one partition.
+        scanned: Result of the scan of ``records``.
+        join: Joins batches with the verdict ``PLAIN``. None sends each of them by itself.
+        release: Called when a yielded span no longer needs ``records``.
+
+    Raises:
+        CorruptBatch: A batch is damaged. All earlier batches are yielded first.
     """
     for run in range(scanned.run_count):
         if scanned.runs[run * RUN_COLUMNS + RUN_VERDICT] == BatchVerdict.COPY:
@@ -364,7 +380,7 @@ def found_in(
 def each_found_in(
     records: memoryview, scanned: Scanned, *, join: Join | None
 ) -> Iterator[Judged | Run]:
-    """Do the same as ``found_in`` without spans: each batch is yielded by itself, or joined."""
+    """Yield the batches as ``found_in`` does, but each by itself or joined, never as a span."""
     for run in range(scanned.run_count):
         yield from _in_run(records, scanned, run, join)
     refuse_corrupt(records, scanned)

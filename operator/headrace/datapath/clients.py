@@ -1,4 +1,4 @@
-"""Kafka clients of a flow, and the mover that its clusters support."""
+"""Kafka clients of a flow, and creation of its mover."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _Spec = Callable[[], ReplicationFlowSpec]
 MakeMover = Callable[
     [_Spec, ClusterAccess, ClusterAccess, Callable[[str], str], TokenBucket], Mover
 ]
-"""Returns the mover of a flow, as ``make_mover`` does."""
+"""Function that creates the mover of a flow, as ``make_mover`` does."""
 
 
 def make_mover(
@@ -45,8 +45,17 @@ def make_mover(
 ) -> BatchMover:
     """Check both clusters, and return the mover of a flow.
 
-    ``spec`` returns the present spec. ``target_topic`` returns a topic's name on the target. Raises
-    ``UnsupportedBroker``, and ``Retriable`` while no broker of the target answers.
+    Args:
+        spec: Returns the current spec of the flow.
+        source: Access to the source.
+        target: Access to the target.
+        target_topic: Returns a topic's name on the target.
+        bandwidth: Limit of the read rate.
+        check: Checks the clusters' features.
+
+    Raises:
+        UnsupportedBroker: A cluster lacks a required feature.
+        Retriable: No broker of the target responds.
     """
     fences_impossible = ""
     try:
@@ -72,7 +81,7 @@ def make_mover(
 
 @dataclass(frozen=True)
 class Clients:
-    """The factories of ``headrace.kafka``; a test puts its own cluster in their place."""
+    """Factories of Kafka clients. Tests replace them with factories of a fake cluster."""
 
     consumer: Callable[..., Consumer] = make_consumer
     producer: Callable[..., Producer] = make_producer

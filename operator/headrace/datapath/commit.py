@@ -1,6 +1,6 @@
 """Commit of a lane's transactions, which contain data and progress.
 
-A partition is part of one before its first batch is sent.
+A partition is added to the transaction before its first batch is sent.
 """
 
 import time
@@ -41,7 +41,10 @@ _COORDINATOR_S = 15.0
 
 
 class LaneTransactions:
-    """In the thread of the loop of ``cluster``, the target."""
+    """Open transaction of a lane.
+
+    Call it in the loop's thread of ``cluster``, which is the target.
+    """
 
     def __init__(
         self,
@@ -54,9 +57,9 @@ class LaneTransactions:
 
         Args:
             cluster: The target.
-            writer: Identity of the writer.
+            writer: Producer identity of the owner.
             admit: Receives partitions that may be appended to.
-            broken: Receives the reason why the transaction will not be committed.
+            broken: Receives the reason why the transaction cannot be committed.
         """
         self._cluster, self._admit, self._broken = cluster, admit, broken
         self._transactions = Transactions(cluster, writer.transactional_id)
@@ -67,7 +70,7 @@ class LaneTransactions:
         self._adding = self._closed = False
 
     def want(self, at: TopicPartition) -> None:
-        """Add a partition that has data to send; ``admit`` is called afterwards."""
+        """Add a partition that has data to send. ``admit`` is called once it is added."""
         self._wanted[at] = None
         if not self._adding and not self._closed:
             self._adding = True
@@ -76,18 +79,24 @@ class LaneTransactions:
     async def commit(self) -> None:
         """Commit all appended data, which must be acknowledged.
 
-        Without a response the request is repeated: the outcome is never guessed. Raise
-        ``Retriable`` if the outcome is unknown or the transaction is aborted, and ``Fatal`` without
-        permission.
+        A request without a response is repeated; the outcome is never guessed.
+
+        Raises:
+            Retriable: The outcome is unknown, or the transaction was aborted.
+            Fatal: A permission is missing.
         """
         if self.added:
             await self._end(commit=True)
         self.added.clear()
 
     async def visible(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Wait until consumers of committed records can read everything below the ends.
+        """Wait until read-committed consumers can read everything below the ends.
 
-        The ends must be committed; ``marker_missing`` describes the problem.
+        The ends must be committed.
+
+        Raises:
+            Retriable: A transaction marker did not arrive within ``VISIBLE_WITHIN_S``.
+            Fatal: A permission is missing.
         """
         loop = self._cluster.loop
         deadline_s = loop.now_s() + transactions.VISIBLE_WITHIN_S
@@ -112,13 +121,13 @@ class LaneTransactions:
                 await loop.sleep(transactions.POLL_S)
 
     async def abort(self) -> None:
-        """Abort the open transaction, if any; no partition has an older open one."""
+        """Abort the open transaction, if any."""
         if self.added:
             await self._end(commit=False)
             self.added.clear()
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Send no more requests."""
         self._closed = True
 
     async def _end(self, *, commit: bool) -> None:
@@ -137,7 +146,7 @@ class LaneTransactions:
             await loop.sleep(backoff.next_s())
 
     async def _add(self) -> None:
-        """Add all wanted partitions, with one request at a time."""
+        """Add all wanted partitions to the transaction, with one request at a time."""
         loop, backoff = self._cluster.loop, Backoff(0.05, 1.0)
         while self._wanted and not self._closed:
             asked = set(self._wanted)
@@ -166,7 +175,7 @@ class LaneTransactions:
 
 
 def as_lost(error: HeadraceError) -> HeadraceError:
-    """Return the error as one that another lane may avoid, if the transaction is over."""
+    """Return the error, as ``Retriable`` if it says that the transaction has ended."""
     if isinstance(error, RequestRefused) and transactions.is_lost(error.code.name):
         return transactions.lost(error)
     return error
@@ -176,9 +185,9 @@ Committed = Callable[[HeadraceError | None], None]
 
 
 class Commits:
-    """Commits of one lane, called in the thread of its loop.
+    """Commits of one lane. Call it in the thread of its loop.
 
-    It has the appender and connections of its own, because a produce request names one
+    It has its own appender and connections, because a produce request contains only one
     transactional id.
     """
 
@@ -194,7 +203,18 @@ class Commits:
         waiting: Callable[[str], None],
         wake: Callable[[], None],
     ) -> None:
-        """``cluster`` is the target; ``wake`` is called when more may be read."""
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            state: State of the lane.
+            writer: Producer identity of the owner.
+            acknowledged: Receives acknowledged batches.
+            failed: Receives failed partitions.
+            rows_acknowledged: Receives acknowledged batches of spans.
+            waiting: Receives messages about operations that are retried.
+            wake: Called when more data may be read.
+        """
         self._loop, self._state, self._failed, self._wake = cluster.loop, state, failed, wake
         self._name = cluster.name
         self._leaders = Leaders(cluster, writer.transactional_id)
@@ -213,7 +233,10 @@ class Commits:
         )
 
     async def cut(self) -> None:
-        """Wait until all that was sent is acknowledged."""
+        """Wait until all sent batches are acknowledged.
+
+        If that takes longer than ``CUT_WITHIN_S``, the transaction fails.
+        """
         deadline_s = self._loop.now_s() + CUT_WITHIN_S
         while self.appender.pending and self._error is None:
             if self._loop.now_s() > deadline_s:
@@ -227,7 +250,11 @@ class Commits:
     async def commit(
         self, progress: Mapping[TopicPartition, Records], committed: Committed
     ) -> None:
-        """Commit the data that was cut, with this progress, by partition of the progress topic."""
+        """Commit the acknowledged data together with progress records.
+
+        ``progress`` contains the records by partition of the progress topic. ``committed`` receives
+        None, or the error.
+        """
         state, transactions = self._state, self._transactions
         try:
             await self._append(progress)
@@ -258,13 +285,12 @@ class Commits:
         self._wake()
 
     async def abort(self) -> None:
-        """Abort the open transaction, unless it is being committed; do not wait if that fails."""
+        """Abort the open transaction, unless it is being committed or has failed."""
         if self._state.stage is TransactionStage.COMMITTING or self._error is not None:
             return
         await self._transactions.abort()
 
     def close(self) -> None:
-        """End the connections."""
         self._transactions.close()
         self.appender.close()
         self._leaders.close()
@@ -290,7 +316,7 @@ class Commits:
             self._failed(at, error)
 
     def _break(self, error: HeadraceError) -> None:
-        """Stop committing; another lane must continue."""
+        """Record the first error. No more transactions are committed; a new lane must continue."""
         if self._error is None:
             self._error = as_lost(error)
         with self._state.lock:
@@ -306,4 +332,4 @@ def _batch(records: Records) -> Batch:
 
 
 def _nothing() -> None:
-    """Do nothing on release, because the batch has memory of its own."""
+    """Do nothing, because the batch has its own memory."""

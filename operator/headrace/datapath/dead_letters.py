@@ -1,10 +1,10 @@
 """Dead-letter topics, with Kafka Connect's headers.
 
-Dead letters are written as by ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter``
-(KIP-298): key, value and headers are unchanged, and the error is described in additional text
-headers. Java's class names are used where Connect uses them, because tools decide by them. The
-timestamp is the dead letter's, because the topic could reject the record's own timestamp, or delete
-the record as too old. The record's timestamp is in a header.
+Dead letters have the format of ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter``
+(KIP-298). Key, value and headers are unchanged, and additional text headers describe the error.
+Headers contain Java's class names where Connect uses them, because tools depend on them. The dead
+letter has its own timestamp, because the topic could reject the record's timestamp, or delete the
+record as too old. A header contains the record's timestamp.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 PREFIX = "__connect.errors."
 TIMESTAMP_HEADER = "__headrace.errors.timestamp"
 _ANSWER_S = 5.0
-"""Its task waits for it."""
+"""Time for the acknowledgement of a dead letter, in seconds. The source task waits for it."""
 _CLASS = "headrace.datapath.mover.BatchLane"
 _ERRORS = "org.apache.kafka.common.errors."
 _EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
@@ -37,7 +37,10 @@ _EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
 
 
 def context_headers(task: TaskId, refused: RecordRefused) -> dict[str, str]:
-    """Return Connect's headers, without stack frames, which a broker's rejection lacks."""
+    """Return Connect's headers for a rejected record.
+
+    The stack trace has no frames, because a broker's rejection has none.
+    """
     exception = _EXCEPTIONS.get(refused.code, refused.code)
     return {
         f"{PREFIX}topic": refused.at.topic,
@@ -54,20 +57,31 @@ def context_headers(task: TaskId, refused: RecordRefused) -> dict[str, str]:
 
 
 class DeadLetters:
-    """Thread-safe. One producer for all tasks of a flow, made when it is first needed."""
+    """Writer of dead letters. Thread-safe.
+
+    All tasks of a flow share one producer, which is created by the first write.
+    """
 
     def __init__(self, target: ClusterAccess, clients: Clients, clock: Clock) -> None:
         self._target, self._clock = target, clock
-        # As Java's: any other producer that knows the topic puts a key into the same partition.
+        # This is Java's partitioner, so that other producers that use it put a key into the same
+        # partition.
         settings = {"partitioner": "murmur2_random", "linger.ms": 0}
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
 
     def write(self, topic: str, record: SourceRecord, added: Mapping[str, str], of: str) -> None:
-        """Write a record, and wait until every in-sync replica has it; ``of`` names the record.
+        """Write a record, and wait until all in-sync replicas have it.
 
-        ``added`` headers follow its own headers. An existing header with the same name is kept, as
-        in Connect. Raise ``Fatal`` if the topic rejects it, otherwise ``Retriable``: it may have
-        been written nevertheless.
+        Args:
+            topic: Dead-letter topic on the target.
+            record: The rejected record.
+            added: Headers to append. A header of the record with the same name is kept instead, as
+                in Connect.
+            of: Name of the record in messages.
+
+        Raises:
+            Fatal: The topic rejects the dead letter.
+            Retriable: The outcome is unknown; the dead letter may have been written.
         """
         theirs = {name for name, _ in record.headers}
         added = {**added, TIMESTAMP_HEADER: str(record.timestamp_ms)}
@@ -86,7 +100,7 @@ class DeadLetters:
         try:
             storing.wait()
         except Retriable:
-            self._producer.discard(producer)  # with what it has queued
+            self._producer.discard(producer)  # drop its queued record also
             raise
 
     def _poll(self, producer: Producer, timeout_s: float) -> None:

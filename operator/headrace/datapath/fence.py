@@ -1,8 +1,8 @@
-"""Fence that closes partitions to earlier writers, and finds where to resume.
+"""Fence of earlier writers, and search for the offset to resume at.
 
-A marker of an empty transaction, with the next epoch of a writer's producer id, makes brokers
-refuse all that this writer sends later. It closes a partition once it is *read there*, below the
-high watermark: what a coordinator answers is a promise.
+The marker of an empty transaction, with the next epoch of a writer's producer id, makes brokers
+reject everything that this writer sends later. The fence is complete once the marker was read from
+the partition, below the high watermark. A coordinator's response does not guarantee that.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
@@ -52,27 +52,31 @@ from headrace.replication.reconcile import (
 )
 
 _CONNECT_S = 10.0
-"""Time by which an unreachable broker delays the first task."""
+"""Time for a connection, in seconds. An unreachable broker delays the first task by this time."""
 _COORDINATOR_S = 15.0
-"""The first who asks for a coordinator has its topic created, which takes a second or two."""
+"""Time to find a coordinator, in seconds. The first request makes the cluster create its
+transaction topic, which takes one or two seconds."""
 _ALL_S = 60.0
 _TRANSACTIONS = "__transaction_state"
 
 
 class NoTransactions(Fatal):
-    """A target that cannot create the topic of its transactions."""
+    """The target cannot create the topic of its transactions."""
 
 
 def check_clusters(
     source: ClusterAccess, target: ClusterAccess, *, coordinator_s: float = _COORDINATOR_S
 ) -> None:
-    """Check versions, and whether the target can fence writers.
+    """Check the versions of both clusters, and whether the target can fence writers.
 
-    Unreachable brokers are not checked, and neither are brokers that start later. The whole source
-    may be unreachable: a fail-over after a disaster fences writers without it. A missing permission
-    is not an error here: without it the mover copies and fences no writer. Raise
-    ``UnsupportedBroker`` and ``NoTransactions``, and ``Retriable`` while no broker of the target
-    responds.
+    Unreachable brokers, and brokers that start later, are not checked. The whole source may be
+    unreachable, because a fail-over after a disaster fences writers without it. A missing
+    permission is no error here: without it, the mover copies and fences no writer.
+
+    Raises:
+        UnsupportedBroker: A broker's version is too old.
+        NoTransactions: The target cannot fence writers.
+        Retriable: No broker of the target responds.
     """
     loop = EventLoop()
     settings = ConnectionSettings(connect_timeout_s=_CONNECT_S)
@@ -91,7 +95,7 @@ def check_clusters(
 
 
 async def _check_versions(cluster: ClusterClient) -> None:
-    """Check each reachable broker; a connection begins with the exchange of versions."""
+    """Check the version of each reachable broker. Each new connection checks it."""
     view = await cluster.refresh()
     opening: list[Reply[object]] = [start(cluster.connection(node)) for node in view.brokers]
     for reply in opening:
@@ -118,15 +122,13 @@ async def _check_coordinator(target: ClusterClient, within_s: float) -> None:
                 "their number at most, then restart the drivers"
             ) from error
     except HeadraceError:
-        return  # a take-over asks again, and says what is missing
+        return  # a takeover tries again, and reports the error
 
 
-# Records that were committed, and whose partition has no marker of it: they are committed there.
-#
-# Brokers lose the marker of a partition that has no leader at that moment (KAFKA-20734, it seems),
-# on 4.3.1 at least. The last stable offset stays in front of the records, and the next abort of
-# their producer drops them. Below the target offset that committed progress names, all was
-# committed.
+# Leftovers: records that were committed, but whose partition has no commit marker. Brokers lose the
+# marker of a partition that has no leader at that moment (probably KAFKA-20734; seen on 4.3.1). The
+# last stable offset then stays before the records, and the next abort of their producer drops them.
+# All records below the target offset of committed progress were committed.
 
 log = get_logger(__name__)
 
@@ -136,9 +138,10 @@ _POLL_S = 0.05
 async def commit_leftovers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[TopicPartition, Retriable]:
-    """Commit earlier owners' open transactions before a marker aborts them.
+    """Commit earlier owners' committed records whose marker was lost.
 
-    Return the partitions that must be retried, by target.
+    Otherwise the marker of the fence would abort them. Return the errors of partitions that must be
+    retried, by target.
     """
     ours = {
         before.target: before
@@ -165,7 +168,10 @@ async def commit_leftovers(
 async def _open(
     target: ClusterClient, ours: Mapping[TopicPartition, Before]
 ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, HeadraceError]]:
-    """Return the target offset of each partition that has an open transaction below it."""
+    """Return partitions with an open transaction below their stored target offset, and errors.
+
+    The first mapping contains that target offset.
+    """
     ends = await list_offsets(target, ours, LATEST, read_committed=True, timeout_s=LEADER_S)
     return {
         at: ours[at].target_offset
@@ -175,7 +181,7 @@ async def _open(
 
 
 class MarkerFencing:
-    """Fencing by transaction markers. Each call opens connections of its own, and waits."""
+    """Fencing by transaction markers. Each call opens its own connections, and waits."""
 
     def __init__(
         self,
@@ -184,9 +190,13 @@ class MarkerFencing:
         changes: RecordChanges | None = None,
         impossible: str = "",
     ) -> None:
-        """Accept both clusters, and the changes that the flow makes to records.
+        """Create the object.
 
-        ``impossible`` is why the target cannot fence writers, or empty.
+        Args:
+            source: Access to the source.
+            target: Access to the target.
+            changes: Changes of the flow to records, or None.
+            impossible: Reason why the target cannot fence writers, or empty.
         """
         self._source, self._target, self._changes = source, target, changes
         self.impossible = impossible
@@ -262,9 +272,9 @@ class MarkerFencing:
 def _closed_by_markers(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
-    """Write markers, except for partitions that must be retried; return both.
+    """Write markers. Return the errors of partitions that must be retried, and the markers.
 
-    The markers of progress partitions are read.
+    The markers in progress partitions are also read.
     """
     put_off, ends = log_ends_of(target, partitions)
     reachable = [before for before in partitions if before.target not in put_off]
@@ -285,7 +295,7 @@ def _closed_by_markers(
 
 
 class FenceClients:
-    """A loop, and clients of both clusters, for as long as a call takes."""
+    """Event loop and clients of both clusters for one call."""
 
     def __init__(self, source: ClusterAccess, target: ClusterAccess) -> None:
         self._loop = EventLoop()
@@ -302,9 +312,10 @@ class FenceClients:
 
 
 def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int, int]:
-    """Return the epoch of the markers to be read, by producer id.
+    """Return the epoch of the markers to read, by producer id.
 
-    An expired id has been replaced by another one, whose marker closes nothing.
+    The coordinator replaces an expired producer id with another one. The marker of the new id does
+    not fence the old id.
     """
     return {
         writer.producer_id: identity.epoch
@@ -332,7 +343,7 @@ def _resumed(
         resumed = _reconciled(
             source, target, at, before, stored=stored, fences=fences, changes=changes
         )
-    except Fatal as error:  # no right to read the target, say: then no fence was seen
+    except Fatal as error:  # for example no permission to read the target
         log.warning("not compared", partition=str(at), why=str(error))
         resumed = Resumed(reconcile(stored, (), (), {}), -1)
     except Retriable as error:
@@ -351,7 +362,7 @@ def _resumed(
 
 
 def _closed(target: ClusterClient, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
-    """Once the markers are read."""
+    """Read a partition until its markers were found, and return the result."""
     records, awaited = 0, dict(fences)
     ids = {writer.producer_id for writer in before.writers}
     entries = Tail(target, before.target, before.target_offset, patience_s=READ_S).of_target(
@@ -366,7 +377,7 @@ def _closed(target: ClusterClient, before: Before, fences: Mapping[int, int]) ->
                 entry.producer_id, inf
             ):
                 del awaited[entry.producer_id]
-    except Fatal as error:  # no right to read the target, say: then no fence was seen
+    except Fatal as error:  # for example no permission to read the target
         log.warning("not read", partition=str(before.target), why=str(error))
     except Retriable as error:
         return error
@@ -388,7 +399,7 @@ def _reconciled(
     entries: Iterator[Record | Dropped | Marker] = iter(())
     if fences:
         entries = tail.of_target(fences.keys())
-        entries = chain([next(entries)], entries)  # then it is known who stamps
+        entries = chain([next(entries)], entries)  # the first entry sets ``tail.stamped``
     resume = reconcile(
         stored,
         entries,
@@ -403,7 +414,7 @@ def _reconciled(
 def _changed(
     entries: Iterator[Record | Dropped], topic: str, changes: RecordChanges | None
 ) -> Iterator[Record | Dropped]:
-    """Yield the source's records as the target got them: those that are not copied are dropped."""
+    """Yield the source's records with the flow's changes. Filtered records become ``Dropped``."""
     if changes is None or not changes.concern(topic):
         yield from entries
         return

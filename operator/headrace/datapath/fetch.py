@@ -1,7 +1,7 @@
-"""Fetch of a lane's partitions: one request at a time to each broker.
+"""Fetch of a lane's partitions, with one request at a time to each broker.
 
-A request waits at the broker until there is data. Data are delivered at once, and the next request
-is sent while the last data are sent to the target.
+A broker holds a request until it has data. Received data are delivered at once. The next request is
+sent before the data are sent to the target.
 """
 
 import itertools
@@ -42,35 +42,36 @@ log = get_logger(__name__)
 _SHORT_WAIT_MS = 10
 """``max_wait_ms`` of a fetch that leaves out a partition at its memory limit.
 
-That partition waits for this fetch to end.
+That partition can only be fetched after this fetch has ended.
 """
 _LARGEST_BYTES = 104_857_600  # socket.request.max.bytes: no batch is larger
 _BATCH_START = struct.Struct(">qi")  # base offset, and how many bytes follow
 _CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
-"""A broker may send garbage once, from a bad wire; a damaged log is so each time."""
+"""Number of attempts for a corrupt response, and the pause between them in seconds. A network fault
+rarely damages a response twice. A damaged log fails each time."""
 
 
 class Sink(Protocol):
-    """Receiver of fetched data; the lane."""
+    """Receiver of fetched data: the pipeline of a lane."""
 
     def ready(self) -> bool:
-        """Whether anything is to be read now."""
+        """Return whether the lane reads any data now."""
         ...
 
     def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
-        """Return the partitions that may be read now, while it is ``ready``."""
+        """Return the partitions that may be read now. Call it only while ``ready`` returns True."""
         ...
 
     def held_back(self, at: TopicPartition) -> bool:
-        """Whether it is not, only because the target has not taken enough of it."""
+        """Return whether only the amount of its data in flight prevents reading a partition."""
         ...
 
     def stuck(self) -> bool:
-        """Whether all that the target has not acknowledged is of partitions it does not take."""
+        """Return whether the target makes no progress on any partition with records in flight."""
         ...
 
     def saw_end(self, at: TopicPartition, end: int) -> None:
-        """Receive the end of the source's log, including records after an open transaction."""
+        """Receive the high watermark of the source partition."""
         ...
 
     def take(
@@ -80,31 +81,34 @@ class Sink(Protocol):
         aborted: Sequence[tuple[int, int]],
         held: HeldResponse,
     ) -> None:
-        """Receive at least one whole batch, and ``advance`` the partition past accepted data.
+        """Receive data that begin with a whole batch.
 
-        Raise ``CorruptBatch``.
+        Call ``advance`` of the partition to continue after the accepted data.
+
+        Raises:
+            CorruptBatch: A batch is damaged.
         """
         ...
 
     def taken(self) -> None:
-        """Receive the end of a response."""
+        """Receive the end of a response, after all its data."""
         ...
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """Receive the problem of a partition that is no longer fetched."""
+        """Receive an error of a partition that is no longer fetched."""
         ...
 
     def damaged(self, at: TopicPartition, why: str) -> None:
-        """Receive the reason why an answer about a partition is fetched again."""
+        """Receive the reason why a response for a partition was damaged. It is fetched again."""
         ...
 
     def away(self, error: HeadraceError) -> None:
-        """Brokers do not answer; it is tried again."""
+        """Receive the error of an unreachable broker. The fetch is retried."""
         ...
 
 
 class _Broker:
-    """The requests to one broker about one group of partitions."""
+    """Requests to one broker for one group of partitions."""
 
     __slots__ = (
         "asked",
@@ -125,20 +129,20 @@ class _Broker:
         self.session: FetchSession[TopicPartition] = FetchSession()
         self.busy = False
         self.asked: dict[TopicPartition, FetchPosition] = {}
-        """Partitions in the current request."""
+        """Partitions in the current request, with the requested offsets."""
         self.asked_s = 0.0
-        """Time of the current request."""
+        """Time of the current request, on the loop's clock."""
         self.most_bytes = 0
-        """Maximum size of the current response; 0 without a request."""
+        """Maximum size of the current response in bytes."""
         self.behind = True
-        """Whether it may have more than the last response brought."""
+        """Whether the broker may have more data than its last response contained."""
 
 
 _numbers = itertools.count()
 
 
 class Reader:
-    """Reader of one lane, called in its loop's thread."""
+    """Reader of one lane. Call it in the thread of its loop."""
 
     def __init__(
         self,
@@ -148,13 +152,15 @@ class Reader:
         bandwidth: TokenBucket,
         rack: str = "",
     ) -> None:
-        """``rack`` is our own: a leader may name a follower there to fetch from."""
+        """Create a reader without partitions.
+
+        ``rack`` is the driver's rack. A leader may name a follower in this rack to fetch from.
+        """
         self._cluster, self._loop = cluster, cluster.loop
         self._memory, self._sink, self._rack = memory, sink, rack
         self._purpose = f"fetch-{next(_numbers)}"
         self._partitions: dict[TopicPartition, SourcePartition] = {}
         self._brokers: dict[tuple[int, int], _Broker] = {}
-        """Brokers by node and group."""
         settings = cluster.settings
         self._apart = Apart(
             settings.fetch_wait_ms / 1000 + min(MARGIN_S, settings.request_timeout_s)
@@ -168,10 +174,10 @@ class Reader:
         self._bandwidth = bandwidth
         self._closed = self._pumping = self._blocked = False
         self._left_out = False
-        """Whether a partition was not readable, when it was looked for some last."""
+        """Whether a partition was not readable at the last attempt to fetch."""
 
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
-        """Fetch it from there on."""
+        """Fetch a partition from an offset on."""
         self._partitions[at] = SourcePartition(
             at,
             position,
@@ -182,34 +188,34 @@ class Reader:
         self._locator.search()
 
     def close_partition(self, at: TopicPartition) -> None:
-        """Stop fetching a partition, and drop data in flight."""
+        """Stop fetching a partition, and ignore data in flight."""
         self._partitions.pop(at, None)
         self._apart.forget(at)
 
     def rewind(self, at: TopicPartition, position: int) -> None:
-        """Rewind to an offset from which on fetched data were not accepted."""
+        """Fetch a partition again from the first offset whose data were not accepted."""
         if (source := self._partitions.get(at)) is not None:
             source.position, source.wanted = position, None
 
     def wake(self) -> None:
-        """Something has become readable: fetch it, once what is being done is done."""
+        """Fetch partitions that have become readable, after the current call has returned."""
         if not self._pumping and not self._closed:
             self._pumping = True
             self._loop.call_later(0.0, self._pump)
 
     def wake_left_out(self) -> None:
-        """Fetch partitions that were not readable before the target accepted data."""
+        """Fetch partitions that were not readable at the last attempt."""
         if self._left_out:
             self.wake()
 
     def close(self) -> None:
-        """Stop fetching. The connections belong to the cluster."""
+        """Stop fetching. The cluster client closes the connections."""
         self._closed = True
         self._locator.close()
         self.silence.close()
         self._partitions.clear()
 
-    # Send.
+    # Requests
 
     def _pump(self) -> None:
         self._pumping = False
@@ -252,7 +258,7 @@ class Reader:
 
     def _wait_for_room(self) -> None:
         self._memory.wait(self.wake)
-        self._try_again_in(1.0)  # by then the target may be found not to take some partitions
+        self._try_again_in(1.0)  # by then, partitions may count as stuck
 
     def _try_again_in(self, wait_s: float) -> None:
         if not self._blocked:
@@ -270,7 +276,7 @@ class Reader:
         return broker
 
     def _of(self, broker: _Broker) -> list[SourcePartition]:
-        """Return the partitions that a broker's requests are about."""
+        """Return the partitions of a broker's group."""
         node, group = broker.node, broker.group
         return [
             source
@@ -279,7 +285,7 @@ class Reader:
         ]
 
     def _leave(self, broker: _Broker) -> None:
-        """Close the connection of a group that has ended."""
+        """Close the connection of a group that no longer exists."""
         self._brokers.pop((broker.node, broker.group), None)
         if broker.connection is not None:
             broker.connection.close()
@@ -310,11 +316,11 @@ class Reader:
             if not sources:
                 broker.busy = False
                 return
-            for source in sources:  # from here on it is that leader's log that is read
+            for source in sources:  # from now on, this leader's log is read
                 source.compared_at_epoch = source.epoch
         broker.asked = {source.at: source.wanted or source.want() for source in sources}
         settings = self._cluster.settings
-        together = broker.group == TOGETHER  # others may hold their memory for minutes
+        together = broker.group == TOGETHER  # slow groups would reserve memory for minutes
         much = settings.fetch_max_bytes if broker.behind and together else LEAST_BYTES
         broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
         self._memory.ask(broker.most_bytes)
@@ -353,7 +359,7 @@ class Reader:
             source.lost_leader()
         self._locator.search()
 
-    # Receive.
+    # Responses
 
     def _answered(self, broker: _Broker, reply: Reply[FetchResponse]) -> None:
         broker.busy = False
@@ -390,14 +396,14 @@ class Reader:
             answers[at] = fetched
         for at, fetched in answers.items():
             source, asked = self._partitions.get(at), broker.asked.get(at)
-            if asked is None:  # the session has what nobody requested: the request was damaged
+            if asked is None:  # nobody requested it: the request was damaged
                 broker.session.lost()
-            # It may have been closed, or opened elsewhere.
+            # The partition may have been closed, or opened again at another offset.
             if source is not None and asked is not None and asked.offset == source.position:
                 self._handle(source, fetched, held, broker.most_bytes)
                 broker.behind |= fetched.last_stable_offset > source.position
         held.release()
-        # First the source: it works while the target is sent what came.
+        # Request more data first, so that the source works while the target receives this data.
         self._pump()
         self._sink.taken()
 
@@ -433,7 +439,7 @@ class Reader:
     ) -> None:
         records = fetched.records
         if (first := read_batch(records, 0, 0)) is not None:
-            # The next to be served is another one, also without a session.
+            # Move the partition to the end, so that other partitions are requested first.
             self._partitions[source.at] = self._partitions.pop(source.at)
             self._ask_for(source, len(first.data))
             self._sink.take(source, records, fetched.aborted, held)
@@ -443,7 +449,8 @@ class Reader:
         elif fetched.last_stable_offset > source.position and (
             max(held.size, source.max_bytes) <= most_bytes // 2
         ):
-            # Brokers leave a batch out that is larger than we asked for, unless it is the first.
+            # Brokers leave out a batch that is larger than the limit, unless it is the response's
+            # first.
             self._ask_for(source, 2 * source.max_bytes)
 
     def _ask_for(self, source: SourcePartition, size: int) -> None:

@@ -1,7 +1,7 @@
-"""The interface between a source task and the mover of its records.
+"""Interface between a source task and the mover of its records.
 
-The task passes offsets in and receives acknowledged offsets, and problems of partitions. It uses
-nothing else of its mover.
+The task passes offsets to a lane, and receives acknowledged offsets and the problems of partitions.
+It uses nothing else of the mover.
 """
 
 import threading
@@ -19,43 +19,43 @@ from headrace.replication.reconcile import Resume
 
 @dataclass
 class CopiedCounts:
-    """Counts of what the target has acknowledged; they only grow.
+    """Counters of a task's copied records and batches. They never decrease.
 
-    One thread counts, any may read.
+    Only one thread may count. Any thread may read.
     """
 
     records: int = 0
     bytes: int = 0
-    """Bytes of records as they were sent: compressed, without the headers of their batches."""
+    """Size of the records as they were sent: compressed, without the headers of batches."""
     filtered: int = 0
-    """Records that ``spec.recordFilter`` keeps from being copied, as they were read. Counted again
-    when they are read again."""
+    """Number of records that ``spec.recordFilter`` excluded. Records that are read again are
+    counted again."""
     skipped: int = 0
-    """Records that the target refused, and that are not copied."""
+    """Number of records that the target rejected and that were skipped."""
     dead_lettered: int = 0
-    """Records that the target refused, and that are on the dead-letter topic."""
+    """Number of records that the target rejected and that were copied to the dead-letter topic."""
     batches_copied: int = 0
-    """Batches that were sent unchanged."""
+    """Number of batches that were sent unchanged."""
     bytes_copied: int = 0
-    """Size of these batches with their headers, as fetched."""
+    """Size of the batches in ``batches_copied``, with headers, as fetched."""
     batches_rebuilt: int = 0
-    """Batches that were taken apart and sent as new ones."""
+    """Number of batches whose records were put into new batches."""
     bytes_rebuilt: int = 0
-    """Size of these batches with their headers, as fetched."""
+    """Size of the batches in ``batches_rebuilt``, with headers, as fetched."""
     rebuilt: dict[str, int] = field(default_factory=dict)
-    """How many of those, by reason: a value of ``chunk.Why``."""
+    """Number of rebuilt batches by reason, a value of ``chunk.Why``."""
     rebuilt_bytes: dict[str, int] = field(default_factory=dict)
-    """How many bytes these had, as fetched."""
+    """Size of rebuilt batches in bytes, as fetched, by reason."""
     damaged: int = 0
-    """Answers of the source's brokers that were damaged, and fetched again."""
+    """Number of damaged responses of the source's brokers. Their data are fetched again."""
     filled: int = 0
-    """Offsets without a record that were filled, where copies have their sources' offsets."""
+    """Number of offsets without a record that were filled, for copies with preserved offsets."""
     verified: dict[str, int] = field(default_factory=dict)
-    """How many of those that were sent as they are were read back, by what was found: a value of
+    """Number of batches that were compared with the target, by result: a value of
     ``verify.BatchComparison``."""
 
     def rebuild(self, batches: int, size: int, why: str) -> None:
-        """Count rebuilt batches with their total size."""
+        """Count rebuilt batches with their total size in bytes."""
         self.batches_rebuilt += batches
         self.bytes_rebuilt += size
         self.rebuilt[why] = self.rebuilt.get(why, 0) + batches
@@ -63,57 +63,55 @@ class CopiedCounts:
 
 
 class CopyFrom(NamedTuple):
-    """Where to copy from."""
+    """Offset from which a partition is copied."""
 
     offset: int
     """Source offset."""
     leader_epoch: int
-    """Leader epoch of the record before it; -1 if unknown."""
+    """Leader epoch of the record before ``offset``; -1 if unknown."""
     target_offset: int = 0
-    """End of what the target acknowledged before. A record below it means that the target lost
-    some.
-    """
+    """Acknowledged end of the target. A record below it means that the target lost records."""
     suspects: range = range(0)
-    """Source offsets of records that are sent one at a time, or by few, as the target refuses some
-    of them."""
+    """Source offsets of records that are sent one at a time or in small groups, because the target
+    rejects at least one of them."""
     writer: OwnerProducer | None = None
-    """Identity that its batches carry, from sequence 0 on. It must never have written there with
-    this epoch. None: the lane's identity, which no other owner can fence.
+    """Producer identity of the batches, with sequences from 0 on. It must never have written to the
+    partition with this epoch. None means the lane's own identity, which another owner cannot fence.
     """
 
 
 class Reached(NamedTuple):
-    """How far one partition is copied."""
+    """State of one partition's copy."""
 
     acknowledged: int
-    """All source offsets below this one are on the target (or hold nothing to copy)."""
+    """Source offset below which all records are on the target, or are not to be copied."""
     target_offset: int | None
     """Target offset after the last acknowledged record, or None if there is none."""
     leader_epoch: int
     """Leader epoch of the last record read; -1 if unknown."""
     in_flight: int
-    """Records sent and not yet acknowledged, or not committed."""
+    """Number of records sent and not yet acknowledged, or not committed."""
     end: int | None
-    """End of the source's log at the last fetch, or None before the first fetch."""
+    """High watermark of the source at the last fetch, or None before the first fetch."""
     oldest_timestamp_ms: int | None
-    """Timestamp of the oldest unacknowledged record, or of the last acknowledged one if there is
-    none.
-    """
+    """Timestamp of the oldest unacknowledged record. If there is none, the timestamp of the last
+    acknowledged record."""
     unexpected_offsets: int
-    """How often an acknowledged target offset was not the expected one: a foreign writer."""
+    """Number of acknowledged batches with an unexpected target offset, which another writer
+    causes."""
     target_seen: TargetSeen | None = None
-    """Acknowledged end as in ``Progress``. It is at most ``target_offset``, and None while unknown.
-    """
+    """Acknowledged target end as in ``Progress``. It is at most ``target_offset``, and None while
+    unknown."""
     silent_s: float = 0.0
-    """Time since the source answered about the partition, as far as that is due."""
+    """Time in seconds for which the source owes an answer about the partition; 0 if it answers."""
 
     @property
     def lag_records(self) -> int:
-        """Records on the source that are not acknowledged on the target, as last fetched."""
+        """Number of source records without acknowledgement on the target, as of the last fetch."""
         return max(0, self.end - self.acknowledged) if self.end is not None else 0
 
     def lag_s(self, now_s: float) -> float:
-        """Age of the oldest record not yet acknowledged, in seconds; 0 when there is none.
+        """Return the age in seconds of the oldest unacknowledged record; 0 if there is none.
 
         ``now_s`` is Unix time.
         """
@@ -123,12 +121,16 @@ class Reached(NamedTuple):
 
 
 class OffsetGone(Fatal):
-    """The source no longer holds the offset that was to be copied next."""
+    """The source no longer has the next offset to copy."""
 
     def __init__(
         self, at: TopicPartition, offset: int, message: str, *, diverged_at: int | None = None
     ) -> None:
-        """``diverged_at``: the log was truncated there, whatever it holds at ``offset`` now."""
+        """Create the error.
+
+        ``diverged_at`` is the source offset at which the log was truncated; the record at
+        ``offset`` may be a different one now.
+        """
         super().__init__(message)
         self.at = at
         self.offset = offset
@@ -136,7 +138,7 @@ class OffsetGone(Fatal):
 
 
 class TargetLoss(Fatal):
-    """The target gave a record an offset that it had given to an earlier one."""
+    """The target assigned an offset to a second record, so the first record was lost."""
 
     def __init__(self, at: TopicPartition, offset: int, expected: int) -> None:
         """Create the error; ``expected`` is the lowest offset without a loss."""
@@ -145,18 +147,18 @@ class TargetLoss(Fatal):
 
 
 class SourceRecord(NamedTuple):
-    """A record as the source has it."""
+    """Record as it is on the source."""
 
     offset: int
     timestamp_ms: int
-    """-1: none."""
+    """Timestamp in ms; -1 if there is none."""
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, str | bytes | None]]
 
 
 class RecordRefused(Fatal):
-    """The target takes no record with this content, or one of a batch: none of it is appended."""
+    """The target rejects one or more records of a batch. Nothing of the batch is appended."""
 
     def __init__(
         self,
@@ -180,20 +182,20 @@ class RecordRefused(Fatal):
 
 
 class Problem(NamedTuple):
-    """Why a partition is not copied any further; its acknowledged position stays."""
+    """Reason why a partition is no longer copied. Its acknowledged offset stays valid."""
 
     at: TopicPartition
     error: HeadraceError
     """``OffsetGone``: the source deleted the offset. ``TargetLoss``: the target lost records.
     ``RecordRefused``: the target rejected records. ``Retriable``: a new lane may succeed. Other
-    errors are ``Fatal``.
-    """
+    errors are ``Fatal``."""
 
 
 class Transactional(Protocol):
     """Additional methods of a lane that copies in transactions. No call waits.
 
-    ``Reached`` and ``take_runs`` then describe what is committed, and ``in_flight`` what is not.
+    In such a lane, ``Reached`` and ``take_runs`` describe committed records, and ``in_flight``
+    counts uncommitted ones.
     """
 
     @property
@@ -202,14 +204,18 @@ class Transactional(Protocol):
         ...
 
     def cut(self) -> Mapping[TopicPartition, Reached] | None:
-        """Return how far a commit now would reach, or None until that is acknowledged: call again.
+        """Stop sending, and return the state that a commit would store, by partition.
 
-        Nothing more is sent until it is committed, or until ``go_on``. Raise as ``run_once``.
+        Return None until all sent records are acknowledged; then call it again. Nothing is sent
+        until ``commit`` or ``go_on``. Raise the errors of ``run_once``.
         """
         ...
 
     def cut_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
-        """Return the ranges that were cut; ``take_runs`` returns them once they are committed."""
+        """Return the ranges that a commit would store.
+
+        After the commit, ``take_runs`` returns these ranges.
+        """
         ...
 
     def commit(
@@ -217,27 +223,29 @@ class Transactional(Protocol):
         progress: Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]],
         committed: Callable[[HeadraceError | None], None],
     ) -> None:
-        """Commit what was cut, with these keys and values by partition of their topic.
+        """Commit the data, with keys and values of progress by partition of the progress topic.
 
-        The lane then continues. ``committed`` is called by another thread: with None, or with the
-        reason why the outcome is unknown. Another lane must then continue after a fence.
+        The lane then continues. Another thread calls ``committed`` with None, or with the reason
+        why the outcome is unknown. In that case another lane must continue, after it has fenced
+        this one.
         """
         ...
 
     def go_on(self) -> None:
-        """Without a commit of what was cut: there is nothing to store."""
+        """Continue without a commit, because there is nothing to store."""
         ...
 
 
 class Lane(Protocol):
-    """One task's share of a mover. Not thread-safe; only ``settle`` and ``close`` wait.
+    """Copy of one task's partitions.
 
-    Calls raise ``Retriable`` or ``Fatal`` for what concerns more than one partition.
+    Not thread-safe. Only ``settle`` and ``close`` wait. Calls raise ``Retriable`` or ``Fatal`` for
+    errors that concern more than one partition.
     """
 
     @property
     def closed(self) -> threading.Event:
-        """Set when ``close`` has ended; for any thread."""
+        """Event that is set when ``close`` has ended. Any thread may wait for it."""
         ...
 
     @property
@@ -247,70 +255,69 @@ class Lane(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Records sent and not yet acknowledged."""
+        """Number of records sent and not yet acknowledged."""
         ...
 
     @property
     def polled(self) -> bool:
-        """Whether records move in ``run_once``.
+        """Whether ``run_once`` itself moves records.
 
-        Each call after one that moved some is then due at once. Otherwise a thread of the mover
+        If so, call it again at once after a call that moved some. Otherwise a thread of the mover
         moves them.
         """
         ...
 
     @property
     def transactions(self) -> Transactional | None:
-        """None: what is acknowledged is copied."""
+        """Methods for transactions; None if the lane copies without transactions."""
         ...
 
     @property
     def outdated(self) -> bool:
-        """Whether passwords or certificates have changed since its clients were made."""
+        """Whether the lane should be replaced, for example because credentials have changed."""
         ...
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
-        """Open these partitions in addition to the others."""
+        """Open these partitions in addition to the open ones."""
         ...
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
-        """Send nothing more of these; acknowledgements still count."""
+        """Send no more records of these partitions. Acknowledgements still count."""
         ...
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
-        """Keep those of these partitions that were to leave, from the last sent record on."""
+        """Cancel ``leave`` of these partitions, and continue after the last sent record."""
         ...
 
     def pause(self, partitions: Set[TopicPartition]) -> None:
-        """Pause exactly these of the open partitions; acknowledgements still count.
+        """Pause exactly these of the open partitions, and resume all others.
 
-        Other calls decide whether the remaining partitions are read; this call does not change
-        that.
+        Acknowledgements of paused partitions still count. Partitions that are leaving stay so.
         """
         ...
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
-        """Close these, which were left and have nothing in flight."""
+        """Close these partitions, which were left and have nothing in flight."""
         ...
 
     def rest(self) -> None:
-        """Take nothing more of the source until the next ``run_once``."""
+        """Read nothing more from the source until the next ``run_once``."""
         ...
 
     def run_once(self) -> int:
-        """Copy what is there, without waiting; the number of records sent."""
+        """Copy available records without waiting, and return the number of records sent."""
         ...
 
     def poll(self) -> None:
-        """Take acknowledgements in, and send nothing."""
+        """Process acknowledgements, and send nothing."""
         ...
 
     def state(self) -> Mapping[TopicPartition, Reached]:
-        """How far each open partition is."""
+        """Return the state of each open partition."""
         ...
 
     def take_runs(self) -> Mapping[TopicPartition, Sequence[ContiguousRange]]:
-        """Return the ranges that the target has acknowledged since the last call, in order.
+        """Return the ranges that were acknowledged since the last call, in order.
 
         Partitions without such ranges are left out.
         """
@@ -321,57 +328,59 @@ class Lane(Protocol):
         ...
 
     def drop_unsent(self) -> None:
-        """Drop what is not sent, without waiting: only ``settle`` and ``close`` may follow."""
+        """Drop unsent records without waiting. Only ``settle`` and ``close`` may follow."""
         ...
 
     def settle(self, timeout_s: float) -> None:
-        """Drop what is not sent and wait for the outcome of what is: the last before ``close``.
+        """Drop unsent records, and wait for the outcome of sent ones. Only ``close`` may follow.
 
-        Afterwards nothing is in flight, ``state`` and ``problems`` are final. ``Retriable`` when
-        the target does not answer within ``timeout_s``.
+        Afterwards nothing is in flight, and ``state`` and ``problems`` are final.
+
+        Raises:
+            Retriable: The target does not answer within ``timeout_s``.
         """
         ...
 
     def close(self) -> None:
-        """Drop what is queued and free the clients."""
+        """Drop all queued records and close the clients."""
         ...
 
 
 class Before(NamedTuple):
-    """Known state of a partition that others have written, before it is closed to them."""
+    """Known state of a partition that earlier owners have written, before a takeover."""
 
     target: TopicPartition
     source_offset: int
-    """The next one to copy, as stored."""
+    """Stored source offset: the next one to copy."""
     target_offset: int
-    """Stored target offset. Records at or after it are unknown."""
+    """Stored target offset. Records from this offset on are unknown."""
     writers: frozenset[OwnerProducer]
-    """Writers to which the partition is to be closed."""
+    """Earlier writers that must be fenced."""
     unfenced: frozenset[int] = frozenset()
     """Producer ids of other writers, which cannot be fenced; -1 for some without a known id."""
     compare: bool = True
-    """Whether to read what is written already; otherwise the copy resumes where it is stored."""
+    """Whether to compare records after the stored offset with the source. Otherwise the copy
+    resumes at the stored offset."""
     data_writer: OwnerProducer | None = None
-    """Data writer of a copy with its source's offsets, as in ``Progress``. The copy's end is where
-    it resumes.
-    """
+    """Data writer of a copy with preserved offsets, as in ``Progress``. The copy resumes at the end
+    of the target's log."""
     source_compacts: bool = False
-    """Whether its log may have lost records since they were copied; as the next one, it counts only
-    with a ``data_writer``."""
+    """Whether the source's log may have lost records to compaction since they were copied. It
+    counts only with a ``data_writer``."""
     target_compacts: bool = False
     progress: TopicPartition | None = None
-    """Partition of its progress, if writers may have stored it in their transactions. It is also
-    closed to them, and all their records below ``target_offset`` were committed.
+    """Partition of the progress topic, if writers may have stored progress in their transactions.
+    The writers are fenced there also, and all their records below ``target_offset`` were committed.
     """
 
     @property
     def closed(self) -> frozenset[TopicPartition]:
-        """Partitions to close to its writers."""
+        """Target partitions in which the earlier writers are fenced."""
         return frozenset({self.target} | ({self.progress} if self.progress else set()))
 
 
 class Resumed(NamedTuple):
-    """Where a partition resumes."""
+    """Offset at which a partition resumes."""
 
     resume: Resume
     leader_epoch: int
@@ -379,77 +388,89 @@ class Resumed(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A partition that is closed to earlier writers."""
+    """Partition in which earlier writers are fenced."""
 
     records: int
     """Number of records that fenced writers had appended after the stored offset."""
     unfenced: frozenset[int]
-    """Producer ids of those that could not be fenced."""
+    """Producer ids of writers that could not be fenced."""
 
 
 class Filling(Retriable):
-    """A partition of the target is still being filled up to the source's first offset: continue."""
+    """A target partition is not yet filled up to the source's first offset. Try again."""
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
-        """``offset``: so far it is filled."""
+        """Create the error; ``offset`` is the offset up to which the partition is filled."""
         super().__init__(message)
         self.at, self.offset = at, offset
 
 
 class Fencing(Protocol):
-    """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
+    """Fences earlier writers of target partitions. Thread-safe; its methods wait."""
 
     @property
     def impossible(self) -> str:
-        """Why the target can fence no writer. Empty if it can; otherwise ``identify`` fails."""
+        """Reason why the target can fence no writer; empty if it can.
+
+        If it is not empty, ``identify`` fails.
+        """
         ...
 
     def data_writer(self, task: str) -> OwnerProducer | None:
-        """Return the writer of data for this task's copies that have no data yet.
+        """Return the producer identity for this task's copies that have no data yet.
 
-        Later owners use it as well. None means that each owner appends as itself. Raise as
-        ``identify``.
+        Later owners use the same identity. None means that each owner appends with its own
+        identity. Raise the errors of ``identify``.
         """
         ...
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """Return an identity with a new epoch, whose batches are valid until a later epoch.
+        """Return an identity with a new epoch, whose batches are accepted until a later epoch.
 
-        Raise ``Retriable``, and ``Fatal`` if the target does not permit it.
+        Raises:
+            Retriable: The target does not respond.
+            Fatal: The target does not permit it.
         """
         ...
 
     def end_transactions(self, transactional_ids: Set[str]) -> None:
-        """Abort the open transactions of other owners; their committed records are then final.
+        """Abort the open transactions of other owners. Their committed records are then final.
 
-        Raise ``Retriable``; a missing permission is left to ``resume``.
+        A missing permission is reported by ``resume``.
+
+        Raises:
+            Retriable: The target does not respond.
         """
         ...
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | Retriable]:
-        """Return where the logs of these target partitions end those leader epochs.
+        """Return the end offset of a leader epoch in the logs of target partitions.
 
-        Partitions whose leader has no end for the epoch are left out.
+        ``epochs`` contains the epoch of each partition. Partitions whose leader has no end for the
+        epoch are left out.
         """
         ...
 
     def resume(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
-        """Return where ``own`` resumes each partition, once no other writer can append.
+        """Fence all other writers, and return where ``own`` resumes each partition.
 
-        An error is returned for a partition that must be retried, for example because it has no
-        leader. With a ``data_writer``, ``Fatal`` means that its offsets cannot be the source's.
-        Partitions are the source's. Raise ``Retriable`` for errors that concern all of them.
+        The keys are partitions of the source. An error is returned for a partition that must be
+        retried, for example because it has no leader. With a ``data_writer``, ``Fatal`` means that
+        the copy's offsets cannot be the source's.
+
+        Raises:
+            Retriable: An error concerns all partitions.
         """
         ...
 
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> Mapping[TopicPartition, Closed | Retriable]:
-        """Close the partitions as ``resume`` does, without comparison and without the source."""
+        """Fence the partitions as ``resume`` does, without comparison and without the source."""
         ...
 
 
@@ -458,13 +479,18 @@ class Mover(Protocol):
 
     @property
     def fencing(self) -> Fencing | None:
-        """None: its writers cannot be fenced."""
+        """Fencing of earlier owners; None if the mover's writers cannot be fenced."""
         ...
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts) -> Lane:
         """Create a lane without partitions.
 
-        ``on_error`` receives sentences about unreachable brokers. Acknowledged records are added to
-        ``copied``. Raise the errors of creating clients.
+        Args:
+            task: The source task.
+            on_error: Receives messages about unreachable brokers.
+            copied: Counts acknowledged records.
+
+        Raises:
+            HeadraceError: A client could not be created.
         """
         ...

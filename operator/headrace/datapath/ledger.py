@@ -19,7 +19,7 @@ from headrace.replication import TargetSeen
 
 
 class _Sent(NamedTuple):
-    """A batch or a hole that is not acknowledged."""
+    """Batch or hole that is not acknowledged."""
 
     first_offset: int
     next_offset: int
@@ -27,10 +27,10 @@ class _Sent(NamedTuple):
 
 
 class BatchWindow(CommitWindow):
-    """The window between the source's read position and the target's last acknowledgement.
+    """Records between the acknowledged source offset and the read position.
 
-    Batches of a partition are acknowledged in order, so that the end of the last one is what may be
-    stored. An appender may split a batch: its parts are acknowledged one by one.
+    Batches of a partition are acknowledged in order, so the end of the last acknowledged batch can
+    be stored as progress. An appender may split a batch; its parts are acknowledged one by one.
     """
 
     __slots__ = (
@@ -51,46 +51,52 @@ class BatchWindow(CommitWindow):
     def __init__(
         self, at: TopicPartition, target: TopicPartition, start: CopyFrom, copied: CopiedCounts
     ) -> None:
-        """``target`` is the partition written to; ``copied`` counts for all of a task."""
+        """Create a window without records in flight.
+
+        Args:
+            at: Partition of the source.
+            target: Partition of the target.
+            start: Offset from which to copy.
+            copied: Counts of all partitions of the task.
+        """
         super().__init__(start.offset)
         self.at, self.target = at, target
         self.leader_epoch = start.leader_epoch
         """Leader epoch of the last record read; -1 if unknown."""
         self.in_flight = 0
-        """Records sent and not yet acknowledged."""
+        """Number of records sent and not yet acknowledged."""
         self.bytes_in_flight = 0
         self.target_offset: int | None = None
         """Target offset after the acknowledged records; None before the first acknowledgement. The
-        next record is expected there, or after the markers of the lane's transactions.
-        """
+        next record is expected there, or after the markers of the lane's transactions."""
         self.target_seen: TargetSeen | None = None
-        """Acknowledged end that was confirmed with a leader's epoch, as in ``Reached``."""
+        """Acknowledged target end that was confirmed with the leader's epoch, as in ``Reached``."""
         self.together_bytes = TOGETHER_BYTES
-        """Size of batches that become one; smaller once the target has rejected one as too large.
-        """
+        """Maximum size in bytes of a batch joined from several; it decreases when the target
+        rejects a batch as too large."""
         self.lost: TargetLoss | None = None
-        """The target gave an offset again; nothing is acknowledged from there on."""
+        """Error if the target assigned an offset twice. Nothing is acknowledged afterwards."""
         self._floor = start.target_offset
         self._pending: deque[_Sent | Span] = deque()
         self._copied = copied
 
     @property
     def acknowledged(self) -> int:
-        """All source offsets below this one are on the target (or hold nothing to copy)."""
+        """Source offset below which all records are on the target, or are not to be copied."""
         return self._pending[0].first_offset if self._pending else self.position
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
-        """Return the timestamp of the oldest batch that is not acknowledged or committed.
+        """Timestamp, in ms, of the oldest batch that is not acknowledged or committed.
 
-        If there is none, it is the timestamp of the last one that was.
+        If there is none, it is the timestamp of the last acknowledged or committed batch.
         """
         if self.uncommitted:
             return self._uncommitted_ms
         return self._pending[0].timestamp_ms if self._pending else self.last_timestamp_ms
 
     def sent(self, outgoing: Outgoing | Span) -> None:
-        """Count a batch, or all batches of a span, that the appender has."""
+        """Count a batch, or all batches of a span, that was given to the appender."""
         next_offset = outgoing.next_offset
         if isinstance(outgoing, Span):
             self._pending.append(outgoing)
@@ -103,19 +109,22 @@ class BatchWindow(CommitWindow):
         self.bytes_in_flight += outgoing.payload_bytes
 
     def passed(self, offset: int, leader_epoch: int) -> None:
-        """Record that the source has nothing to copy below ``offset``: markers, aborted records."""
+        """Record that the source has nothing to copy below ``offset``, such as aborted records."""
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
 
     def skipping(self, next_offset: int) -> None:
-        """Offsets without a record, up to this one, are to be filled on the target."""
+        """Record that the offsets up to ``next_offset``, which have no record, must be filled."""
         timestamp_ms = self._pending[-1].timestamp_ms if self._pending else self.last_timestamp_ms
         self._pending.append(_Sent(self.position, next_offset, timestamp_ms))
         self.in_flight += next_offset - self.position
         self.position = next_offset
 
     def skipped(self, next_offset: int) -> int:
-        """Record that a gap was skipped; return its size. All earlier records are acknowledged."""
+        """Record that the oldest hole was filled; return its number of offsets.
+
+        All earlier records are acknowledged.
+        """
         hole = self._pending.popleft()
         first, last = hole.first_offset, hole.next_offset
         assert last == next_offset, (first, last, next_offset)
@@ -124,9 +133,9 @@ class BatchWindow(CommitWindow):
         return next_offset - first
 
     def unsent(self, count: int, size: int) -> None:
-        """Drop the last ``count`` batches and gaps, which were not sent; they are read again.
+        """Drop the last ``count`` batches and holes, which were not sent; they are read again.
 
-        Together they have this size, and as many records as offsets.
+        ``size`` is their total size in bytes. They must have as many records as offsets.
         """
         for _ in range(count):
             dropped = self._pending.pop()
@@ -135,7 +144,7 @@ class BatchWindow(CommitWindow):
         self.bytes_in_flight -= size
 
     def delivered(self, outgoing: Outgoing, base_offset: int) -> None:
-        """Record that the target has appended a batch from that offset on."""
+        """Record that the target has appended a batch at the offsets from ``base_offset`` on."""
         lowest = self._floor if self.target_offset is None else self.target_offset
         if self.lost is not None:
             return
@@ -157,7 +166,7 @@ class BatchWindow(CommitWindow):
         pending, done = self._pending, outgoing.next_offset
         while pending and pending[0].next_offset <= done:
             pending.popleft()
-        if pending and pending[0].first_offset < done:  # a part of a batch that was split
+        if pending and pending[0].first_offset < done:  # a part of a split batch
             first = pending[0]
             if isinstance(first, Span):
                 first.split_until(done)
@@ -169,9 +178,9 @@ class BatchWindow(CommitWindow):
     def rows_delivered(
         entries: Sequence[Entry], windows: Mapping[TopicPartition, "BatchWindow"]
     ) -> None:
-        """Count batches of spans that the target has, each in the window of its target partition.
+        """Count appended batches of spans, each in the window of its target partition.
 
-        It does for each what ``delivered`` does for a batch by itself, without a call.
+        This does the work of ``delivered`` for each batch, without a call for each.
         """
         for entry in entries:
             window, span = windows.get(entry.queue.at), entry.source
@@ -212,55 +221,53 @@ class BatchWindow(CommitWindow):
 
     @property
     def unfinished(self) -> int:
-        """Number of records that are not finished."""
+        """Number of records that are in flight or not committed."""
         return self.in_flight + self.uncommitted
 
     def mark(self) -> Mark:
-        """How far it is acknowledged."""
         return Mark(self.acknowledged, self.target_offset, self.leader_epoch, self.target_seen)
 
     def rewind(self) -> None:
-        """Forget what was in flight: it is read again from what is acknowledged."""
+        """Forget the records in flight. They are read again from the acknowledged offset on."""
         self.position = self.acknowledged
         self._pending.clear()
         self.in_flight = self.bytes_in_flight = 0
 
 
-# State shared by a lane's two threads: the task's, which calls it, and the loop's, which copies.
-#
-# It is guarded by ``lock``; no thread waits while it holds the lock.
+# State shared by a lane's two threads: the task's thread, which controls the lane, and the loop's
+# thread, which copies. ``lock`` guards the state. No thread waits while it holds the lock.
 
 LANE_BYTES = 32 << 20
-"""On the way to the target, of all partitions together; each has its share."""
+"""Maximum size in bytes of a lane's data in flight. It is divided between its partitions."""
 MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
-"""Limits of one partition's share."""
+"""Maximum and minimum share of one partition, in bytes."""
 _STUCK_S = 1.0
 LEASE_S = 0.5
-"""Time for which it copies after each ``run_once``. A task that releases its unit, or that was
-frozen, does not call it. A task's turn takes some 20 ms.
-"""
+"""Time for which a lane copies after each ``run_once``. A task that releases its unit, or a frozen
+task, does not call ``run_once``. A task calls it about every 20 ms."""
 
 
 class LaneState:
-    """Methods need the lock, unless they say otherwise."""
+    """State of a lane. A method needs the lock unless its docstring says otherwise."""
 
     def __init__(self, copied: CopiedCounts) -> None:
         self.lock = threading.RLock()
-        """The loop appends while it takes what was read, and may be called back then."""
+        """Reentrant, because the appender may call back while the loop's thread passes data to
+        it."""
         self.windows: dict[TopicPartition, BatchWindow] = {}
         self.by_target: dict[TopicPartition, BatchWindow] = {}
         self.ends: dict[TopicPartition, int] = {}
-        """Ends of the source's logs at the last fetch."""
+        """High watermarks of source partitions at the last fetch."""
         self.suspects: dict[TopicPartition, OneAtATime] = {}
         self.paused: frozenset[TopicPartition] = frozenset()
         self.leaving: frozenset[TopicPartition] = frozenset()
         self.problems: dict[TopicPartition, Problem] = {}
         self.waiting_since_s: dict[TopicPartition, float] = {}
-        """Time of the last acknowledgement of partitions with records in flight, on the loop's
-        clock.
-        """
+        """Time of the last acknowledgement, on the loop's clock, of partitions with records in
+        flight."""
         self.away: dict[str, None] = {}
-        """Messages about unreachable brokers, in order of arrival (keys of a dict)."""
+        """Messages about unreachable brokers, in order of arrival. The values of the dict are not
+        used."""
         self.broken: HeadraceError | None = None
         """Error that concerns all partitions."""
         self.stage = TransactionStage.COPYING
@@ -269,7 +276,7 @@ class LaneState:
         self.ended = False
         """Whether no more batches are sent."""
         self.handed = 0
-        """Records given to the appender so far."""
+        """Number of records given to the appender."""
         self.copied = copied
 
     def open(
@@ -280,7 +287,6 @@ class LaneState:
         *,
         transactional: bool = False,
     ) -> None:
-        """Add a partition."""
         window = BatchWindow(at, target, position, self.copied)
         if transactional:
             window.begin_transactions()
@@ -289,7 +295,6 @@ class LaneState:
             self.suspects[at] = OneAtATime(position.suspects)
 
     def forget(self, at: TopicPartition) -> None:
-        """Remove a partition."""
         window = self.windows.pop(at)
         del self.by_target[window.target]
         for known in (self.problems, self.suspects, self.ends, self.waiting_since_s):
@@ -297,36 +302,45 @@ class LaneState:
         self.leaving -= {at}
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """Record a problem; only the first one of each partition counts."""
+        """Record a problem. Only the first one of each partition is kept."""
         if at in self.windows:
             self.problems.setdefault(at, Problem(at, error))
 
     def lease(self, now_s: float) -> bool:
-        """Extend the time to copy, without the lock; return whether the loop must be woken."""
+        """Allow copying for ``LEASE_S``, and return whether the loop must be woken.
+
+        The call does not need the lock.
+        """
         self._leased_until_s = now_s + LEASE_S
         rested, self._rested = self._rested, False
         return rested
 
     def end_lease(self) -> None:
-        """Pause at once."""
+        """Stop copying at once, until the next ``lease``."""
         self._leased_until_s = 0.0
 
     def rests(self, now_s: float) -> bool:
-        """Whether nothing may be read or taken. For the loop's thread, without the lock."""
+        """Return whether nothing may be read or accepted now.
+
+        The call does not need the lock. Call it in the loop's thread.
+        """
         if self.stage is not TransactionStage.COPYING:
             return True
         if now_s <= self._leased_until_s:
             return False
         self._rested = True
-        return now_s > self._leased_until_s  # it may have been renewed before that was seen
+        return now_s > self._leased_until_s  # the task may have extended the lease in between
 
     def say(self, alias: str, why: object) -> None:
-        """Record a sentence for the task; the method acquires the lock itself."""
+        """Record a message for the task. The method acquires the lock itself."""
         with self.lock:
             self.away[f"{alias}: {why}"] = None
 
     def wanted(self, at: TopicPartition) -> bool:
-        """Whether it is to be copied, sooner or later. For the loop's thread, without the lock."""
+        """Return whether a partition is open and neither paused, leaving nor failed.
+
+        The call does not need the lock. Call it in the loop's thread.
+        """
         return (
             not self.ended
             and at in self.windows
@@ -336,7 +350,10 @@ class LaneState:
         )
 
     def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return those that are ``wanted`` and have room for more. Without the lock."""
+        """Return the partitions that may be read and whose share of data in flight is not used up.
+
+        The call does not need the lock.
+        """
         if self.ended:
             return set()
         share = LANE_BYTES // max(1, len(self.waiting_since_s))
@@ -353,10 +370,13 @@ class LaneState:
         }
 
     def is_stuck(self, at: TopicPartition, now_s: float) -> bool:
-        """Whether the target has taken nothing of it for a while; as ``wanted``."""
+        """Return whether a partition with records in flight got no acknowledgement for a second.
+
+        The call does not need the lock.
+        """
         since_s = self.waiting_since_s.get(at)
         return since_s is not None and now_s - since_s > _STUCK_S
 
     def all_stuck(self, now_s: float) -> bool:
-        """Whether all that is in flight is of such partitions."""
+        """Return whether every partition with records in flight is stuck."""
         return all(now_s - since_s > _STUCK_S for since_s in self.waiting_since_s.values())

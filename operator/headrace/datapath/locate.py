@@ -1,4 +1,4 @@
-"""Brokers to fetch a partition from, and offsets that are gone."""
+"""Choice of the broker to fetch each partition from, and handling of deleted offsets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,20 +26,20 @@ from headrace.logs import get_logger
 from headrace.timing import Backoff
 
 PARTITION_BYTES = 1 << 20
-"""Kafka's ``max.partition.fetch.bytes``."""
 _FOLLOWED_S = 300.0
-"""Time to fetch from a follower before the leader is consulted again (``metadata.max.age.ms``)."""
+"""Time in seconds after which fetches from a follower return to the leader
+(``metadata.max.age.ms``)."""
 
 
 class Follower(NamedTuple):
-    """A replica that is nearer than the leader (KIP-392)."""
+    """Replica that is nearer than the leader (KIP-392)."""
 
     node: int
     until_s: float
 
 
 class SourcePartition:
-    """Partition of one lane, used by its loop's thread."""
+    """Fetch state of one partition of a lane. Used only in the loop's thread."""
 
     __slots__ = (
         "agreement",
@@ -70,41 +70,51 @@ class SourcePartition:
         *,
         now_s: float = 0.0,
     ) -> None:
-        """``leader_epoch``: of the record before ``position``; -1: unknown."""
+        """Create the state.
+
+        Args:
+            at: Partition of the source.
+            position: Next offset to fetch.
+            leader_epoch: Leader epoch of the record before ``position``; -1 if unknown.
+            max_bytes: Maximum size of the partition's data in a response.
+            now_s: Current time on the loop's clock.
+        """
         self.at = at
         self.position = position
         self.checked_epoch = leader_epoch
-        """Leader epoch of the last record read, which the broker compares; -1 if it cannot."""
+        """Leader epoch of the last record read, which the broker compares with its log; -1 if
+        unknown."""
         self.topic_id: UUID | None = None
-        """Topic id when the partition was opened; another id is another topic. None if it is not
-        known yet, or if the cluster has no topic ids (before Kafka 2.8)."""
+        """Topic id when the partition was opened. Another id means that the topic was created
+        again. None if it is not known yet, or if the cluster has no topic ids (before Kafka 2.8).
+        """
         self.compared_at_epoch = -2
-        """Leader epoch at which the log was last compared with what was read, where a broker does
-        not compare by itself (before Fetch 12)."""
+        """Leader epoch at which the log was last compared with the records read. It is used only
+        with brokers that do not compare themselves (before Fetch version 12)."""
         self.epoch = -1
-        """Epoch of the current leader."""
         self.node: int | None = None
-        """That it is fetched from; ``None``: a leader has to be found."""
+        """Id of the broker to fetch from; None if it must be looked up."""
         self.follower: Follower | None = None
         self.max_bytes = max_bytes
         self.heard_s = now_s
-        """Time of the last answer to a fetch of it, on the loop's clock."""
+        """Time of the last answer to a fetch of the partition, on the loop's clock."""
         self.failed_s = 0.0
-        """Time of the last failure after that answer; 0: none."""
+        """Time of the last failure after that answer; 0 if there is none."""
         self.resting = False
-        """Whether it is not fetched until something else is known."""
+        """Whether the partition is not fetched until a delay or another request has ended."""
         self.corrupt = 0
-        """How often in a row what was fetched contradicted itself."""
+        """Number of consecutive corrupt responses."""
         self.agreement = Agreement()
         self.diverging: tuple[int, int] | None = None
-        """Divergence that one answer reported; it is believed if the next one repeats it."""
+        """Divergence (leader epoch and end offset) that the last answer reported. It is accepted if
+        the next answer repeats it."""
         self.attempt = 0
         """Number of times that an answer was requested again."""
         self.wanted: FetchPosition | None = None
-        """Entry for its broker; None if it has changed."""
+        """Entry for the next request; None if it must be created again."""
 
     def want(self) -> FetchPosition:
-        """Return the entry for the next request; the same object as long as nothing changes."""
+        """Return the entry for the next request: the same object as long as nothing changes."""
         if self.wanted is None:
             self.wanted = FetchPosition(
                 self.topic_id,
@@ -119,15 +129,15 @@ class SourcePartition:
         return self.wanted
 
     def again(self) -> None:
-        """Have the next request name the partition, although nothing has changed.
+        """Make the next request name the partition, although its entry has not changed.
 
-        If the last request was damaged, the broker's session contains what it received.
+        If the last request was damaged, the broker's fetch session contains the damaged entry.
         """
         self.attempt += 1
         self.wanted = None
 
     def advance(self, position: int, leader_epoch: int) -> None:
-        """All before that offset is read."""
+        """Record that all offsets below ``position`` are read."""
         if position != self.position:
             self.position, self.checked_epoch = position, leader_epoch
             self.corrupt = 0
@@ -154,35 +164,36 @@ class SourcePartition:
 
     @property
     def uncompared(self) -> bool:
-        """Return True if a leader was elected since the log was compared with what was read."""
+        """Whether a leader was elected since the log was compared with the records read."""
         return self.checked_epoch >= 0 and self.compared_at_epoch != self.epoch
 
     def recreated(self, view: ClusterMetadata) -> bool:
-        """Whether the topic of that name is another one now."""
+        """Return whether the topic was deleted and created again since the partition was opened."""
         topic = view.topics.get(self.at.topic)
         known = self.topic_id is not None and topic is not None and topic.id is not None
         return known and topic is not None and topic.id != self.topic_id
 
     def follow(self, node: int, now_s: float) -> None:
-        """Fetch it from a follower that the leader named."""
+        """Fetch the partition from a follower that the leader named."""
         self.follower = Follower(node, now_s + _FOLLOWED_S)
         self.node = node
 
     def lost_leader(self) -> None:
-        """Forget the broker, which no longer has the partition or is unreachable."""
+        """Forget the broker, which no longer leads the partition or is unreachable."""
         self.follower = self.node = None
 
 
 log = get_logger(__name__)
 
 _METADATA_AGE_S = 300.0
-"""The view of all topics is renewed, as Kafka's clients do (``metadata.max.age.ms``)."""
+"""Interval in seconds at which the metadata of all topics is renewed (``metadata.max.age.ms``)."""
 
 
 def diverged(cluster: str, source: SourcePartition, epoch: int, end: int) -> OffsetGone:
-    """Return the error for a log that does not hold what was read of it.
+    """Return the error for a log that no longer contains the records read.
 
-    ``epoch`` ends at offset ``end`` there, and is the last one that both have in common.
+    ``epoch`` is the last leader epoch that the log and the records have in common. In the log it
+    ends at offset ``end``.
     """
     return OffsetGone(
         source.at,
@@ -194,7 +205,7 @@ def diverged(cluster: str, source: SourcePartition, epoch: int, end: int) -> Off
 
 
 class Locator:
-    """Locator of one reader. It retries unreachable brokers until it is closed."""
+    """Finds the leaders of one reader's partitions. It retries until it is closed."""
 
     def __init__(
         self,
@@ -205,34 +216,42 @@ class Locator:
         stop: Callable[[SourcePartition, HeadraceError], None],
         away: Callable[[HeadraceError], None],
     ) -> None:
-        """``partitions`` are the reader's, which change. ``stop``: one is not read any further."""
+        """Create the object.
+
+        Args:
+            cluster: The source.
+            partitions: The reader's partitions; the reader adds and removes entries.
+            found: Called when partitions may be fetched again.
+            stop: Receives a partition that cannot be read, and the error.
+            away: Receives errors of unreachable brokers.
+        """
         self._cluster, self._loop, self._partitions = cluster, cluster.loop, partitions
         self._found, self._stop, self._away = found, stop, away
         self.backoff = Backoff(0.05, 1.0)
-        """``reset`` it when something was fetched."""
+        """Delay between searches. Call its ``reset`` after a successful fetch."""
         self._names: dict[UUID, str] = {}
         self._searching = self._closed = False
         self._next_review = self._loop.call_later(_METADATA_AGE_S, self._review)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop searching."""
         self._closed = True
-        self._next_review.cancel()  # it would hold all of the lane in memory until then
+        self._next_review.cancel()  # the timer would keep the lane in memory until then
 
     def topic(self, topic_id: UUID | None) -> str:
-        """Return the name of a topic of the reader's."""
+        """Return the name of a topic by its id; empty if unknown."""
         return "" if topic_id is None else self._names.get(topic_id, "")
 
     def search(self) -> None:
-        """Find the leaders of those that have none; ``found`` is called when there are some."""
+        """Find the leaders of partitions without one. ``found`` is called afterwards."""
         if not self._searching and not self._closed:
             self._searching = True
             start(self._find_leaders()).then(self._searched)
 
     def compare(self, sources: Sequence[SourcePartition]) -> None:
-        """Compare their logs with what was read of them, and pause them until then.
+        """Compare the logs with the records read. The partitions are not fetched until then.
 
-        A broker that speaks an older Fetch than version 12 does not do that by itself.
+        It is needed for brokers without Fetch version 12, which do not compare the logs themselves.
         """
         for source in sources:
             source.resting = True
@@ -252,7 +271,7 @@ class Locator:
                 self._away(answers.failed[source.at])
                 source.resting = False
                 source.lost_leader()
-            elif end.leader_epoch < 0:  # none there is as old: retention, or truncation
+            elif end.leader_epoch < 0:  # the log has no such epoch: retention, or truncation
                 source.follower = None
                 self.out_of_range(source)
             elif end.leader_epoch < checked or end.end_offset < position:
@@ -266,7 +285,7 @@ class Locator:
         self._found()
 
     def out_of_range(self, source: SourcePartition) -> None:
-        """Handle a broker that does not have the partition's next offset."""
+        """Handle the error of a broker that does not have the partition's next offset."""
         if source.follower is not None:  # it may lag behind
             source.lost_leader()
             self.search()
@@ -288,7 +307,7 @@ class Locator:
                 held = f"from {earliest} to {latest - 1}" if latest > earliest else "no offsets"
                 self._stop(source, OffsetGone(at, position, f"{where}, the log holds {held}"))
                 return
-            # The leader cannot tell where the epoch before it ends: its log begins later.
+            # The log begins after the last epoch that was read, so the leader cannot compare it.
             source.checked_epoch = -1
             source.again()
         source.resting = False
@@ -306,7 +325,7 @@ class Locator:
             lost = [one for one in all_of_them if one.node is None and not one.resting]
             if not lost:
                 return
-            # One that was opened just now is asked for at once.
+            # Newly opened partitions are looked up without a delay.
             if any(one.epoch >= 0 or one.at in asked for one in lost):
                 await self._loop.sleep(self.backoff.next_s())
             asked.update(one.at for one in lost)

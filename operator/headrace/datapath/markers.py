@@ -1,8 +1,8 @@
-"""Requests of a fence: transaction markers that are written and read.
+"""Requests of a fence: transaction markers are written and read.
 
-A marker ends what is open of its producer in its partition. So an abort must not come behind
-records that were committed and lost that marker (a *leftover*: ``leftovers`` commits those first),
-and a transaction over data and progress is closed in both.
+A marker ends its producer's open transaction in its partition. Before an abort,
+``fence.commit_leftovers`` therefore commits records whose commit marker was lost; the abort would
+drop them. A transaction over data and progress is ended in the partitions of both.
 """
 
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Set
@@ -33,25 +33,25 @@ from headrace.replication.reconcile import Marker
 log = get_logger(__name__)
 
 COORDINATOR_S = 15.0
-"""Time for a coordinator that moves; elections take seconds."""
+"""Time for a request to a coordinator. It covers an election, which takes seconds."""
 READ_S = 5.0
-"""From a coordinator's answer to the marker, and from one fetch to the next."""
+"""Time for a marker to appear after the coordinator's response, and for each fetch."""
 LEADER_S = 5.0
-"""The leader of a partition; one that moves takes less."""
+"""Time for a request to a partition's leader. It covers an election."""
 _ROUNDS = 5
 _REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
 """Errors that mean that another process has raised the epoch."""
 
 Closing = Mapping[str, Collection[TopicPartition]]
-"""By transactional id."""
+"""Partitions in which to write markers, by transactional id."""
 T = TypeVar("T")
 
 
 async def new_epoch(target: ClusterClient, transactional_id: str) -> ProducerIdentity:
     """Return an identity with a new epoch.
 
-    An open transaction of this id is aborted. A transaction that is being committed is committed
-    when the call returns.
+    An open transaction of this id is aborted. If a commit was in progress, the transaction is
+    committed when the call returns.
     """
     transactions = Transactions(target, transactional_id)
     try:
@@ -66,19 +66,26 @@ async def new_epoch(target: ClusterClient, transactional_id: str) -> ProducerIde
 
 
 async def end_transactions(target: ClusterClient, transactional_ids: Collection[str]) -> None:
-    """Afterwards it is final which of them were committed, as long as nobody has these ids."""
+    """End the open transactions of these ids.
+
+    Afterwards the outcome of their earlier transactions is final. An id without permission is
+    skipped.
+    """
     replies = {name: start(new_epoch(target, name)) for name in transactional_ids}
     for name, reply in replies.items():
         try:
             await reply
-        except Fatal as error:  # nobody may fence it
+        except Fatal as error:  # no permission
             log.warning("its transaction is not ended", transactional_id=name, why=str(error))
 
 
 async def write_markers(
     target: ClusterClient, own: OwnerProducer, closing: Closing, *, commit: bool = False
 ) -> dict[str, ProducerIdentity]:
-    """Write markers; return the identity of each transactional id's markers."""
+    """Write a marker of each transactional id; return the identity in its markers.
+
+    An id without permission is skipped.
+    """
     replies = {
         transactional_id: start(_mark(target, transactional_id, own, partitions, commit=commit))
         for transactional_id, partitions in closing.items()
@@ -87,7 +94,7 @@ async def write_markers(
     for transactional_id, reply in replies.items():
         try:
             marked[transactional_id] = await reply
-        except Fatal as error:  # it may not be fenced; its partitions are copied nevertheless
+        except Fatal as error:  # no permission; its partitions are copied anyway
             log.warning("not fenced", transactional_id=transactional_id, why=str(error))
     return marked
 
@@ -100,13 +107,13 @@ async def _mark(
     *,
     commit: bool,
 ) -> ProducerIdentity:
-    """Write a marker with a higher epoch, or with the epoch of ``own`` if the id is its own."""
+    """Write markers with a new epoch, or with the epoch of ``own`` if the id belongs to ``own``."""
     transactions = Transactions(target, transactional_id)
     mine = transactional_id == own.transactional_id
     identity = ProducerIdentity(own.producer_id, own.producer_epoch) if mine else None
     for attempt in range(_ROUNDS):
         try:
-            # Another epoch would abort what a commit without an answer has not committed.
+            # A new epoch would abort a commit whose response was lost.
             if identity is None or not (mine or commit):
                 identity = await new_epoch(target, transactional_id)
             await transactions.add_partitions(identity, partitions, timeout_s=COORDINATOR_S)
@@ -126,11 +133,11 @@ async def _mark(
 def log_ends_of(
     target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], Mapping[TopicPartition, EpochEnd]]:
-    """Return partitions whose leader does not respond, and where the others' logs end.
+    """Return errors by partition, and the log ends of the other partitions.
 
-    A partition is also returned if the leader of its progress does not respond. A marker for a
-    partition without a leader would be lost, and its transaction would be pending for all other
-    partitions of that writer.
+    A partition fails if its leader, or the leader of its progress partition, does not respond. A
+    marker for a partition without a leader would be lost, and the transaction would be pending for
+    all other partitions of that writer.
     """
     asked = {at for before in partitions if before.writers for at in before.closed}
     if not asked:
@@ -145,7 +152,7 @@ def log_ends_of(
 def failed_with(
     partitions: Iterable[Before], failed: Mapping[TopicPartition, HeadraceError]
 ) -> dict[TopicPartition, Retriable]:
-    """Return an error for each of ``partitions``, by target, that depends on a failed one."""
+    """Return an error for each of ``partitions`` that depends on a failed one, by target."""
     return {
         before.target: Retriable(
             f"could not fence earlier writers of {before.target} yet: {failed[at]}"
@@ -164,7 +171,7 @@ def unread_markers(
     marked: Mapping[str, ProducerIdentity],
     partitions: Set[TopicPartition],
 ) -> dict[TopicPartition, HeadraceError]:
-    """Return the partitions in which not every marker was written; read them from ``ends`` on."""
+    """Read partitions from ``ends`` on; return errors of those in which a marker is missing."""
     failed: dict[TopicPartition, HeadraceError] = {}
     for at in sorted(partitions):
         awaited = {

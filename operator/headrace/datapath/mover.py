@@ -28,8 +28,8 @@ _CLOSE_S = 1.0
 class BatchLane:
     """Lane of the batch mover.
 
-    It has connections and a producer id of its own, so that its queue can be dropped without
-    affecting another task.
+    Each lane has its own connections to the source and its own producer id, so that its queue can
+    be dropped without an effect on other tasks.
     """
 
     def __init__(
@@ -39,10 +39,9 @@ class BatchLane:
         on_error: Callable[[str], None],
         copied: CopiedCounts,
     ) -> None:
-        """Create a lane; the arguments are the ones of ``Mover.lane``."""
+        """Create a lane. ``Mover.lane`` describes the arguments."""
         self._resources, self._on_error = resources, on_error
         self.closed = threading.Event()
-        """Set when the lane is closed."""
         self._renewal = Renewal(resources.source, resources.target)
         self._state = LaneState(copied)
         thread = resources.thread()
@@ -50,9 +49,9 @@ class BatchLane:
         self._pipeline = self._make_pipeline(thread)
         self._made_s = self._loop.now_s()
         self._fenced = False
-        """Whether it writes with an identity that others can fence."""
+        """Whether the lane writes with a producer identity that later owners can fence."""
         self._counted = 0
-        """Records that ``run_once`` has returned."""
+        """Number of records that ``run_once`` has returned so far."""
         self._run(self._pipeline.begin())
 
     def _make_pipeline(self, thread: LoopThread) -> Pipeline:
@@ -60,24 +59,23 @@ class BatchLane:
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """Partitions that are open or leaving."""
         with self._state.lock:
             return frozenset(self._state.windows)
 
     @property
     def in_flight(self) -> int:
-        """Number of records that are read but not finished."""
+        """Number of records that are read but not acknowledged, or not committed."""
         with self._state.lock:
             return sum(window.unfinished for window in self._state.windows.values())
 
     @property
     def polled(self) -> bool:
-        """Whether the lane polls; never."""
+        """Always False: a thread of the mover copies."""
         return False
 
     @property
     def outdated(self) -> bool:
-        """Whether the lane should be replaced by a new one."""
+        """Whether credentials have changed, or a fenceable lane has reached its maximum age."""
         old = self._loop.now_s() - self._made_s > LANE_AGE_S
         return self._renewal.due or (old and self._fenced)
 
@@ -105,7 +103,7 @@ class BatchLane:
 
     @property
     def transactions(self) -> Transactional | None:
-        """None: this lane copies without transactions."""
+        """Always None: this lane copies without transactions."""
         return None
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
@@ -143,7 +141,7 @@ class BatchLane:
             self._state.end_lease()
 
     def run_once(self) -> int:
-        """Continue copying in the loop for ``LEASE_S``; return the number of records since."""
+        """Copy in the loop's thread for ``LEASE_S``; return the number of records sent since."""
         self.poll()
         if self._state.lease(self._loop.now_s()):
             self._post(self._pipeline.reader.wake)
@@ -223,16 +221,16 @@ class BatchLane:
             self.closed.set()
 
     def _end(self) -> None:
-        """End what a subclass has opened."""
+        """Release the resources that only a subclass has."""
 
     def _drained(self, timeout_s: float) -> bool:
-        """Whether the outcome of all that was sent is known in time."""
+        """Return whether the outcome of all sent records became known in time."""
         drained = threading.Event()
         self._run(self._pipeline.drain(drained, timeout_s))
         return drained.wait(timeout_s)
 
     def _drop_waiting(self, at: TopicPartition) -> None:
-        """Drop the held records of a partition; they are read again if needed."""
+        """Drop the queued suspect records of a partition; they are read again if needed."""
         suspects, window = self._state.suspects.get(at), self._state.windows.get(at)
         if suspects is not None and window is not None and suspects.waiting:
             suspects.drop()
@@ -242,16 +240,15 @@ class BatchLane:
         self._loop.call_from_thread(call)
 
     def _run(self, coroutine: Coroutine[Reply[Any], None, None]) -> None:
-        """In the loop; an error that nobody expects ends it."""
+        """Run a coroutine in the loop; an error of the coroutine ends the driver."""
         self._post(lambda: start(coroutine).then(lambda reply: reply.result()))
 
 
 class TransactionalLane(BatchLane):
-    """Lane that copies in transactions. All its partitions are opened with one writer."""
+    """Lane that copies in transactions. All its partitions have the same writer."""
 
     @property
     def transactions(self) -> "TransactionalLane":
-        """This lane, which copies in transactions."""
         return self
 
     @property
@@ -303,7 +300,7 @@ class TransactionalLane(BatchLane):
         self._post(partial(self._pipeline.write_in_transactions, writer))
 
     def _end(self) -> None:
-        """Abort what is open."""
+        """Abort the open transaction, and wait for ``ABORT_S`` at most."""
         ended = threading.Event()
         self._post(lambda: start(self._pipeline.abort()).then(lambda _: ended.set()))
         ended.wait(ABORT_S)
@@ -327,9 +324,9 @@ class BatchMover:
         compression: Compression = AS_ON_SOURCE,
         fences_impossible: str = "",
     ) -> None:
-        """Accept what the flow's spec says, as ``LaneResources`` does.
+        """Create a mover. Most arguments are those of ``LaneResources``.
 
-        ``fences_impossible`` is why the target cannot fence writers, or empty.
+        ``fences_impossible`` is the reason why the target cannot fence writers, or empty.
         """
         self._resources = LaneResources(
             source,
@@ -344,11 +341,9 @@ class BatchMover:
             compression=compression,
         )
         self.fencing = MarkerFencing(source, target, records, fences_impossible)
-        """Fencing by transaction markers."""
 
     def lane(
         self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
     ) -> BatchLane:
-        """Create a lane of a task."""
         make = TransactionalLane if self._resources.exactly_once else BatchLane
         return make(self._resources, task, on_error, copied)

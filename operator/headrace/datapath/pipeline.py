@@ -38,7 +38,10 @@ _IDENTITY_S = 5.0
 
 
 class Pipeline:
-    """One reader, and one appender with a producer id of its own. It is the reader's ``Sink``."""
+    """Reader and appender of one lane. It is the reader's ``Sink``.
+
+    The appender has its own producer id.
+    """
 
     _copies_spans = True
     """Whether runs of batches are sent as spans."""
@@ -62,7 +65,7 @@ class Pipeline:
         self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
         self._appender: Appender | None = None
         self._commits: Commits | None = None
-        """Commits of a transactional lane, once it has partitions."""
+        """Commits of a transactional lane; None before its first partition."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._joiner, self._scanner = thread.joiner, thread.scanner
         self._passing = Passing(
@@ -77,9 +80,9 @@ class Pipeline:
     # Begin and end.
 
     async def begin(self) -> None:
-        """Get a producer id; nothing is read before.
+        """Get a producer id. Nothing is read before that.
 
-        A transactional lane gets it with its partitions.
+        A transactional lane gets its producer id with its first partition instead.
         """
         if self._resources.exactly_once:
             return
@@ -109,13 +112,13 @@ class Pipeline:
             return
 
     def write_as(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Set the identity for a partition of the target before it is read."""
+        """Set the identity for a partition of the target, before the partition is read."""
         self._identities[at] = identity
         if self._appender is not None:
             self._appender.begin(at, identity)
 
     def write_in_transactions(self, writer: OwnerProducer) -> None:
-        """All partitions, before they are read."""
+        """Write all partitions in transactions of this producer. Call it before they are read."""
         if self._commits is None:
             self._commits = Commits(
                 self._target,
@@ -131,16 +134,19 @@ class Pipeline:
 
     @property
     def _sending(self) -> Sending | None:
-        """``None``: it cannot send anything yet."""
+        """The appender; None while nothing can be sent."""
         return self._appender
 
     def drop_unsent(self) -> None:
-        """Drop everything that was not sent, and stop sending."""
+        """Drop unsent batches, and stop sending."""
         if self._sending is not None:
             self._sending.drop_unsent()
 
     async def drain(self, drained: threading.Event, timeout_s: float) -> None:
-        """Set it once the outcome of all that was sent is known; never when that takes longer."""
+        """Set the event once the outcome of all sent batches is known.
+
+        If that takes longer than ``timeout_s``, the event is not set.
+        """
         deadline_s = self._loop.now_s() + timeout_s
         while self._sending is not None and self._sending.pending:
             if self._loop.now_s() > deadline_s:
@@ -149,22 +155,19 @@ class Pipeline:
         drained.set()
 
     async def cut(self) -> None:
-        """Cut the data, as in ``Commits``."""
         assert self._commits is not None
         await self._commits.cut()
 
     async def commit(self, progress: Mapping[TopicPartition, Records], done: Committed) -> None:
-        """Commit the data that was cut."""
         assert self._commits is not None
         await self._commits.commit(progress, done)
 
     async def abort(self) -> None:
-        """Abort the open transaction."""
         if self._commits is not None:
             await self._commits.abort()
 
     def close(self) -> None:
-        """End what no other lane uses. A second time does nothing."""
+        """Close everything that no other lane uses. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -181,7 +184,7 @@ class Pipeline:
     def _say_target(self, why: object) -> None:
         self._state.say(self._resources.target.alias, why)
 
-    # Requests of the reader.
+    # Methods of ``Sink`` that control the reader
 
     def ready(self) -> bool:
         if self._sending is None or self._verifier.full:
@@ -215,7 +218,7 @@ class Pipeline:
     def away(self, error: HeadraceError) -> None:
         self._state.say(self._resources.source.alias, error)
 
-    # Data from the reader.
+    # Methods of ``Sink`` that receive data
 
     def take(
         self,
@@ -258,7 +261,7 @@ class Pipeline:
                 source.advance(window.position, window.leader_epoch)
 
     def _doubt(self, source: SourcePartition) -> None:
-        """Fetch again what is not believed, and report answers that disagree."""
+        """Fetch data again that were not accepted, and report responses that disagree."""
         source.again()
         agreement = source.agreement
         if agreement.disagreement:
@@ -293,7 +296,7 @@ class Pipeline:
         assert self._appender is not None
         self._appender.append(at, outgoing)
 
-    # Reports of the appender.
+    # Callbacks of the appender
 
     def _delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         state = self._state
@@ -371,7 +374,8 @@ class Pipeline:
                 record = None
             return RecordRefused(at, error.offsets, error.code, str(error), record)
         if isinstance(error, BatchCorrupt):
-            # Once it may be a bad wire; then the source's log is damaged.
+            # A network fault damages a batch once. The same batch again means that the source's log
+            # is damaged.
             if self._resources.corrupt.get(at) == error.offset:
                 return Fatal(str(error))
             self._resources.corrupt[at] = error.offset

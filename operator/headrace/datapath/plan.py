@@ -1,4 +1,4 @@
-"""Plan for judged batches: they are copied as they are, rebuilt, joined or skipped."""
+"""Treatment of judged batches: copied unchanged, rebuilt, joined or skipped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeGuard, TypeVar
@@ -19,21 +19,20 @@ from headrace.kafka.wire import (
     stored_records,
 )
 
-# Small batches that wait together become one, also without the helper in C. Pure.
-#
-# A batch costs us and the target the same whatever it holds.
+# Small consecutive batches are joined into one, because the cost of a batch hardly depends on its
+# size. These functions work without the C helper and have no side effects.
 
 F = TypeVar("F", bound=Found)
 _RECORDS, _BYTES = 8, 16 << 10
-"""Limits of a small batch. Copying a batch costs some 50 us, rebuilding it in Python 4 us a record.
-"""
+"""Maximum number of records and bytes of a small batch. Copying a batch takes about 50 us, and
+rebuilding it in Python takes 4 us a record."""
 
 
 def coalesced(batches: Iterable[F]) -> Iterator[Sequence[F]]:
-    """Yield batches that are to become one together, in order, and every other batch by itself.
+    """Yield groups of batches in order: small batches to join, or one other batch.
 
-    Only uncompressed ones of one leader epoch, and of no transaction. Raises what ``batches``
-    raises, after those that came before.
+    Only uncompressed batches of the same leader epoch outside transactions are joined. An error of
+    ``batches`` is raised after the earlier batches were yielded.
     """
     waiting: list[F] = []
     waiting_epoch = -1
@@ -69,13 +68,15 @@ def _is_small(one: Found) -> TypeGuard[Judged]:
 
 
 _TOGETHER_BYTES = 64 << 10
-"""Size of small batches that become one. A target with a lower limit rejects the batch, which is
-then divided again.
-"""
+"""Maximum size in bytes of the batch that Python joins. If the target rejects it as too large, it
+is divided again."""
 
 
 class Passing:
-    """Passing of a lane's batches, called in the thread of its loop with the lock of its state."""
+    """Sends the fetched batches of a lane to the appender.
+
+    Call it in the loop's thread, with the lane state's lock.
+    """
 
     def __init__(
         self,
@@ -87,15 +88,20 @@ class Passing:
         append: Callable[[TopicPartition, Outgoing | Span], None],
         rewind: Callable[[TopicPartition, int], None],
     ) -> None:
-        """Accept the lane's parts, and two functions.
+        """Create the object.
 
-        ``append`` gives a batch to a partition of the target. ``rewind`` says from which offset on
-        fetched batches of a partition of the source were not taken.
+        Args:
+            state: State of the lane.
+            loop: Loop in whose thread the object is used.
+            verifier: Compares a part of the copied batches with the target.
+            joiner: Joiner of the loop.
+            append: Appends a batch to a partition of the target.
+            rewind: Makes the reader fetch a source partition again from an offset.
         """
         self._state, self._loop, self._verifier = state, loop, verifier
         self._joiner, self._append, self._rewind = joiner, append, rewind
         self.alone: dict[TopicPartition, SourceRecord] = {}
-        """The record of each partition that was sent by itself last."""
+        """Last record that was sent in a batch of its own, by source partition."""
 
     def take(
         self,
@@ -107,9 +113,19 @@ class Passing:
         *,
         singly: bool,
     ) -> None:
-        """Copy what was fetched of a partition. With ``singly``, Python joins no batches.
+        """Copy the fetched batches of a partition.
 
-        Raises ``CorruptBatch`` and ``UnreadableBatch`` after the batches before such a batch.
+        Args:
+            window: Ledger of the partition.
+            found: Fetched batches, joined batches and spans.
+            held: Response that contains them.
+            suspects: Search for rejected records, or None.
+            changes: Changes of the flow to the topic's batches.
+            singly: Whether Python joins no batches.
+
+        Raises:
+            CorruptBatch: A batch is damaged. Earlier batches were sent.
+            UnreadableBatch: The records of a batch cannot be read. Earlier batches were sent.
         """
         for ones in map(_alone, found) if singly else self._together(found):
             as_one = len(ones) > 1 and self._pass_as_one(window, ones, changes)
@@ -126,18 +142,21 @@ class Passing:
                     self._pass(window, one, held, suspects, changes)
                 if self._stopped(window, suspects):
                     break
-            # It may fail at once; then what follows it would count as all there is.
             if self._stopped(window, suspects):
                 return
 
     def takes_each(self, suspects: OneAtATime | None) -> bool:
-        """Return True if no batches are joined: they are searched, or read back as fetched."""
+        """Return True if batches must not be joined.
+
+        That is the case during a search for rejected records, and if all batches are verified.
+        """
         return suspects is not None or self._verifier.compares_all
 
     def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
-        """Yield the batches that Python joins into one, together."""
+        """Yield groups of batches. Python joins each group of several batches into one."""
         for ones in coalesced(found):
-            # Rebuilt batches are not compared.
+            # A rebuilt batch is not verified. If a verification is due, the first batch is sent by
+            # itself.
             alone = int(self._verifier.due)
             for one in ones[:alone]:
                 yield [one]
@@ -150,7 +169,7 @@ class Passing:
     def _pass_as_one(
         self, window: BatchWindow, ones: Sequence[Found], changes: TopicChanges
     ) -> bool:
-        """Copy small batches as one. Return False if one of them is damaged."""
+        """Copy small batches as one. Return False, without copying, if one of them is damaged."""
         batches = [one.batch for one in ones if not isinstance(one, Span)]
         try:
             made = rebuilt(
@@ -223,7 +242,7 @@ class Passing:
         self._append(window.target, outgoing)
 
     def send_suspects(self, window: BatchWindow, suspects: OneAtATime) -> None:
-        """Send the next suspects, once all before them are acknowledged."""
+        """Send the next suspect records, if all earlier records are acknowledged."""
         if not window.in_flight and (outgoing := suspects.next()) is not None:
             if outgoing.records == 1:
                 self.alone[window.at] = suspects.source_record(outgoing.first_offset)
@@ -236,11 +255,11 @@ def _alone(one: Found) -> Sequence[Found]:
 
 
 def _why(batch: Batch, changes: TopicChanges) -> Why | None:
-    """Return why the flow's changes rebuild a batch, or None if it is copied as it is."""
+    """Return why the flow's changes require a rebuild, or None if the batch is copied unchanged."""
     if changes.recompress(batch):
         return Why.COMPRESSION
     return Why.CHANGED if changes.change(batch) else None
 
 
 def _nothing() -> None:
-    """Do nothing on release, because the new batch has memory of its own."""
+    """Do nothing, because the new batch has its own memory."""

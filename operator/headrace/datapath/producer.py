@@ -1,4 +1,4 @@
-"""Batches that wait for one partition of the target, numbered in order, and their brokers."""
+"""Queue of a target partition's batches, and the connections to the partition leaders."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -27,26 +27,27 @@ from headrace.kafka.wire.scan import COLUMNS, PLACE, RECORDS, SIZE
 from headrace.timing import Backoff
 
 IN_FLIGHT = 5
-"""Number of batches of a producer and partition that a broker remembers: it answers a repeated one
-with its offset. At most this many are sent from the first unacknowledged one on.
-"""
+"""Number of batches for each producer and partition that a broker remembers. It answers a repeated
+batch with the original offset. Therefore at most this many batches are in flight, counted from the
+first unacknowledged one."""
 
 _DRAWN = 16
-"""Batches of a span that become entries together. Five of them are on the wire."""
+"""Number of rows of a span that are turned into entries at a time. At most five batches of a
+partition are in flight."""
 
 
 class State(Enum):
-    """State of a batch."""
+    """Sending state of a batch."""
 
     QUEUED = auto()
     ON_WIRE = auto()
     """In flight until its response arrives or its connection ends."""
     APPENDED = auto()
-    """Appended. It stays in the queue while an earlier batch is not."""
+    """Appended. It stays in the queue until all earlier batches are appended."""
 
 
 class Entry:
-    """A batch that was taken from its queue, with its sequence. Its bytes do not change.
+    """Batch with its sequence number. Its bytes do not change.
 
     A queue uses the entries of acknowledged batches again.
     """
@@ -66,10 +67,10 @@ class Entry:
     def __init__(self, queue: "PartitionQueue") -> None:
         self.queue = queue
         self.source: Outgoing | Span
-        """The batch, or the span that has it in ``row``."""
+        """The batch, or the span that contains it as ``row``."""
         self.row = 0
         self.parts: tuple[Buffer, memoryview]
-        """Header and records, as they are sent."""
+        """Header and records as they are sent."""
         self.sequence = self.size = 0
         self.state = State.QUEUED
         self.tried = False
@@ -78,12 +79,11 @@ class Entry:
 
     @property
     def outgoing(self) -> Outgoing:
-        """The batch by itself."""
+        """Return the batch as an object of its own."""
         source = self.source
         return source.outgoing(self.row) if isinstance(source, Span) else source
 
     def release(self) -> None:
-        """Release the memory of the batch."""
         if isinstance(self.source, Span):
             self.source.release_row()
         else:
@@ -91,23 +91,23 @@ class Entry:
 
 
 class QueueListener(Protocol):
-    """Owner of a queue, which receives the outcome of its batches."""
+    """Receiver of the outcome of a queue's batches."""
 
     def appended(self, entries: Sequence[Entry]) -> None:
         """Receive batches that the target has appended, each with its ``base_offset``."""
         ...
 
     def answered(self, queue: "PartitionQueue", entry: Entry, reply: Reply[Produced]) -> None:
-        """Receive a response with errors, or the failure of the request with this batch."""
+        """Receive a response that contains errors, or the failure of the request, for a batch."""
         ...
 
     def unreachable(self, queue: "PartitionQueue", error: HeadraceError) -> None:
-        """Receive the error of a missing connection to the leader."""
+        """Receive the error of a failed connection to the leader."""
         ...
 
 
 class PartitionQueue:
-    """From ``add`` to the acknowledgement. One thread calls it."""
+    """Batches of one target partition, until they are acknowledged. Not thread-safe."""
 
     __slots__ = (
         "_row",
@@ -143,57 +143,57 @@ class PartitionQueue:
         producer: ProducerIdentity,
         sequence: int = 0,
     ) -> None:
-        """``sequence``: of the first batch."""
+        """Create an empty queue. ``sequence`` is the first batch's sequence number."""
         self.at, self.owner, self.producer = at, owner, producer
         self.leader: int | None = None
         """Node id of the leader; None if it is unknown."""
         self.turns: deque[PartitionQueue] = deque()
-        """Partitions that are sent to this leader, in turns."""
+        """The leader's ``Leader.turns``."""
         self.listed = False
-        """Whether it waits for its turn at its leader."""
+        """Whether the queue is in ``turns``."""
         self.resting = False
-        """Whether it waits before it is sent again."""
+        """Whether the queue waits before it sends again."""
         self.again: HeadraceError | None = None
-        """Reason why a batch must be sent again, once the others in flight have returned."""
+        """Error that requires a batch to be sent again, once no batch is in flight."""
         self.to_split = False
-        """Whether the first batch is too large."""
+        """Whether the target rejected the first batch as too large."""
         self.held = False
-        """Whether nothing may be sent: it is not part of its producer's transaction."""
+        """Whether nothing may be sent because the partition is not part of the transaction."""
         self.failed = False
         self.failures = 0
         """Number of consecutive failures."""
         self.damaged = 0
-        """Consecutive times that the first batch reached the target damaged."""
+        """Number of consecutive times that the first batch arrived damaged at the target."""
         self.unreadable = 0
-        """Consecutive responses for the first batch that could not be read."""
+        """Number of consecutive unreadable responses for the first batch."""
         self.known_s: float | None = None
-        """Time at which the target last appended a batch of this producer; None if it has none. It
-        then accepts any sequence, including one after a batch that it rejected.
-        """
+        """Time of the producer's last append to the partition; None if the target may not remember
+        the producer. The target then accepts any sequence, so only one batch is sent at a time."""
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
         self.entries: deque[Entry] = deque()
-        """Batches from the first that is not acknowledged to the last that may be sent."""
+        """Batches from the first unacknowledged one to the last one that was prepared for
+        sending."""
         self.place = 0
-        """Number of the next entry to consider, when one is to be sent."""
+        """Index in ``entries`` from which the next batch to send is searched."""
         self.length = 0
-        """Batches that are not acknowledged."""
+        """Number of batches that are not acknowledged."""
         self._waiting: deque[Outgoing | Span] = deque()
-        self._row = 0  # of the first span that waits: the next row to become an entry
+        self._row = 0  # next row of the first waiting span to become an entry
         self.unused: list[Entry] = []
-        """Entries of acknowledged batches, for the next ones."""
+        """Entries of acknowledged batches, to be used again."""
         self._sequence = sequence
 
     def __len__(self) -> int:
         return self.length
 
     def add(self, source: Outgoing | Span) -> None:
-        """Append a batch, or all batches of a span, after all others."""
+        """Append a batch, or all batches of a span, to the end of the queue."""
         self._waiting.append(source)
         self.length += source.row_count if isinstance(source, Span) else 1
 
     def next(self) -> Entry | None:
-        """Return the batch that may be sent now."""
+        """Return the batch to send now, or None."""
         if self.resting or self.failed or self.held or (self.again is not None and self.on_wire):
             return None
         entries, place = self.entries, self.place
@@ -213,7 +213,7 @@ class PartitionQueue:
         return entries[place]
 
     def _draw(self, span: Span) -> None:
-        """Make entries of the next rows, so that most batches take no call of ``next``."""
+        """Create entries of the next rows, so that most batches need no call of ``next``."""
         first = self._row
         if not first:
             span.stamp(self.producer, self._sequence)
@@ -252,7 +252,7 @@ class PartitionQueue:
         return entry
 
     def came_back(self, entry: Entry, why: HeadraceError) -> None:
-        """Queue a batch again, unchanged, before the batches after it."""
+        """Queue an unacknowledged batch again, unchanged."""
         entry.state = State.QUEUED
         self.on_wire -= 1
         if self.again is None:
@@ -260,13 +260,13 @@ class PartitionQueue:
         self.place = 0
 
     def is_first(self, entry: Entry) -> bool:
-        """Whether all earlier batches are acknowledged."""
+        """Return whether all earlier batches are acknowledged."""
         return bool(self.entries) and self.entries[0] is entry
 
     def replace(self, parts: Sequence[Outgoing]) -> None:
-        """Replace the first batch, which the target does not have, by ``parts``.
+        """Replace the first batch, which the target does not have, with ``parts``.
 
-        They have its records, so the sequences of later batches stay.
+        The parts contain the same records, so the sequences of later batches stay valid.
         """
         whole = self.entries.popleft()
         sequence = whole.sequence
@@ -281,7 +281,7 @@ class PartitionQueue:
     def drop_untried(self) -> None:
         """Drop and release all batches that were never sent.
 
-        A batch that is added next follows the remaining ones.
+        The next added batch follows the remaining ones.
         """
         while self.entries and not self.entries[-1].tried:
             entry = self.entries.pop()
@@ -316,32 +316,32 @@ class PartitionQueue:
         self._drop_waiting()
 
 
-# The brokers of the target: a connection to each, and whose turn it is there.
-#
-# Several appenders may share them: a request costs as much as copying some 50 KB, so that it should
-# have a batch of each partition that has one, whichever task copies it.
+# Connections to the brokers of the target. Several appenders may share a connection: a request
+# costs as much as copying about 50 KB, so it should contain a batch of each partition that has one,
+# whichever task copies the partition.
 
 _REQUEST_BYTES = 4 << 20
-"""Maximum size of a request with several batches; one batch may be larger."""
+"""Maximum size in bytes of a request with several batches; one batch may be larger."""
 _TIMEOUT_MS = 20_000
-"""For the target's replicas; its answer then comes before we give the connection up."""
+"""Time for the replicas to acknowledge. It is shorter than ``_ANSWER_WITHIN_S``, so that the broker
+answers before the connection is closed."""
 _ANSWER_WITHIN_S = 30.0
 
 _PURPOSE = "append"
 
 Sent = Sequence[Entry]
-"""Content of one request: at most one batch of each partition."""
+"""Batches of one request: at most one of each partition."""
 
 
 class Leader:
-    """Sends what its partitions have, each one batch at a time, in turns."""
+    """Connection to one broker. It sends one batch at a time of each partition, in turns."""
 
     def __init__(self, cluster: ClusterClient, node: int, transactional_id: str | None) -> None:
         self._cluster, self._node = cluster, node
         self._transactional_id = transactional_id
         self._purpose = f"{_PURPOSE} {transactional_id}" if transactional_id else _PURPOSE
         self.turns: deque[PartitionQueue] = deque()
-        """Partitions that are ``listed``: they may have something to send."""
+        """Queues that may have something to send."""
         self._connection: Connection | None = None
         self._opening = self._closed = False
         self._in_flight = 0
@@ -353,7 +353,7 @@ class Leader:
             self.turns.append(queue)
 
     def pump(self) -> None:
-        """Send what may be sent, without waiting."""
+        """Send queued batches without waiting."""
         while self.turns and self._in_flight < IN_FLIGHT:
             connection = self._connection
             if connection is None or connection.closed_by is not None:
@@ -364,13 +364,13 @@ class Leader:
             self._send(connection, sent)
 
     def close(self) -> None:
-        """End the connection. Batches in flight fail."""
+        """Close the connection. Batches in flight fail."""
         self._closed = True
         if self._connection is not None:
             self._connection.close()
 
     def _next(self) -> Sent:
-        """Take at most one batch of each partition, in turns. This runs for each batch."""
+        """Return at most one batch of each partition, in turns. This is a hot path."""
         sent: list[Entry] = []
         ats: set[TopicPartition] = set()
         size, turns = 0, self.turns
@@ -386,7 +386,7 @@ class Leader:
                 and queue.again is None
                 and not (queue.resting or queue.failed or queue.held)
             ):
-                entry = entries[place]  # as ``next`` finds it, without a call
+                entry = entries[place]  # the result of ``next``, without a call
             else:
                 entry = queue.next()
             if entry is None:
@@ -394,7 +394,7 @@ class Leader:
                 continue
             if sent and size + entry.size > _REQUEST_BYTES:
                 break
-            if queue.at not in ats:  # an earlier lane may still have some of this partition
+            if queue.at not in ats:  # an earlier lane's queue may have the same partition
                 entry.state, entry.tried = State.ON_WIRE, True
                 queue.place += 1
                 queue.on_wire += 1
@@ -429,9 +429,9 @@ class Leader:
         self.pump()
 
     def _appended(self, sent: Sent, offsets: Mapping[str, Mapping[int, int]]) -> bool:
-        """Hand the batches of a response without errors to their owners.
+        """Report the batches of a response without errors to their queues' owners.
 
-        Return False if the response lacks one of them.
+        Return False if the response lacks a batch.
         """
         owners: dict[QueueListener, list[Entry]] = {}
         try:
@@ -469,29 +469,29 @@ class Leader:
 
 
 class Leaders:
-    """Leaders of one target. Their creator closes them, and ``cluster``."""
+    """Brokers of one target that lead partitions. The creator closes the object and ``cluster``."""
 
     def __init__(self, cluster: ClusterClient, transactional_id: str | None = None) -> None:
-        """Create an empty set.
+        """Create the object without connections.
 
-        ``transactional_id`` is the id of the only appender that may use it, if it appends in
-        transactions: a request has one id.
+        ``transactional_id`` is the transactional id of all requests, because a request has only
+        one. Only one appender may then use the object.
         """
         self.cluster, self._transactional_id = cluster, transactional_id
         self._leaders: dict[int, Leader] = {}
 
     def of(self, node: int) -> Leader:
-        """Return the leader on this broker."""
+        """Return the connection to a broker."""
         if (leader := self._leaders.get(node)) is None:
             leader = self._leaders[node] = Leader(self.cluster, node, self._transactional_id)
         return leader
 
     def pump(self) -> None:
-        """Send what may be sent, without waiting."""
+        """Send queued batches without waiting."""
         for leader in list(self._leaders.values()):
             leader.pump()
 
     def close(self) -> None:
-        """End the connections. Batches in flight fail."""
+        """Close the connections. Batches in flight fail."""
         for leader in self._leaders.values():
             leader.close()

@@ -1,4 +1,4 @@
-"""Progress topic, read into a table and written by one worker."""
+"""Progress topic, which a thread reads into a table."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,11 +31,11 @@ from headrace.replication.reconcile import Decided
 from headrace.timing import Clock
 
 ANSWER_S = 10.0
-"""Time after which a response is late and is reported."""
+"""Time in seconds after which a missing acknowledgement is reported as late."""
 
 
 class Storing:
-    """Progress on its way to the target."""
+    """Acknowledgement of records that were sent to the target."""
 
     def __init__(
         self,
@@ -48,10 +48,9 @@ class Storing:
         """Create the object.
 
         Args:
-            poll: Function that receives the producer's reports, and waits for them for the given
-                seconds.
-            clock: Clock of the time-out.
-            tried: What is stored, for messages.
+            poll: Waits up to the given time in seconds for delivery reports of the producer.
+            clock: Clock of the timeout.
+            tried: Description of the operation, for messages.
             records: Number of records.
             timeout_s: Time for all acknowledgements.
         """
@@ -66,7 +65,7 @@ class Storing:
         self._counting = threading.Lock()
 
     def delivered(self, error: KafkaError | None, _: Message) -> None:
-        """Count the producer's delivery report."""
+        """Count a delivery report of the producer."""
         with self._counting:
             self._error = self._error or error
             self._outstanding -= 1
@@ -78,14 +77,16 @@ class Storing:
 
     @property
     def answered(self) -> bool:
-        """Whether all of it is acknowledged or refused, by now."""
+        """Whether all records are acknowledged or rejected."""
         self._poll(0)
         return self._outstanding == 0
 
     def done(self) -> bool:
         """Return whether all records are acknowledged.
 
-        Raise the error that rejected some of them, or ``Retriable`` without a response in time.
+        Raises:
+            Retriable: An acknowledgement did not arrive in time.
+            HeadraceError: A record was rejected.
         """
         self._poll(0)
         if self._error is not None:
@@ -98,22 +99,22 @@ class Storing:
 
     @property
     def late(self) -> str:
-        """A sentence when an answer is late."""
+        """Message about a late acknowledgement; empty if none is late."""
         late = self.unanswered_for(ANSWER_S)
         return f"waiting to {self._tried}: no answer within {ANSWER_S:.0f} s" if late else ""
 
     def unanswered_for(self, seconds: float) -> bool:
-        """Whether that is so, by the reports that have been received."""
+        """Return whether records have been unacknowledged for longer than ``seconds``."""
         return self._outstanding > 0 and self._clock.monotonic() - self._began_s > seconds
 
     def wait(self) -> None:
-        """Until ``done``."""
+        """Wait until all records are acknowledged. Raise the errors of ``done``."""
         while not self.done():
             self._poll(0.05)
 
 
 class Stored(NamedTuple):
-    """A record of the progress topic."""
+    """Record of the progress topic."""
 
     key: ProgressKey
     progress: Progress
@@ -122,7 +123,7 @@ class Stored(NamedTuple):
 
 
 class Undecided:
-    """Undecided records of all partitions of the topic. Not thread-safe."""
+    """Progress records of transactions whose outcome is not known. Not thread-safe."""
 
     def __init__(self) -> None:
         self._records: dict[int, dict[int, Stored]] = {}
@@ -131,16 +132,16 @@ class Undecided:
         return sum(len(records) for records in self._records.values())
 
     def add(self, partition: int, record: Stored) -> None:
-        """Add a record; offsets of a partition ascend."""
+        """Add a record. Call it in the order of offsets for each partition."""
         self._records.setdefault(partition, {})[record.offset] = record
 
     @property
     def first(self) -> dict[int, int]:
-        """The offset of the first of each partition that has any."""
+        """Offset of the first undecided record of each partition that has one."""
         return {partition: min(records) for partition, records in self._records.items() if records}
 
     def decide(self, partition: int, decided: Iterable[Decided]) -> Iterator[Stored]:
-        """Yield the records that were committed, in the order of their log; forget the others."""
+        """Yield the committed records in the order of their log, and remove the aborted ones."""
         records = self._records.get(partition, {})
         committed = {
             offset: one.committed for one in decided for offset in one.offsets if offset in records
@@ -153,26 +154,30 @@ class Undecided:
 
 log = get_logger(__name__)
 
-# This number is permanent, because a key's partition follows from it.
+# This number is permanent, because a key's partition depends on it.
 PARTITIONS = 8
 
 _AS_IT_IS = {
     "auto.offset.reset": "earliest",
-    # A frozen transaction of another task would hide everything stored after its first record until
-    # it times out, and no other owner could take over until then. Progress that was stored in a
-    # transaction says so: it counts once its marker was read (``_decide``).
+    # A read-committed consumer would see nothing that was stored after the first record of a frozen
+    # transaction of another task, until that transaction times out. No owner could take over during
+    # that time. Progress that was stored in a transaction is marked as such; it counts once its
+    # marker was read (``_decide``).
     "isolation.level": "read_uncommitted",
 }
 _DECIDE_S = 10.0
-"""Time for which records of ended transactions may accumulate while nothing reads them."""
+"""Interval, in seconds, at which transactions are decided although nothing reads progress."""
 
 
 class ProgressLog:
-    """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``.
+    """Progress topic of a source, read by a thread into a table. Thread-safe.
 
-    A topic with the earlier name is followed as well, and never written to except for tombstones.
-    The higher epoch counts. Each claim is written to the topic with the present name, so a
-    partition is taken over when it is claimed.
+    ``start`` begins to read. The table contains all stored progress after ``read_to_end``.
+
+    Earlier versions used another name for the topic. A topic with that name is read also, and only
+    tombstones are written to it. The progress with the higher epoch counts. Each claim is written
+    to the topic with the current name, so a claimed partition no longer depends on the earlier
+    topic.
     """
 
     def __init__(
@@ -184,7 +189,10 @@ class ProgressLog:
         *,
         earlier: bool = False,
     ) -> None:
-        """Prepare to follow the topic; ``earlier`` follows the one with the earlier name."""
+        """Create the object without reading.
+
+        ``earlier`` selects the topic's name in earlier versions.
+        """
         self.topic = progress_topic(source_alias)
         self._earlier_topic = earlier_name(self.topic)
         if earlier:
@@ -193,12 +201,13 @@ class ProgressLog:
         self._earlier: ProgressLog | None = None
         self._target, self._clients, self._clock = target, clients, clock
         self._admin = clients.admin(target)
-        # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
+        # This is the partitioner of Java's clients. Other writers must put a key into the same
+        # partition, or compaction would keep both records.
         settings = {"partitioner": "murmur2", "linger.ms": 0}
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
-        """Last stored value that cannot be read: its Unix time in ms, and a sentence."""
+        """Last stored value that cannot be read: its Unix time in ms, and the reason."""
         self._first_starts = FirstStarts()
         self._writers: dict[ProgressKey, Writers] = {}
         self._overtaken: set[ProgressKey] = set()
@@ -206,19 +215,23 @@ class ProgressLog:
         self._stored_ms: dict[ProgressKey, int] = {}
         self._undecided = Undecided()
         self._noted: dict[ProgressKey, int] = {}
-        """The offset of the last record that counts, or of a tombstone; of each key."""
+        """Offset of the last record or tombstone that counts, by key."""
         self._decided_s = -inf
         self._read: dict[int, int] = {}
         self.was_read = False
-        """Whether it was once read to its end; it is followed since."""
+        """Whether the topic was read to its end once."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._silent = threading.Event()
-        """Set if the consumer returns nothing although there is data: it is replaced."""
+        """Set if the consumer returns nothing although there is data. The consumer is then
+        replaced."""
         self._tail: threading.Thread | None = None
 
     def start(self) -> None:
-        """Make the topic when it is absent, and follow it. Call again until it does not raise."""
+        """Create the topic if it does not exist, and begin to read it.
+
+        Call it again if it raises an error.
+        """
         with self._changed:
             if self._tail is not None:
                 return
@@ -232,9 +245,12 @@ class ProgressLog:
             self._tail.start()
 
     def read_to_end(self, timeout_s: float = 10.0) -> None:
-        """Wait until everything stored now is in the table; raise ``Retriable`` if it takes longer.
+        """Wait until the table contains everything that is stored now.
 
-        Progress that was stored in an open or aborted transaction is not included.
+        Progress of open or aborted transactions is not included.
+
+        Raises:
+            Retriable: Reading takes longer than ``timeout_s``.
         """
         self._read_earlier(timeout_s)
         ends = self._admin.offsets(
@@ -256,10 +272,14 @@ class ProgressLog:
             self.was_read = True
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
-        """Return what was stored last for this partition.
+        """Return the last stored progress of a partition, or None.
 
-        Raise ``Fatal`` if it cannot be read: without it, all records would be copied again. If a
-        user requested that later, by ``reset_ms``, the result is what was readable before.
+        If a user requested a reset at ``reset_ms``, after unreadable progress was stored, the last
+        readable progress is returned.
+
+        Raises:
+            Fatal: The stored progress cannot be read. Without it, all records would be copied
+                again.
         """
         log_of_key = self._log_of(key)
         with log_of_key._changed:
@@ -283,7 +303,7 @@ class ProgressLog:
         return found
 
     def entries(self) -> dict[ProgressKey, Progress]:
-        """All that is stored and can be read."""
+        """Return all progress that can be read."""
         before = {} if self._earlier is None else self._earlier.entries()
         with self._changed:
             found = {key: one for key, one in self._table.items() if key not in self._unreadable}
@@ -295,24 +315,25 @@ class ProgressLog:
         return found
 
     def writers(self, key: ProgressKey) -> frozenset[OwnerProducer]:
-        """Return the writers that may have appended since the partition was last closed to others.
+        """Return the producers that may have appended since the partition was last fenced.
 
-        They include a writer whose claim is older than the last claim, but was stored before it.
+        They include a writer with an earlier claim that was stored after a later claim.
         """
         log_of_key = self._log_of(key)
         with log_of_key._changed:
             return frozenset(log_of_key._writers.get(key, {}).values())
 
     def overtaken(self, key: ProgressKey) -> bool:
-        """Return whether an earlier owner stored progress after the later one.
+        """Return whether an earlier owner stored progress after the current owner.
 
-        Compaction would keep that progress, so the owner must store its own again.
+        Compaction would keep the earlier owner's progress, so the current owner must store its own
+        again.
         """
         with self._changed:
             return key in self._overtaken
 
     def stored_at(self, owner: str) -> float:
-        """Return when progress of this owner was last read, in monotonic seconds."""
+        """Return when progress of this owner was last read, in monotonic seconds; -inf if never."""
         earlier_s = -inf if self._earlier is None else self._earlier.stored_at(owner)
         with self._changed:
             return max(earlier_s, self._stored_at.get(owner, -inf))
@@ -324,7 +345,7 @@ class ProgressLog:
             return log_of_key._stored_ms.get(key, -1)
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
-        """Store without waiting: the answer knows when every in-sync replica has it."""
+        """Store progress without waiting. The result reports the acknowledgement."""
         return self._send(
             {key.encode(): progress.encode() for key, progress in entries.items()}, timeout_s
         )
@@ -340,16 +361,20 @@ class ProgressLog:
         return storing
 
     def first_start(self, key: FirstStartKey) -> FirstStart | None:
-        """Return the topics that the source had when a flow started first; None if not stored."""
+        """Return the topics that the source had at a flow's first start; None if not stored."""
         with self._changed:
             return self._first_starts.get(key)
 
     def store_first_start(self, key: FirstStartKey, first: FirstStart, time_ms: int) -> None:
-        """Store the topics and wait; ``Retriable`` when they are not acknowledged in time."""
+        """Store the topics of a flow's first start, and wait for the acknowledgement.
+
+        Raises:
+            Retriable: The acknowledgement does not arrive within ``ANSWER_S``.
+        """
         self._send(first.encode(key, time_ms), ANSWER_S).wait()
 
     def _poll(self, producer: Producer, timeout_s: float) -> None:
-        """Receive reports. A producer that a fatal error stopped takes nothing more."""
+        """Receive delivery reports. Discard the producer if a fatal error has stopped it."""
         try:
             producer.poll(timeout_s)
         except KafkaException as error:
@@ -357,7 +382,7 @@ class ProgressLog:
             self._producer.discard(producer)
 
     def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
-        """All that is stored of that source and can be read."""
+        """Return all progress of a source cluster that can be read."""
         return {
             key: progress
             for key, progress in self.entries().items()
@@ -365,13 +390,13 @@ class ProgressLog:
         }
 
     def purge(self, keys: Iterable[ProgressKey]) -> None:
-        """Delete the progress of these keys by tombstones.
+        """Delete the progress of these keys with tombstones.
 
         Brokers reject DeleteRecords on a compacted topic.
         """
         keys = list(keys)
         if self._earlier is not None:
-            self._earlier.purge(keys)  # else it would be found there when this log starts again
+            self._earlier.purge(keys)  # otherwise it would be read from there at the next start
         producer = self._producer.get()
         with translated(f"purge {self.topic} on {self._admin.name}"):
             for key in keys:
@@ -379,11 +404,15 @@ class ProgressLog:
         self._poll(producer, 0)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
-        """Store and wait; ``Retriable`` when it is not acknowledged in time."""
+        """Store progress, and wait for the acknowledgement.
+
+        Raises:
+            Retriable: The acknowledgement does not arrive within ``timeout_s``.
+        """
         self.send(entries, timeout_s).wait()
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop reading the topic."""
         self._stop.set()
         if self._earlier is not None:
             self._earlier.close()
@@ -391,11 +420,12 @@ class ProgressLog:
             self._tail.join(timeout=2)
 
     def exists(self) -> bool:
-        """Return True if progress may be stored; ``start`` would make the topic otherwise."""
+        """Return whether a progress topic exists, without creating it."""
         return bool(self._admin.describe([self.topic])) or self._earlier_exists()
 
     def _earlier_exists(self) -> bool:
-        # Not described: a user who may not see the topic would be refused if it is absent as well.
+        # The topic is not described, because a user without permission to describe it would get an
+        # error even if it does not exist.
         return self._earlier_topic in self._admin.topics()
 
     def _start_earlier(self) -> None:
@@ -417,10 +447,10 @@ class ProgressLog:
             if self._earlier_exists():
                 raise
             log.warning("the earlier progress topic was deleted", topic=earlier.topic)
-            earlier.close()  # what was read of it stays known
+            earlier.close()  # the table keeps the progress that was read
 
     def _log_of(self, key: ProgressKey) -> "ProgressLog":
-        """Return the log that has the latest progress of a partition: this or the earlier one."""
+        """Return the log with the latest progress of a partition: this or the earlier one."""
         earlier = self._earlier
         if earlier is None or key in self._unreadable:
             return self
@@ -484,7 +514,7 @@ class ProgressLog:
     def _decide(self) -> None:
         """Add committed progress to the table.
 
-        This waits for the target if transactions were used.
+        If transactions were used, this waits for the target.
         """
         with self._changed:
             ranges = {
@@ -542,13 +572,16 @@ class ProgressLog:
                 return
             if progress is not None and progress.in_transaction:
                 self._undecided.add(partition, Stored(key, progress, time_ms, offset))
-                self._stored_at[progress.owner] = self._clock.monotonic()  # it lives
+                self._stored_at[progress.owner] = self._clock.monotonic()  # the owner is alive
                 return
             if self._count(key, progress, time_ms, offset) and progress is not None:
                 self._stored_at[progress.owner] = self._clock.monotonic()
 
     def _count_committed(self, stored: Stored) -> None:
-        """Count committed progress; if later progress counts already, only a later epoch does."""
+        """Count committed progress.
+
+        If progress at a later offset counts already, only a later epoch replaces it.
+        """
         key, progress, time_ms, offset = stored
         if offset < self._noted.get(key, -1):
             known = self._table.get(key)

@@ -1,4 +1,4 @@
-"""Batches made of the records of others, as a flow changes or a target refuses them."""
+"""New batches that contain records of fetched batches."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,10 +23,10 @@ from headrace.replication import RecordChanges
 
 @dataclass(frozen=True)
 class TopicChanges:
-    """The changes to one topic's batches."""
+    """Changes of a flow to one topic's batches."""
 
     records: RecordChanges | None = None
-    """None: all records are copied, with their headers."""
+    """Filter and header changes; None if all records are copied with their headers."""
     compression: Compression = AS_ON_SOURCE
 
     @classmethod
@@ -39,31 +39,34 @@ class TopicChanges:
 
     @cached_property
     def nothing(self) -> bool:
-        """Whether all batches are copied as the source has them."""
+        """Whether all batches are copied unchanged."""
         return self.records is None and self.compression.type is CompressionType.SOURCE
 
     def recompress(self, batch: Batch) -> bool:
-        """Return True if the batch has another codec than the target's batches are to have."""
+        """Return whether the batch has another codec than the one required on the target."""
         return batch.magic == 2 and self.codec(batch) != batch.codec
 
     def change(self, batch: Batch) -> bool:
-        """Return True if a record of the batch is left out or gets other headers.
+        """Return whether a record of the batch is excluded or gets other headers.
 
-        Raises ``CorruptBatch`` and ``UnreadableBatch``.
+        Raises:
+            CorruptBatch: The batch is damaged.
+            UnreadableBatch: The records cannot be read.
         """
         return self.records is not None and any(
             self.copy(record) is not record for record in stored_records(batch)
         )
 
     def copy(self, record: StoredRecord) -> StoredRecord | None:
-        """Return the record as the target gets it, or None if it is not copied.
+        """Return the record with the flow's changes, or None if it is not copied.
 
-        Raises ``CorruptBatch``.
+        Raises:
+            CorruptBatch: The record is damaged.
         """
         return record if self.records is None else with_headers(record, self.records.apply)
 
     def codec(self, batch: Batch) -> str:
-        """Return the codec that the batch has on the target."""
+        """Return the codec of the batch on the target."""
         if self.compression.type is not CompressionType.SOURCE:
             return self.compression.type.lower()
         return batch.codec if batch.magic == 2 else "none"
@@ -81,15 +84,15 @@ UNCHANGED = TopicChanges()
 
 
 _BATCH_BYTES = 512 << 10
-"""Size of a new batch before compression: half of the brokers' default limit."""
+"""Size in bytes of a new batch before compression: half of the brokers' default limit."""
 
 
 class Rebuilt(NamedTuple):
-    """New batches made of fetched ones."""
+    """New batches made of the records of fetched batches."""
 
     outgoing: list[Outgoing]
     left_out: int
-    """Records that the flow does not copy."""
+    """Number of records that the flow excludes."""
 
 
 def rebuilt(
@@ -101,16 +104,24 @@ def rebuilt(
     most_bytes: int = _BATCH_BYTES,
     changes: TopicChanges = UNCHANGED,
 ) -> Rebuilt:
-    """Put the records with offset ``start`` and above of successive batches into new batches.
+    """Put records with offset ``start`` and above into new batches.
 
-    Key, value and timestamps stay. ``changes`` decide which records are copied, their headers and
-    the codec; without them, headers stay, and so does the codec of the first batch. The records of
-    a batch that the broker stamped get the broker's time. One batch makes several where
-    ``most_records`` or ``most_bytes`` requires it. ``release`` is called once the memory of
-    ``batches`` is not needed any more: the new ones have their own. Batches without such a record
-    make none.
+    Keys, values and timestamps are unchanged. The records of a batch whose timestamps the broker
+    set get the broker's time. Nothing is returned for batches without a record to copy.
 
-    Raises ``CorruptBatch`` and ``UnreadableBatch``, and releases nothing then.
+    Args:
+        batches: Consecutive batches of one partition.
+        start: First source offset to copy.
+        release: Called once the memory of ``batches`` is no longer needed; the new batches have
+            their own. It is not called after an error.
+        most_records: Maximum number of records in a new batch; None for no limit.
+        most_bytes: Maximum size of a new batch.
+        changes: Filter, header changes and codec. By default, headers and the first batch's codec
+            are kept.
+
+    Raises:
+        CorruptBatch: A batch is damaged.
+        UnreadableBatch: The records of a batch cannot be read.
     """
     made, left_out = list[Outgoing](), 0
     writer = changes.writer(batches[0])
@@ -130,16 +141,20 @@ def rebuilt(
             writer.add(record)
     if writer.offsets:
         made.append(_finished(writer))
-    if made:  # the offsets after its last record hold nothing to copy
+    if made:  # the offsets after the last record need no copy
         made[-1] = made[-1]._replace(next_offset=batches[-1].last_offset + 1)
     release()
     return Rebuilt(made, left_out)
 
 
 def halves(outgoing: Outgoing) -> list[Outgoing]:
-    """Two batches with its records, which are more than one: the target took it for too large.
+    """Split a batch, which the target rejected as too large, into two.
 
-    They have memory of their own. Raises ``CorruptBatch`` and ``UnreadableBatch``.
+    It must have more than one record. The new batches have their own memory.
+
+    Raises:
+        CorruptBatch: The batch is damaged.
+        UnreadableBatch: The records cannot be read.
     """
     batch, half = outgoing.batch, outgoing.records // 2
     writers = [
@@ -158,17 +173,16 @@ def _finished(writer: BatchWriter) -> Outgoing:
 
 
 def _nothing() -> None:
-    """Do nothing on release, because the memory is the batch's own."""
+    """Do nothing, because the batch has its own memory."""
 
 
 _FEW = 64
-"""Number of records up to which each is sent alone. A rejection requires a new lane, which takes
-about as long as sending this many records one after the other.
-"""
+"""Maximum number of suspects that are sent one by one. Each rejection requires a new lane, which
+takes about as long as sending this many records one after the other."""
 
 
 class OneAtATime:
-    """Batches with suspect records of one partition.
+    """Queue of batches that are sent one at a time to find a record that the target rejects.
 
     The batches are copies, so the fetch response can be released.
     """
@@ -178,7 +192,7 @@ class OneAtATime:
         self._suspects = suspects
         self._waiting: deque[Outgoing] = deque()
         self._originals: dict[int, StoredRecord] = {}
-        """Records as the source has them, by offset, if they are sent alone."""
+        """Source records that are sent alone, by offset."""
 
     @property
     def together(self) -> int:
@@ -190,7 +204,7 @@ class OneAtATime:
 
     @property
     def waiting(self) -> bool:
-        """Whether batches wait. Later batches of the partition must not be sent or read."""
+        """Whether batches are queued. Later batches of the partition must not be sent or read."""
         return bool(self._waiting)
 
     def concerns(self, first_offset: int, next_offset: int) -> bool:
@@ -198,7 +212,6 @@ class OneAtATime:
         return first_offset < self._suspects.stop and self._suspects.start < next_offset
 
     def put(self, outgoing: Iterable[Outgoing]) -> None:
-        """Queue batches."""
         self._waiting.extend(outgoing)
 
     def next(self) -> Outgoing | None:
@@ -209,7 +222,7 @@ class OneAtATime:
         return self._waiting.popleft() if self._waiting else None
 
     def remember(self, records: Iterable[StoredRecord]) -> None:
-        """Keep the original source records of the queued batches.
+        """Keep the source records of the queued batches.
 
         Call it only if each record is sent alone.
         """
@@ -217,7 +230,7 @@ class OneAtATime:
             self._originals[record.offset] = record._replace(content=bytes(record.content))
 
     def source_record(self, offset: int) -> SourceRecord:
-        """Return the record that is sent alone, as the source has it."""
+        """Return a source record that is sent alone."""
         record = decoded(self._originals[offset])
         return SourceRecord(
             record.offset, record.timestamp_ms, record.key, record.value, list(record.headers)

@@ -21,12 +21,13 @@ from headrace.replication import RecordChanges
 log = get_logger(__name__)
 
 _KEPT_BYTES = 40 << 20
-"""Maximum size of kept buffers, including buffers in use: more than lanes may hold."""
+"""Maximum size of all buffers in bytes, including buffers in use. It is more than all lanes may
+hold."""
 _TRIM_S = 10.0
 
 
 class LoopThread:
-    """A loop that runs until the process ends, and what its lanes share."""
+    """Event loop in a thread that runs until the process ends, and the resources of its lanes."""
 
     def __init__(self) -> None:
         self.loop = EventLoop()
@@ -56,7 +57,7 @@ _shared: list[LoopThread] = []
 
 
 def shared_loop() -> LoopThread:
-    """Return the thread of this process; the first lane starts it."""
+    """Return the loop thread of this process. The first call starts it."""
     with _making:
         if not _shared:
             _shared.append(LoopThread())
@@ -64,9 +65,9 @@ def shared_loop() -> LoopThread:
 
 
 class Outlet:
-    """Shared connections, closed by the last lane that uses them.
+    """Connections to the target that several lanes share. The last lane closes them.
 
-    Lanes that are created after a change of secrets get another outlet.
+    Lanes that are created after a change of the credentials get another outlet.
     """
 
     def __init__(self, thread: LoopThread, target: ClusterAccess) -> None:
@@ -77,17 +78,16 @@ class Outlet:
 
     @property
     def outdated(self) -> bool:
-        """Whether passwords or certificates have changed since it was made."""
+        """Whether credentials have changed since the outlet was created."""
         return self._renewal.due
 
     def close(self) -> None:
-        """End the connections."""
         self.leaders.close()
         self.cluster.close()
 
 
 class LaneResources:
-    """Clusters, settings, the connections to the target, and which epochs are spent."""
+    """Clusters, settings, connections to the target, and used producer identities of a mover."""
 
     def __init__(
         self,
@@ -103,11 +103,19 @@ class LaneResources:
         records: RecordChanges | None,
         compression: Compression,
     ) -> None:
-        """Accept what the flow's spec says.
+        """Create the resources of a mover.
 
-        ``target_topic`` returns a topic's name on the target. ``verification`` returns the present
-        setting. With ``exactly_once``, lanes copy in transactions. ``holes`` is how lanes with
-        preserved offsets fill holes. ``records`` are the changes to records.
+        Args:
+            source: Access to the source.
+            target: Access to the target.
+            target_topic: Returns a topic's name on the target.
+            thread: Returns the loop thread.
+            verification: Returns the current setting.
+            bandwidth: Limit of the read rate.
+            exactly_once: Whether lanes copy in transactions.
+            holes: How lanes with preserved offsets fill holes.
+            records: Filter and header changes, or None.
+            compression: Compression of batches on the target.
         """
         self.source, self.target = source, target
         self.target_topic = target_topic
@@ -118,23 +126,26 @@ class LaneResources:
         self._changes: dict[str, TopicChanges] = {}
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}
-        """Source offsets of batches that came damaged once."""
+        """Source offset at which a batch was damaged once, by source partition."""
         self._begun: dict[TopicPartition, ProducerIdentity] = {}
         self._lock = threading.Lock()
         self._outlet: Outlet | None = None
 
     def changes(self, topic: str) -> TopicChanges:
-        """Return the changes to the batches of a topic. The result is kept."""
+        """Return the changes to the batches of a topic. The result is cached."""
         if (found := self._changes.get(topic)) is None:
             found = TopicChanges.of(topic, self._records, self._compression)
             self._changes[topic] = found
         return found
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Record that a partition of the target is written with an epoch, which serves only once.
+        """Record that a lane writes to a target partition with a producer identity.
 
-        A second lane would begin with sequence 0 again. Brokers would take its batch for one that
-        they have, and it would be lost.
+        An identity serves only once for a partition. A second lane would begin with sequence 0
+        again. Brokers would take its batch for a repeated one, and it would be lost.
+
+        Raises:
+            Fatal: The partition was last written with the same identity.
         """
         with self._lock:
             if self._begun.get(at) == identity:
@@ -142,7 +153,7 @@ class LaneResources:
             self._begun[at] = identity
 
     def outlet(self, thread: LoopThread) -> Outlet:
-        """Return the outlet to the target, shared with other lanes, with current credentials.
+        """Return the shared outlet to the target, with current credentials.
 
         The caller must release it.
         """
@@ -153,7 +164,7 @@ class LaneResources:
             return self._outlet
 
     def release(self, outlet: Outlet) -> None:
-        """Release an outlet that a lane no longer needs; call it in the thread of its loop."""
+        """Release an outlet that a lane no longer needs. Call it in the loop's thread."""
         with self._lock:
             outlet.users -= 1
             if outlet.users:

@@ -1,4 +1,4 @@
-"""Partitions about which the source does not answer."""
+"""Detection of partitions for which the source sends no answers."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
@@ -10,10 +10,10 @@ _INTERVAL_S = 1.0
 
 
 class Silence:
-    """Time since the source answered a fetch of each partition, for all partitions of a reader.
+    """Time since the source last answered a fetch, for each partition of a reader.
 
-    It visits all partitions once a second, because responses of a session do not name partitions
-    without news. The time does not grow while a partition is not to be read.
+    All partitions are reviewed once a second, because a fetch session's response does not name
+    partitions without new data. A partition that is not to be read counts as answered.
     """
 
     def __init__(
@@ -24,14 +24,17 @@ class Silence:
         is_asked: Callable[[SourcePartition], bool],
         readable: Callable[[Iterable[TopicPartition]], Set[TopicPartition] | None],
     ) -> None:
-        """``partitions`` are the reader's, which change.
+        """Start the review.
 
-        ``is_asked`` returns whether the source owes an answer about a partition. ``readable``
-        returns None while nothing is to be read.
+        Args:
+            loop: Loop in whose thread the object is used.
+            partitions: The reader's partitions; the reader adds and removes entries.
+            is_asked: Returns True if a partition is in a pending request or search.
+            readable: Returns the partitions that may be read, or None if the lane reads nothing.
         """
         self.since_s: Mapping[TopicPartition, float] = {}
-        """Time of the last answer, on the loop's clock, of partitions without a recent one. It is
-        replaced and never changed, so that any thread may read it."""
+        """Time of the last answer, on the loop's clock, of each partition without a recent answer.
+        The mapping is replaced and never modified, so any thread may read it."""
         self._loop, self._partitions = loop, partitions
         self._is_asked, self._readable = is_asked, readable
         self._heard: dict[tuple[int, int], tuple[float, Collection[TopicPartition]]] = {}
@@ -40,11 +43,10 @@ class Silence:
         self._next = loop.call_later(_INTERVAL_S, self._review)
 
     def heard(self, broker: tuple[int, int], partitions: Collection[TopicPartition]) -> None:
-        """Record an answer of a broker, by node and group, about partitions."""
+        """Record that a broker, given by node and group, answered about these partitions."""
         self._heard[broker] = self._loop.now_s(), partitions
 
     def close(self) -> None:
-        """Stop."""
         self._next.cancel()
 
     def _review(self) -> None:
@@ -62,7 +64,7 @@ class Silence:
             if now_s - source.heard_s > 2 * _INTERVAL_S
         }
         readable = self._readable(silent) if silent else set()
-        if readable is None or elapsed_s > 3 * _INTERVAL_S:  # nothing was read, or we were frozen
+        if readable is None or elapsed_s > 3 * _INTERVAL_S:  # no reads, or the process froze
             for source in silent.values():
                 source.heard_s += elapsed_s
         else:

@@ -1,7 +1,7 @@
-"""Spans of fetched batches, and the batches that are to be appended.
+"""Spans of fetched batches, and single batches for the target.
 
-The reader of the source creates ``Outgoing``. The appender to the target answers each of them once.
-Both run in the thread of one ``Loop``; an ``Appender`` calls back from ``flush`` or from the loop.
+The reader of the source creates ``Outgoing`` objects and spans. The appender reports the outcome of
+each batch once. Both run in the thread of one event loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,106 +32,107 @@ from headrace.kafka.wire.scan import (
 
 
 class Outgoing(NamedTuple):
-    """A batch for the target, in the order of its partition.
+    """Batch to append to a target partition.
 
-    The target's log keeps its records as they are. The appender replaces what of the header belongs
-    to a log or a producer: offset, leader epoch, producer, sequence, bits of transactions.
+    The target stores its records unchanged. The appender replaces those fields of the header that
+    depend on the log or the producer: offset, leader epoch, producer, sequence and the
+    transactional bit.
     """
 
     batch: Batch
     """Batch as it was fetched, or rebuilt. It has at least one record, and as many offsets as
-    records.
-    """
+    records."""
     next_offset: int
-    """Source offset at which reading continues once this is acknowledged."""
+    """Source offset at which reading continues once the batch is acknowledged."""
     release: Callable[[], None]
-    """Called once, after ``Acknowledged`` or ``Failed``, or when it is dropped: the memory of
-    ``batch`` may be used again."""
+    """Called once, when the memory of ``batch`` is no longer used: after ``Acknowledged`` or
+    ``Failed``, or when the batch is dropped."""
     offsets: Sequence[int] | None = None
-    """Source offset of each record of a rebuilt batch. None: ``batch.base_offset`` and the offsets
-    that follow it without a gap.
-    """
+    """Source offset of each record of a rebuilt batch. None means consecutive offsets from
+    ``batch.base_offset`` on."""
     level: int | None = None
-    """Compression level of a rebuilt batch. None: the codec's default."""
+    """Compression level of a rebuilt batch; None for the codec's default."""
 
     @property
     def first_offset(self) -> int:
-        """Source offset of its first record."""
+        """Source offset of the first record."""
         return self.offsets[0] if self.offsets else self.batch.base_offset
 
     @property
     def records(self) -> int:
-        """How many it has; more than 0."""
+        """Number of records; at least 1."""
         return self.batch.record_count
 
     @property
     def payload_bytes(self) -> int:
-        """Size of its records as they are sent: compressed, without the header of the batch."""
+        """Size in bytes of the records as they are sent: compressed, without the batch's header."""
         return self.batch.payload_bytes
 
     @property
     def leader_epoch(self) -> int:
-        """Epoch of the source's leader that appended it; -1 if unknown."""
+        """Epoch of the source's leader that appended the batch; -1 if unknown."""
         return self.batch.leader_epoch
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The newest timestamp of its records; -1: none."""
+        """Newest timestamp of the records in ms; -1 if there is none."""
         return self.batch.max_timestamp
 
     def source_offset(self, index: int) -> int:
-        """Return the source offset of its record with this index."""
+        """Return the source offset of the record with this index."""
         return self.batch.base_offset + index if self.offsets is None else self.offsets[index]
 
 
 class Sending(Protocol):
-    """Appender of all partitions, called in the thread of its loop."""
+    """Appender as a pipeline uses it. Call it in the thread of its loop."""
 
     @property
     def pending(self) -> int:
-        """Number of records that are not acknowledged."""
+        """Number of batches and holes that are not acknowledged."""
         ...
 
     def flush(self) -> None:
-        """Send what may be sent, without waiting."""
+        """Send queued batches without waiting."""
         ...
 
     def drop_unsent(self) -> None:
-        """``pending`` becomes 0 once the outcome of what was sent is known."""
+        """Drop unsent batches.
+
+        ``pending`` becomes 0 once the outcome of the sent batches is known.
+        """
         ...
 
     def close(self) -> None:
-        """Drop all: what is in flight may be appended, or not."""
+        """Drop all batches. The outcome of batches in flight remains unknown."""
         ...
 
 
 class Acknowledged(Protocol):
-    """Called in the order of ``append`` for each partition."""
+    """Receiver of acknowledged batches, in the order of ``append`` for each partition."""
 
     def __call__(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
-        """Receive an acknowledgement of all in-sync replicas of the target.
+        """Receive a batch that all in-sync replicas of the target have appended.
 
-        Its records have the target offsets from ``base_offset`` on, without a gap.
+        Its records have consecutive target offsets from ``base_offset`` on.
         """
         ...
 
 
 class Failed(Protocol):
-    """Called at most once for a partition, after the last ``Acknowledged`` of it."""
+    """Receiver of failures: at most one for a partition, after its last ``Acknowledged``."""
 
     def __call__(self, at: TopicPartition, error: HeadraceError) -> None:
-        """Receive the failure of a partition; everything unacknowledged is dropped.
+        """Receive the failure of a partition. Its unacknowledged batches are dropped.
 
         The error is ``BatchRefused``, ``BatchCorrupt`` or ``Indefinite``, or the target's reason to
-        reject the partition, such as a missing permission. Errors that may pass by themselves, such
-        as a partition without a leader, are not reported here: batches are sent again until they
-        are acknowledged.
+        reject the partition, such as a missing permission. Temporary errors, such as a partition
+        without a leader, are not reported: batches are sent again until they are acknowledged.
         """
         ...
 
 
 class BatchRefused(Fatal):
-    """The target takes no record with this content, or one of a batch: none of it is appended."""
+    """The target rejects one or more records of a batch. Nothing of the batch is appended."""
 
     def __init__(self, at: TopicPartition, offsets: range, code: str, message: str) -> None:
         """Create the error.
@@ -148,10 +149,13 @@ class BatchRefused(Fatal):
 
 
 class BatchCorrupt(Retriable):
-    """The checksum of a fetched batch is wrong: fetch it again. None of it is appended."""
+    """The checksum of a fetched batch is wrong.
+
+    Nothing is appended. The batch must be fetched again.
+    """
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
-        """``offset``: of the source."""
+        """Create the error; ``offset`` is the batch's first source offset."""
         super().__init__(message)
         self.at, self.offset = at, offset
 
@@ -159,8 +163,8 @@ class BatchCorrupt(Retriable):
 class Indefinite(Retriable):
     """It is unknown whether a batch was appended.
 
-    The target does not have the sequence of the batch, because of another producer or a loss, or
-    its response cannot be read. With this producer's identity nothing more can be appended.
+    The target does not accept the batch's sequence, because of another producer or a loss, or its
+    response cannot be read. Nothing more can be appended with this producer identity.
     """
 
     def __init__(self, at: TopicPartition, offset: int, code: str, message: str) -> None:
@@ -177,10 +181,11 @@ class Indefinite(Retriable):
 
 
 class Span:
-    """A run of batches that are sent one by one, without a Python object for each.
+    """Consecutive batches that are sent one by one, without a Python object for each.
 
-    Source and target offsets of its records differ by a constant, if no other client writes to the
-    target. Not thread-safe: the window, the queue and the appender of a partition share it.
+    A row describes one batch. The source and target offsets of the records differ by a constant, if
+    no other client writes to the target. Not thread-safe: the window, the queue and the appender of
+    a partition share the object.
     """
 
     __slots__ = (
@@ -202,9 +207,13 @@ class Span:
     def __init__(
         self, data: memoryview, scanned: Scanned, run: int, release: Callable[[], None]
     ) -> None:
-        """Describe a run of ``scanned``, by its number, whose bytes are in ``data``.
+        """Create a span from a run of ``scanned``.
 
-        ``release`` is called once, when the memory of ``data`` is not needed any more.
+        Args:
+            data: Bytes that were scanned.
+            scanned: Result of the scan.
+            run: Index of the run.
+            release: Called once, when the memory of ``data`` is no longer needed.
         """
         at = run * RUN_COLUMNS
         runs = scanned.runs
@@ -218,14 +227,14 @@ class Span:
         self.leader_epoch = rows[LEADER_EPOCH]
         self.records = runs[at + RUN_RECORDS]
         self.size = runs[at + RUN_BYTES]
-        """Bytes of the batches, headers included."""
+        """Size of the batches in bytes, headers included."""
         self.payload_bytes = self.size - count * HEADER_BYTES
         self.acknowledged = 0
-        """Number of the first row that is not acknowledged."""
+        """Index of the first row that is not acknowledged."""
         self.held = count
-        """Rows whose memory is still used."""
+        """Number of rows whose memory is still used."""
         self.headers = bytearray()
-        """Headers of all batches for the target, once they are stamped."""
+        """Headers of all batches for the target; empty before ``stamp``."""
 
     def stamp(self, producer: ProducerIdentity, sequence: int) -> None:
         """Write the headers for the target, with sequences from ``sequence`` on."""
@@ -233,19 +242,19 @@ class Span:
 
     @property
     def timestamp_ms(self) -> int:
-        """Newest timestamp of the first unacknowledged batch.
+        """Newest timestamp, in ms, of the first unacknowledged batch.
 
         If all batches are acknowledged, it is the last batch's timestamp.
         """
         return self.rows[min(self.acknowledged, self.row_count - 1) * COLUMNS + MAX_TIMESTAMP]
 
     def split_until(self, offset: int) -> None:
-        """Record that parts of a batch, which was too large, are acknowledged up to an offset."""
+        """Record that a batch, which was split, is acknowledged up to a source offset."""
         self.first_offset = offset
         self.acknowledged += self.rows[self.acknowledged * COLUMNS + LAST] < offset
 
     def outgoing(self, row: int) -> Outgoing:
-        """Return one of the batches by itself. Its ``release`` releases the row."""
+        """Return one batch as an object of its own. Its ``release`` releases the row."""
         batch = batch_at(self.data, self.rows, row)
         return Outgoing(batch, batch.last_offset + 1, self.release_row)
 
@@ -254,7 +263,7 @@ class Span:
         self.release(1)
 
     def release(self, rows: int) -> None:
-        """Release so many rows, and the memory with the last one."""
+        """Release rows, given by their number, and the memory with the last row."""
         self.held -= rows
         if not self.held:
             self.data = memoryview(b"")

@@ -1,7 +1,7 @@
 """Tail of a log, read batch by batch, with the ends of its transactions.
 
-The target is read completely, including uncommitted records. The source is read as a consumer of
-committed records reads it.
+The target is read completely, including uncommitted records. The source is read up to its last
+stable offset, without aborted records.
 """
 
 from collections.abc import Iterator, Set
@@ -62,7 +62,7 @@ class _Chunk(NamedTuple):
         return not self.aborted
 
     def agreed(self, other: "_Chunk") -> "_Chunk | None":
-        """Return the batches that both answers have, or None if the answers disagree.
+        """Return the batches that both answers contain, or None if the answers disagree.
 
         No checksum covers the offsets of batches and the list of aborted transactions.
         """
@@ -76,9 +76,9 @@ class _Chunk(NamedTuple):
 
 
 class Tail:
-    """Tail of one partition.
+    """Records of one partition from an offset on.
 
-    It is read in the thread of the cluster's loop, which it runs while it waits.
+    Use it in the thread of the cluster's loop. It runs the loop while it waits.
     """
 
     def __init__(
@@ -88,17 +88,20 @@ class Tail:
         self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
         self._patience_s = patience_s
         self.leader_epoch = -1
-        """Leader epoch of the last record read; -1 if there is none, or it is unknown."""
+        """Leader epoch of the last record read; -1 if there is none, or if it is unknown."""
         self.stamped = False
-        """Whether the times of its records are those of their appends; once something was read."""
+        """Whether the target sets append times as timestamps. It is valid once a batch was read."""
 
     def of_target(self, writers: Set[int] = frozenset()) -> Iterator[Record | Dropped | Marker]:
-        """Yield everything below the high watermark, including what is appended in the meantime.
+        """Yield all records and markers below the high watermark, without an end.
 
-        It does not end: ``Retriable`` is raised if nothing more arrives in time. Aborted records of
-        ``writers``, by producer id, are ``Dropped``. Their open transactions are awaited, with
-        everything after them: a fence's marker ends them. Other producers may be frozen and are not
-        awaited.
+        Records that are appended during the call are included. Aborted records of ``writers``,
+        which are producer ids, become ``Dropped``. Their open transactions, and everything after
+        them, are yielded once they have ended, because a fence's marker ends them. Open
+        transactions of other producers are not awaited.
+
+        Raises:
+            Retriable: Nothing arrives in time.
         """
         held = HeldBatches(writers)
         while True:
@@ -114,14 +117,20 @@ class Tail:
                         yield from self._records(one)
 
     def batches(self, end: int) -> Iterator[Batch]:
-        """All below ``end``, which is at most the high watermark: uncommitted ones and markers."""
+        """Yield all batches below ``end``, including uncommitted batches and markers.
+
+        ``end`` must be at most the high watermark.
+        """
         while self._offset < end:
             for batch in self._chunk(READ_UNCOMMITTED).batches:
                 yield batch
                 self._offset = batch.last_offset + 1
 
     def of_source(self) -> Iterator[Record | Dropped]:
-        """Up to the last stable offset."""
+        """Yield committed records up to the last stable offset.
+
+        Aborted records and markers become ``Dropped``.
+        """
         while (chunk := self._chunk(READ_COMMITTED)).batches:
             position = self._offset
             for one in judged(chunk.batches, start=position, aborted=chunk.aborted):
@@ -184,7 +193,7 @@ class Tail:
             await cluster.refresh([at.topic])
 
     async def _agreed(self, wanted: FetchPosition, leader: int, isolation: int) -> _Chunk:
-        """Return an answer. Fetch a second one if there are holes, and compare both."""
+        """Return an answer. If it has holes, fetch a second one and compare both."""
         chunk = await self._ask(wanted, leader, isolation)
         if not chunk.batches or chunk.continues(wanted.offset):
             return chunk
@@ -223,7 +232,7 @@ class Tail:
         raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")
 
     async def _to_the_first(self) -> None:
-        """Move forward to the first offset of the log if retention deleted the current one."""
+        """Move forward to the log's first offset if retention deleted the current one."""
         listed = await list_offsets(self._cluster, [self._at], EARLIEST)
         self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
 
@@ -239,10 +248,13 @@ _PATIENCE_S = 5.0
 def transactions_decided(
     cluster: ClusterAccess, at: TopicPartition, offsets: range
 ) -> list[Decided]:
-    """Return the transactions with a batch in ``offsets`` that have ended within them.
+    """Return the transactions that have a batch in ``offsets`` and ended within them.
 
-    All offsets must be acknowledged. The call reads them with a connection of its own, and waits.
-    Raise ``Retriable`` while no leader responds, and ``Fatal`` without permission to read.
+    All offsets must be acknowledged. The call opens its own connection, and waits.
+
+    Raises:
+        Retriable: No leader responds.
+        Fatal: The permission to read is missing.
     """
     loop = EventLoop()
     client = ClusterClient(loop, cluster)
@@ -257,7 +269,7 @@ def transactions_decided(
 def _entries(tail: Tail, end: int) -> Iterator[TransactionalBatch | Ended]:
     for batch in tail.batches(end):
         if batch.magic < 2:
-            continue  # older than transactions
+            continue  # this format has no transactions
         if batch.control:
             yield Ended(batch.base_offset, batch.producer_id, not aborts(batch))
         elif batch.transactional:

@@ -1,7 +1,8 @@
 """Limits and stages of a lane's transactions, and their committed records.
 
-Without a response to a commit, the request is repeated; the outcome is never guessed. If it stays
-unknown, the lane is given up. The next owner ends what is open, then reads what was committed.
+A commit request without a response is repeated; its outcome is never guessed. If the outcome stays
+unknown, the lane is closed. The next owner ends the open transaction, then reads the committed
+offsets.
 """
 
 from abc import ABC, abstractmethod
@@ -15,37 +16,39 @@ from headrace.replication import TargetSeen
 from headrace.replication.progress import ContiguousRange, CopiedRuns
 
 TRANSACTION_MS = 60_000
-"""Maximum duration of a transaction (``transaction.timeout.ms``); its coordinator then aborts it.
-"""
+"""Maximum duration of a transaction (``transaction.timeout.ms``). The coordinator then aborts
+it."""
 ANSWERED_WITHIN_S = 55.0
-"""A commit without an answer is sent again for so long: less than ``TRANSACTION_MS``."""
+"""Time during which a commit without a response is sent again. It is less than
+``TRANSACTION_MS``."""
 CUT_WITHIN_S = 15.0
-"""Time for a partition. A slower one delays all others of its task: the transaction is given up,
-and the task continues without the partition. Less than ``TRANSACTION_MS``.
-"""
+"""Time to acknowledge all sent records of a transaction. A slower partition would delay all others
+of its task, so the transaction is aborted. It is less than ``TRANSACTION_MS``."""
 VISIBLE_WITHIN_S = 5.0
-"""From a commit to its markers, which its coordinator sends at once."""
+"""Maximum time from a commit until its markers are written, which a coordinator normally does at
+once."""
 POLL_S = 0.005
 ABORT_S = 1.0
-"""Time to abort at the end of a lane. An open transaction would delay readers of committed records
-for a minute.
-"""
+"""Time to abort the transaction of a lane that is closed. An open transaction would delay
+read-committed consumers for a minute."""
 LANE_AGE_S = 86_400.0
-"""Coordinators forget an id that nobody asks for within a week (transactional.id.expiration.ms):
-nobody could fence it then. So a lane gets another epoch each day."""
+"""Maximum age of a lane. Coordinators forget a transactional id that is unused for a week
+(``transactional.id.expiration.ms``), and its producer could not be fenced then. Therefore each lane
+gets a new epoch every day."""
 _LOST = {
     "INVALID_PRODUCER_EPOCH",
     "PRODUCER_FENCED",
-    "_FENCED",  # librdkafka's word for it
+    "_FENCED",  # librdkafka's name of PRODUCER_FENCED
     "INVALID_PRODUCER_ID_MAPPING",
     "INVALID_TXN_STATE",
     "UNKNOWN_PRODUCER_ID",
     "TRANSACTION_ABORTABLE",
 }
-"""Another owner, or the coordinator after a minute, has ended the transaction."""
+"""Names of protocol errors after which the transaction cannot continue: another owner ended it, or
+the coordinator did after a minute."""
 
 Records = Sequence[tuple[bytes, bytes]]
-"""Keys and values, of progress."""
+"""Keys and values of progress records."""
 
 
 class TransactionStage(Enum):
@@ -53,27 +56,27 @@ class TransactionStage(Enum):
 
     COPYING = auto()
     CUTTING = auto()
-    """The lane no longer sends, and waits for the acknowledgement of sent records."""
+    """The lane sends no more records, and waits for the acknowledgement of sent records."""
     CUT = auto()
     """All sent records are acknowledged."""
     COMMITTING = auto()
 
 
 def is_lost(code: str) -> bool:
-    """Return whether an error with this name in the protocol says that the transaction is over.
+    """Return whether a protocol error with this name means that the transaction has ended.
 
-    Another lane may then succeed.
+    A new lane may then succeed.
     """
     return code.upper() in _LOST
 
 
 def lost(error: object) -> Retriable:
-    """Return the error to raise for such an error."""
+    """Return an error that says that the transaction has ended."""
     return Retriable(f"{error}: its transaction was ended by another owner, or took too long")
 
 
 def not_acknowledged(target: str) -> Retriable:
-    """Why a transaction is given up that could not be cut."""
+    """Return the error for a transaction whose records were not acknowledged in time."""
     return Retriable(
         f"{target} did not acknowledge all records of a transaction within {CUT_WITHIN_S:.0f} s: "
         "it is aborted"
@@ -83,18 +86,19 @@ def not_acknowledged(target: str) -> Retriable:
 def not_visible(
     ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the committed ends that consumers of committed records have not reached.
+    """Return the committed ends that read-committed consumers have not reached.
 
-    ``stable`` has the known last stable offsets. Brokers lose the marker of a partition without a
-    leader. Each marker must have arrived, or the next abort drops what was committed.
+    ``stable`` contains the known last stable offsets. Brokers lose the marker of a partition
+    without a leader. If a marker is missing, the next abort would drop committed records.
     """
     return {at: end for at, end in ends.items() if stable.get(at, -1) < end}
 
 
 def marker_missing(target: str, late: Mapping[TopicPartition, int]) -> HeadraceError:
-    """Return the error with which a lane is given up, so that a takeover corrects the partition.
+    """Return the error for committed ends that did not become visible.
 
-    Otherwise the next abort would drop committed records, or consumers would wait for them in vain.
+    The lane is closed, so that a takeover writes the missing marker. Otherwise the next abort would
+    drop committed records, or read-committed consumers would wait forever.
     """
     first = min(late)
     return Retriable(
@@ -104,7 +108,7 @@ def marker_missing(target: str, late: Mapping[TopicPartition, int]) -> HeadraceE
 
 
 class Mark(NamedTuple):
-    """How far a partition is copied: see ``Reached``."""
+    """State of a partition's copy. The fields have the meaning of the fields of ``Reached``."""
 
     acknowledged: int
     target_offset: int | None
@@ -115,7 +119,7 @@ class Mark(NamedTuple):
 class CommitWindow(ABC):
     """Acknowledged and committed records of one partition.
 
-    In a lane without transactions ``committed`` is None: acknowledged records count as copied.
+    In a lane without transactions, ``committed`` is None, and acknowledged records count as copied.
     """
 
     __slots__ = (
@@ -133,14 +137,15 @@ class CommitWindow(ABC):
 
     def __init__(self, position: int) -> None:
         self.position = position
-        """The next source offset to read."""
+        """Next source offset to read."""
         self.runs = CopiedRuns()
         self.committed: Mark | None = None
-        """Mark of the last transaction, in a lane that copies in transactions."""
+        """State at the last commit; None in a lane without transactions."""
         self.uncommitted = 0
-        """Records acknowledged since."""
+        """Number of records acknowledged after the last commit."""
         self.unexpected_offsets = 0
-        """How often an acknowledged target offset was not the expected one: a foreign writer."""
+        """Number of acknowledged batches with an unexpected target offset, which another writer
+        causes."""
         self.last_timestamp_ms: int | None = None
         """Timestamp of the last acknowledged record."""
         self._uncommitted_ms: int | None = None
@@ -151,21 +156,28 @@ class CommitWindow(ABC):
 
     @abstractmethod
     def mark(self) -> Mark:
-        """How far it is acknowledged."""
+        """Return the state of the acknowledged records."""
 
     @property
     @abstractmethod
     def unfinished(self) -> int:
-        """Records that are sent, and not yet acknowledged, or not committed."""
+        """Number of records that are sent and not yet acknowledged, or not committed."""
 
     @property
     def done(self) -> Mark:
-        """How far it is copied: acknowledged, or committed."""
+        """State of the copied records.
+
+        In a lane with transactions, committed records count as copied. Otherwise acknowledged
+        records do.
+        """
         return self.committed or self.mark()
 
     @property
     def changed(self) -> bool:
-        """Whether a transaction would commit more than the last one has."""
+        """Whether a transaction would commit more than the last one did.
+
+        It is False in a lane without transactions.
+        """
         return self.committed is not None and self.committed.acknowledged != self.position
 
     def begin_transactions(self) -> None:
@@ -181,8 +193,9 @@ class CommitWindow(ABC):
         self.committed, self.uncommitted = self.mark(), 0
         self._committed_runs += self.cut_runs()
         self._cut_runs = []
-        # It takes an offset. But who acknowledges it, and in which leader epoch, is not known here:
-        # a leader that dies now may lose it, and the next one write it again.
+        # The marker occupies a target offset. The target position is not advanced past it, because
+        # the leader and epoch that wrote the marker are unknown here. If that leader dies now, the
+        # marker may be lost, and the next leader writes it again.
         self._markers += marked
 
     def cut_runs(self) -> list[ContiguousRange]:
@@ -197,7 +210,14 @@ class CommitWindow(ABC):
         return taken
 
     def _count(self, records: int, timestamp_ms: int, at: int, expected: int | None) -> None:
-        """Count more acknowledged records from ``at``, an offset of the target."""
+        """Count acknowledged records.
+
+        Args:
+            records: Number of records.
+            timestamp_ms: Newest timestamp of the records.
+            at: Their first target offset.
+            expected: Target offset after the previous records, without markers; None if unknown.
+        """
         if expected is not None and at != expected + self._markers:
             self.unexpected_offsets += 1
         self._markers = 0

@@ -1,4 +1,4 @@
-"""Batches read back from the target and compared with what was fetched."""
+"""Verification: batches are read back from the target and compared with the fetched ones."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,25 +39,25 @@ from headrace.replication import TargetSeen
 from headrace.timing import Backoff
 
 Records = Mapping[int, Decoded]
-"""By the offset on the target."""
+"""Records by their offset on the target."""
 
 
 class BatchComparison(StrEnum):
-    """Result of comparing a batch that was copied as it is, or joined from such batches."""
+    """Result of comparing a batch that was copied unchanged, or joined from such batches."""
 
     SAME = "Same"
     NOT_READ = "NotRead"
-    """Not all of it could be read back: retention, compaction, a missing permission, no response.
-    """
+    """Some records could not be read back: retention, compaction, a missing permission or no
+    response."""
     DIFFERENT = "Different"
     MISJOINED = "Misjoined"
-    """The helper in C changed records while joining batches: the batch was not sent."""
+    """The C helper changed records while joining batches. The batch was not sent."""
 
 
 def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[BatchComparison, str]:
-    """Compare a sent batch with what the target stores; return the result and the reason.
+    """Compare a sent batch with the target's batches; return the result and the reason.
 
-    ``stored`` has the target's batches from ``base_offset`` on, where it appended ``sent``. A
+    ``stored`` contains the target's batches from ``base_offset`` on, where it appended ``sent``. A
     target may compress records again and set its own timestamps. In that case records are compared
     instead of bytes.
     """
@@ -68,7 +68,7 @@ def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Ba
     try:
         wanted = dict(_records(sent, base_offset - sent.base_offset))
         found = dict(record for batch in stored for record in _records(batch, 0))
-    except UnreadableBatch as error:  # a codec that only the clusters know, say
+    except UnreadableBatch as error:  # for example a codec that only the clusters support
         return BatchComparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
     except CorruptBatch as error:
         return BatchComparison.DIFFERENT, str(error)
@@ -91,7 +91,7 @@ def _compared(
 
 
 def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:
-    """Compare everything except what brokers write into a header; this is the hot path."""
+    """Return whether all fields that brokers do not change are equal. This is the hot path."""
     return (
         copy.base_offset == base_offset
         and (copy.magic, copy.codec) == (sent.magic, sent.codec)
@@ -119,26 +119,27 @@ def _difference(record: Decoded, copy: Decoded, *, compare_timestamps: bool) -> 
 log = get_logger(__name__)
 
 _SAMPLED_EVERY_S = 1.0
-"""With ``Sampled``: one batch of each lane is a small part of what it copies in that time."""
+"""Interval in seconds between verified batches of a lane with ``Sampled``."""
 _MOST_BYTES = 16 << 20
-"""That wait to be compared, of a lane. Each was copied: its response is not kept for that."""
+"""Maximum size in bytes of a lane's batches that wait for verification. They are copies, so the
+fetch responses can be released."""
 _WITHIN_S = 10.0
 _PURPOSE = "verify"
 
 
 class Differs(Fatal):
-    """The target does not hold what was sent."""
+    """The target's records differ from the sent ones."""
 
 
 class _Written(NamedTuple):
     at: TopicPartition
     base_offset: int
     batch: Batch
-    """In memory of its own."""
+    """Batch in its own memory."""
 
 
 class Verifier:
-    """Verification of one lane's batches, in the thread of its loop.
+    """Verification of one lane's batches. Call it in the thread of the lane's loop.
 
     One batch at a time is read back.
     """
@@ -159,7 +160,7 @@ class Verifier:
             wanted: Returns the flow's current setting.
             copied: Counts of the results.
             differs: Receives each difference.
-            room: Called when the queue is no longer ``full``.
+            room: Called when a batch has left the queue.
         """
         self._cluster, self._wanted, self._copied = cluster, wanted, copied
         self._differs, self._room = differs, room
@@ -170,22 +171,22 @@ class Verifier:
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that no more should be copied."""
+        """Whether no more batches should be copied until some are verified."""
         return self._bytes >= _MOST_BYTES
 
     @property
     def compares_all(self) -> bool:
-        """Whether each batch that is copied as it is has to be compared."""
+        """Whether every batch that is copied unchanged is compared."""
         return self._wanted() is BatchVerification.FULL
 
     @property
     def wanted(self) -> bool:
-        """Whether batches are compared at all."""
+        """Whether any batches are compared."""
         return self._wanted() is not BatchVerification.DISABLED
 
     @property
     def due(self) -> bool:
-        """Whether the next one that is delivered is compared."""
+        """Whether the next acknowledged batch is compared."""
         match self._wanted():
             case BatchVerification.DISABLED:
                 return False
@@ -195,7 +196,10 @@ class Verifier:
                 return True
 
     def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
-        """Queue an acknowledged batch; one that was rebuilt in Python is not compared."""
+        """Queue an acknowledged batch if verification is due.
+
+        A batch that was rebuilt in Python is not compared.
+        """
         if outgoing.offsets is not None or not self.due:
             return
         self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
@@ -209,11 +213,11 @@ class Verifier:
     async def verdict(
         self, at: TopicPartition, base_offset: int, batch: Batch
     ) -> tuple[BatchComparison, str]:
-        """Return the result for a batch in memory of its own, and the reason for a difference."""
+        """Return the result and the reason for a batch, which must have its own memory."""
         return await self._verdict(_Written(at, base_offset, batch))
 
     def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
-        """Report that the helper in C built a wrong batch of a source partition's offsets."""
+        """Report that the C helper joined source offsets of a partition into a wrong batch."""
         self._count(BatchComparison.MISJOINED)
         log.error(
             "the helper for small batches made a wrong batch, and is not used any more: batches "
@@ -223,7 +227,7 @@ class Verifier:
         )
 
     def close(self) -> None:
-        """Close the verification; batches that are not compared yet count as not read."""
+        """Stop. Queued batches count as not read."""
         self._closed = True
 
     async def _run(self) -> None:
@@ -238,7 +242,7 @@ class Verifier:
 
     async def _verdict(self, written: _Written) -> tuple[BatchComparison, str]:
         verdict, why = await self._compared(written)
-        if verdict is BatchComparison.DIFFERENT:  # it may have been damaged on its way here
+        if verdict is BatchComparison.DIFFERENT:  # the response may have been damaged
             return await self._compared(written)
         return verdict, why
 
@@ -278,7 +282,7 @@ class Verifier:
         self._differs(written.at, error)
 
     async def _stored(self, written: _Written) -> list[Batch]:
-        """Return the target's batches at that offset; retry if the leader moved."""
+        """Return the target's batches from the written offset on; retry if the leader moved."""
         loop, backoff = self._cluster.loop, Backoff(0.02, 0.5)
         deadline_s = loop.now_s() + _WITHIN_S
         while True:
@@ -290,7 +294,7 @@ class Verifier:
                 if self._closed or loop.now_s() >= deadline_s:
                     raise
             await loop.sleep(backoff.next_s())
-            with suppress(Retriable):  # brokers that are unreachable: the next attempt reports them
+            with suppress(Retriable):  # the next attempt reports unreachable brokers
                 await self._cluster.refresh([written.at.topic])
 
     async def _fetched(self, written: _Written) -> list[Batch]:
@@ -299,7 +303,7 @@ class Verifier:
         if topic is None or led is None:
             raise Retriable(f"{at} on {cluster.name} has no leader")
         connection = await cluster.connection(led.leader, _PURPOSE)
-        size = len(written.batch.data)  # a larger one comes whole, too
+        size = len(written.batch.data)  # brokers return at least one whole batch
         wanted = FetchPosition(
             topic.id, at.partition, written.base_offset, size, led.epoch, topic=at.topic
         )
@@ -324,11 +328,10 @@ class Verifier:
         raise Retriable(f"{cluster.name} gave no answer for {at}")
 
 
-# Under which leader epoch the target held what it has acknowledged: for who takes over later.
-#
-# An answer to Produce does not name the epoch, and what a client believes may be an earlier one:
-# then an election would look like a loss. So the leaders are asked, a second after they have
-# acknowledged something, with an epoch that they confirm to be the current one.
+# Leader epochs of the target, which a later takeover needs to detect losses. A Produce response
+# does not contain the leader's epoch, and the client's metadata may contain an earlier one; an
+# election would then look like a loss. Therefore the leaders are queried one second after an
+# acknowledgement, with an epoch that they confirm.
 
 _EPOCH_INTERVAL_S = 1.0
 _EPOCH_WITHIN_S = 5.0
@@ -337,7 +340,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class TargetEpochs:
-    """Leader epochs of the target's partitions, used in the thread of the cluster's loop."""
+    """Leader epochs of target partitions. Use it in the thread of the cluster's loop."""
 
     def __init__(
         self,
@@ -350,22 +353,22 @@ class TargetEpochs:
 
         Args:
             cluster: The target.
-            unseen: Returns the ends of acknowledged records, of partitions whose ends ``seen``
-                lacks.
-            seen: Receives ends that were confirmed by the leader's epoch.
-            lost: Receives partitions whose leader does not have all acknowledged records.
+            unseen: Returns the ends of acknowledged records, of partitions whose ends are not
+                confirmed.
+            seen: Receives ends that the leader's epoch confirmed.
+            lost: Receives partitions whose leader lacks acknowledged records.
         """
         self._cluster, self._unseen, self._seen, self._lost = cluster, unseen, seen, lost
         self._due = self._closed = False
 
     def delivered(self) -> None:
-        """Something was acknowledged."""
+        """Schedule a query of the leaders after an acknowledgement."""
         if not self._due and not self._closed:
             self._due = True
             self._cluster.loop.call_later(_EPOCH_INTERVAL_S, self._ask)
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Send no more queries."""
         self._closed = True
 
     def _ask(self) -> None:
@@ -380,7 +383,7 @@ class TargetEpochs:
         self._due = False
         if self._closed:
             return
-        if isinstance(reply.error, HeadraceError):  # who appends reports what is wrong
+        if isinstance(reply.error, HeadraceError):  # the appender reports the error
             log.debug("leader epochs of the target are not known", why=str(reply.error))
             return
         for at, end in reply.result().found.items():

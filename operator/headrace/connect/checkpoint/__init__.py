@@ -1,1 +1,1 @@
-"""The checkpoint connector and its tasks: groups' offsets, translated and applied."""
+"""Checkpoint connector and tasks: translation of group offsets, and their use on the target."""

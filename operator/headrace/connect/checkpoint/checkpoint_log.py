@@ -1,4 +1,4 @@
-"""Checkpoints and offset syncs of a flow, read from their topics."""
+"""Logs of a flow's checkpoints and offset syncs, read from their topics."""
 
 from collections.abc import Collection, Iterable
 
@@ -25,28 +25,28 @@ log = get_logger(__name__)
 
 
 class CheckpointLog:
-    """One thread calls it."""
+    """Checkpoints of a flow, in the topic that MirrorMaker 2 also uses. Not thread-safe."""
 
     def __init__(
         self, context: FlowContext, *, creates: bool = True, keeps_earlier: bool = False
     ) -> None:
-        """Prepare to read the topic.
+        """Create a log that has read nothing.
 
         Args:
             context: The flow.
-            creates: Whether a missing topic is created. Without it, it has no checkpoints.
-            keeps_earlier: Whether the target offsets of all earlier checkpoints are remembered.
+            creates: Whether a missing topic is created. Otherwise a missing topic counts as empty.
+            keeps_earlier: Whether the target offsets of all earlier checkpoints are kept.
         """
         self.topic = context.checkpoints_topic
         self._context, self._creates, self._keeps_earlier = context, creates, keeps_earlier
         self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
-        """Stored checkpoints by key, including those that other tasks have written."""
+        """Last stored checkpoints by key, including checkpoints of other tasks."""
         self._earlier: dict[bytes, set[int]] = {}
         """Target offsets of all checkpoints in the topic, by key."""
 
     def prepare(self) -> None:
-        """Create a missing topic, and read the records since the last call."""
+        """Create a missing topic, and read the records written since the last call."""
         if not self._creates and not self._context.target.describe([self.topic]):
             return
         for message in self._log.read():
@@ -67,7 +67,7 @@ class CheckpointLog:
     def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
         """Return the checkpoints of the flow's groups and topics.
 
-        Other flows of its source share the topic.
+        Other flows of the same source share the topic.
         """
         context, found = self._context, {}
         for stored in self._written.values():
@@ -78,15 +78,18 @@ class CheckpointLog:
         return found
 
     def before(self, key: bytes) -> StoredCheckpoint | None:
-        """Return the stored checkpoint of a group's partition."""
+        """Return the stored checkpoint of a group's partition, or None."""
         return self._written.get(key)
 
     def earlier(self, key: bytes) -> Collection[int]:
-        """Return the target offsets of all checkpoints of a group's partition, if they are kept."""
+        """Return the target offsets of all checkpoints of a group's partition.
+
+        It is empty unless the log was created with ``keeps_earlier``.
+        """
         return self._earlier.get(key, ())
 
     def write(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
-        """Write those that say something new, and wait until the target has them."""
+        """Write the checkpoints that differ from the stored ones, and wait for acknowledgements."""
         wanted = {
             key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
         }
@@ -97,20 +100,20 @@ class CheckpointLog:
         self._written |= wanted
 
     def close(self) -> None:
-        """Free the reader."""
         self._log.close()
 
 
-# The offset syncs of a flow, read from their topic and folded.
-#
-# A flow with ``offsets.mode: Preserved`` has no offset syncs.
+# Offset syncs of a flow, read from their topic. A flow with ``offsets.mode: Preserved`` has none.
 
 
 class SyncedOffsetLog:
-    """One thread calls it."""
+    """Offset syncs of a flow, combined for translation. Not thread-safe."""
 
     def __init__(self, context: FlowContext, *, creates: bool = True) -> None:
-        """Prepare to read the topic. A missing one is created, or has no offset syncs."""
+        """Create a log that has read nothing.
+
+        ``creates`` states whether a missing topic is created. Otherwise it counts as empty.
+        """
         self._context, self._creates = context, creates
         self.offsets: SyncedOffsets | SameOffsets = SyncedOffsets()
         if context.preserved:
@@ -119,7 +122,11 @@ class SyncedOffsetLog:
         self._tail: TopicTail | None = None
 
     def read(self) -> None:
-        """Take in what was written since. Raises as making and reading the topic does."""
+        """Read the offset syncs written since the last call, and create a missing topic.
+
+        Raises:
+            HeadraceError: The topic could not be created or read.
+        """
         if isinstance(self.offsets, SameOffsets):
             return
         context = self._context
@@ -145,7 +152,6 @@ class SyncedOffsetLog:
             self.offsets.take(sync, stretch.encode() if isinstance(stretch, str) else stretch)
 
     def close(self) -> None:
-        """Free the client."""
         if self._tail is not None:
             self._tail.close()
         self._tail = None

@@ -1,4 +1,4 @@
-"""Checkpoint connector and its tasks."""
+"""Checkpoint connector and checkpoint tasks."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,12 +19,13 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.replication import Applied, Precision, split_groups
 
 _OTHERS_EVERY_S = 600.0
-"""To list them opens a connection to each broker: groups of these kinds are few and stay. With
-``applyToGroups`` it is done in each interval, so that new share groups are followed."""
+"""Interval in seconds at which share groups and Streams groups are listed, which opens a connection
+to each broker. With ``applyToGroups``, ``checkpoints.intervalSeconds`` is used instead, so that new
+share groups are followed."""
 
 
 class CheckpointConnector(ThreadedUnit):
-    """Discovery of groups with committed offsets of topics that the flow replicates.
+    """Connector that finds groups with committed offsets of topics that the flow replicates.
 
     It runs every ``discovery.groupsSeconds``. A flow without such a group has no checkpoint task.
     """
@@ -32,18 +33,18 @@ class CheckpointConnector(ThreadedUnit):
     _followed: frozenset[str] = frozenset()
     _others = OtherGroups()
     _share: frozenset[str] = frozenset()
-    """The share groups that are followed."""
+    """Share groups that are followed."""
     _others_found_s = -_OTHERS_EVERY_S
 
     def restore(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: the connector has no state to restore."""
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Publish again what was refused."""
+        """Return a retry of the rejected publication after ``EpochAltered``, otherwise None."""
         return partial(succeeds, self._publish) if isinstance(error, EpochAltered) else None
 
     def run_once(self) -> float:
-        """Discover, and write the tasks."""
+        """Find groups, and publish the tasks."""
         spec = self.context.spec
         refused: Mapping[str, HeadraceError] = {}
         self.problem = None
@@ -54,7 +55,7 @@ class CheckpointConnector(ThreadedUnit):
                 refused = self._discover()
                 self._find_others()
                 refused = {**refused, **self._others.unread}
-            except Fatal as error:  # a missing right: the groups that are known are followed on
+            except Fatal as error:  # a missing permission: known groups are still followed
                 self.problem = Retriable(str(error))
         if refused:
             first, *more = (str(error) for error in refused.values())
@@ -65,9 +66,9 @@ class CheckpointConnector(ThreadedUnit):
         return float(spec.discovery.groups_seconds)
 
     def _discover(self) -> Mapping[str, HeadraceError]:
-        """Find the groups to follow, and return an error for each that cannot be read.
+        """Find the groups to follow, and return an error for each group that cannot be read.
 
-        The offsets of a group that is followed already are not requested again.
+        The offsets of a group that is already followed are not requested again.
         """
         source = self.context.source
         there = {group for group in source.groups() if self.context.groups.matches(group)}
@@ -94,7 +95,7 @@ class CheckpointConnector(ThreadedUnit):
             self._others = other_groups(self.context)
             unread = self._share & self._others.unread.keys()
             self._share = frozenset(self._others.starts.keys() | unread)
-        except HeadraceError as error:  # they are named, nothing else: the others are followed
+        except HeadraceError as error:  # consumer groups are followed nevertheless
             self.log.warning("share and Streams groups not listed", why=str(error))
 
     def _publish(self) -> None:
@@ -124,9 +125,8 @@ class CheckpointConnector(ThreadedUnit):
 
 
 _COVERED_WITHIN_S = 15.0
-"""Maximum time that an offset waits for an exact translation. A source task writes an offset sync
-of a partition that is copied every ten seconds.
-"""
+"""Maximum time in seconds that an offset waits for an exact translation. A source task writes an
+offset sync every ten seconds for a partition that is copied."""
 _POLL_S = 1.0
 _AGAIN_S = 10.0
 
@@ -135,8 +135,8 @@ class CheckpointTask(ThreadedUnit):
     """Task that writes checkpoints of its groups.
 
     It reads the groups' committed offsets every ``checkpoints.intervalSeconds``. It writes a
-    checkpoint as soon as its offset can be translated exactly, or a little later if not. A missing
-    permission is reported and stops only the checkpoints.
+    checkpoint when the offset can be translated exactly, or when ``_COVERED_WITHIN_S`` has passed.
+    A missing permission is reported and stops only the checkpoints.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -146,10 +146,10 @@ class CheckpointTask(ThreadedUnit):
         self._next_read_s = self._wait_until_s = 0.0
 
     def restore(self) -> None:
-        """Nothing to restore: the logs are read when they are needed."""
+        """Do nothing: the logs are read when they are needed."""
 
     def run_once(self) -> float:
-        """Read what is committed if that is due, and write checkpoints."""
+        """Read committed offsets if that is due, and write checkpoints."""
         try:
             wait_s = self._advance()
         except OwnershipLost:
@@ -163,16 +163,15 @@ class CheckpointTask(ThreadedUnit):
 
     @property
     def groups(self) -> Mapping[str, int]:
-        """Unread records of each group (``GroupCheckpoints.unread``); any thread may read it."""
+        """Number of unread records by group, as in ``GroupCheckpoints.unread``. Thread-safe."""
         return self._checkpoints.unread
 
     @property
     def translations(self) -> Mapping[str, int]:
-        """Number of translations (``GroupCheckpoints.translations``); any thread may read it."""
+        """Number of translations by precision, as in ``GroupCheckpoints``. Thread-safe."""
         return self._checkpoints.translations
 
     def close(self) -> None:
-        """Free the clients."""
         self._checkpoints.close()
 
     def _advance(self) -> float:

@@ -1,4 +1,4 @@
-"""Checkpoints of consumer groups, written and applied to the target."""
+"""Checkpoints of consumer groups: written to the topic and applied to the target's groups."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,39 +26,42 @@ from headrace.replication import (
 
 
 class PendingCheckpoint(NamedTuple):
-    """A checkpoint to be written and set, and what is in the topic."""
+    """Checkpoint to write and apply, and the stored one."""
 
     checkpoint: Checkpoint
     before: StoredCheckpoint | None
 
     @property
     def at(self) -> TopicPartition:
-        """On the target."""
+        """Partition of the target."""
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
 
     def not_below(self, start: int) -> "PendingCheckpoint":
-        """``start``: the first offset that the target holds."""
+        """Return the checkpoint with a target offset of at least ``start``.
+
+        ``start`` is the first offset of the target's log.
+        """
         offset = max(start, self.checkpoint.target_offset)
         return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
 
 
 class GroupApplier:
-    """Application of checkpoints to the target's groups. One thread calls it.
+    """Application of checkpoints to the target's groups. Not thread-safe.
 
     Groups are set as in MirrorMaker 2 (KIP-545), except that headrace does not move a group for
-    which a consumer of the target has committed. The target checks at the commit that no member is
-    active: it accepts commits only from members of a group that has any. For a share group the
-    start offset is set (KIP-932), before its first use.
+    which a consumer of the target has committed. The target rejects the commit if the group has
+    active members. The start offset of a share group is set before its first use (KIP-932).
     """
 
     def __init__(self, target: Admin) -> None:
         self._target = target
         self.found: dict[GroupPartition, Applied] = {}
-        """How each was left last."""
+        """Last outcome for each partition of a group."""
         self.left: dict[GroupPartition, int | None] = {}
-        """The offset that each group of the target has since, or would have after ``plan``."""
+        """Offset of each group on the target after ``apply``, or the offset that ``plan``
+        predicts."""
         self.refused: tuple[HeadraceError, ...] = ()
-        """Why some groups could not be read or set last."""
+        """Errors of groups that could not be read or set in the last call."""
 
     def apply(
         self,
@@ -67,7 +70,13 @@ class GroupApplier:
         *,
         back: bool = False,
     ) -> None:
-        """Write the checkpoints, then set the groups; ``back`` as in ``judge``."""
+        """Write the checkpoints, then set the groups on the target.
+
+        Args:
+            wanted: Checkpoints by group and source partition.
+            write: Stores checkpoints in the topic.
+            back: Whether groups may be moved back, as in ``judge``.
+        """
         held, unreadable = self._judge(wanted, back=back)
         write(
             [
@@ -81,7 +90,7 @@ class GroupApplier:
     def plan(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool = False
     ) -> None:
-        """Find out what ``apply`` would do, and change nothing."""
+        """Determine the outcome of ``apply`` without a change."""
         held, _ = self._judge(wanted, back=back)
         members = self._target.groups_with_members()
         for position, one in wanted.items():
@@ -92,7 +101,7 @@ class GroupApplier:
     def _judge(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint], *, back: bool
     ) -> tuple[dict[GroupPartition, int], Collection[str]]:
-        """Return the offsets that groups of the target hold, and the groups that are unreadable."""
+        """Return the offsets of groups on the target, and the groups that cannot be read."""
         share = {at.group for at, one in wanted.items() if one.checkpoint.is_of_share_group}
         there = read_target_groups(self._target, {group for group, _ in wanted}, share)
         held = {
@@ -116,7 +125,7 @@ class GroupApplier:
             self.left[at] = one.checkpoint.target_offset if is_set else held.get(at)
 
     def keep(self, positions: Collection[GroupPartition]) -> None:
-        """Forget all others."""
+        """Forget the outcomes for all other partitions of groups."""
         self.found = {at: how for at, how in self.found.items() if at in positions}
         self.left = {at: offset for at, offset in self.left.items() if at in positions}
 
@@ -150,37 +159,40 @@ _MOST_GROUPS = 50
 
 
 class GroupCheckpoints:
-    """One thread calls it."""
+    """Checkpoints of groups: read, translated and written. Not thread-safe."""
 
     def __init__(self, context: FlowContext, *, creates: bool = True) -> None:
-        """Prepare to read both topics; ``creates`` says whether missing ones are created."""
+        """Create the object without reading.
+
+        ``creates`` states whether missing topics are created.
+        """
         self._context = context
         self._syncs = SyncedOffsetLog(context, creates=creates)
         self._checkpoints = CheckpointLog(context, creates=creates)
         self.waiting: dict[GroupPartition, Committed] = {}
-        """Committed offsets that have no checkpoint yet."""
+        """Committed source offsets whose checkpoint is not written yet."""
         self.precision: dict[GroupPartition, Precision | None] = {}
-        """How each was translated last; None: not at all, as no offset sync is as old."""
+        """Precision of each offset's last translation; None if no offset sync was old enough."""
         self.written: dict[GroupPartition, Checkpoint] = {}
-        """The last one of each."""
+        """Last written checkpoint by group and source partition."""
         self.applier = GroupApplier(context.target)
         self.unread: Mapping[str, int] = {}
-        """Committed source offsets after each group's last checkpoint, at the last read: the group
-        would read this many again if the source were lost then. Only groups with the highest
-        numbers are included.
-        """
+        """Number of source offsets by which each group is ahead of its checkpoint, at the last
+        read. The group would read these records again if the source were lost then. Only groups
+        with the highest numbers are included."""
         self.translations: Mapping[str, int] = {}
-        """How many offsets were translated last with which precision; ``None`` for not at all."""
+        """Number of offsets by the precision of their last translation. The key ``"None"`` counts
+        offsets that were not translated."""
         self._kinds: dict[str, str] = {}
-        """Protocol types of groups of the source: they do not change."""
+        """Protocol types of source groups, which do not change."""
         self._refused: Retriable | None = None
-        """Why the offsets of some groups could not be read last."""
+        """Error of groups whose offsets could not be read in the last call."""
         self._not_set: Retriable | None = None
-        """Why some groups of the target could not be set last."""
+        """Error of target groups that could not be set in the last call."""
 
     @property
     def problem(self) -> Retriable | None:
-        """Problem of groups that could not be read or set last."""
+        """Problem of groups that could not be read or set."""
         return self._refused or self._not_set
 
     def read(self, groups: Iterable[str]) -> None:
@@ -201,12 +213,12 @@ class GroupCheckpoints:
         self._count_unread()
 
     def write(self, *, last: bool, apply: bool, back: bool = False) -> None:
-        """Write the checkpoints of what is waiting and is translated exactly.
+        """Write the checkpoints of waiting offsets that can be translated exactly.
 
         Args:
-            last: Write the others also, as well as they are known.
-            apply: Set the groups of the target.
-            back: Let offsets of groups that only headrace has set also move back.
+            last: Whether inexact translations are also written.
+            apply: Whether the groups of the target are set.
+            back: Whether groups that only headrace has set may be moved back.
         """
         translated = self._translated()
         done = {
@@ -222,7 +234,7 @@ class GroupCheckpoints:
         self.translations = Counter(str(one) for one in self.precision.values())
 
     def plan(self) -> None:
-        """Find out what ``write`` with all arguments would do, and change nothing."""
+        """Determine the outcome of ``write`` with all options, without a change."""
         translated = self._translated()
         self.precision = {at: one and one.precision for at, one in translated.items()}
         self._plan({at: self._wanted(at, one) for at, one in translated.items() if one})
@@ -232,7 +244,7 @@ class GroupCheckpoints:
         self._put(self._stored(), apply=True)
 
     def plan_written(self) -> None:
-        """Find out what ``apply_written`` would do, and change nothing."""
+        """Determine the outcome of ``apply_written`` without a change."""
         self._plan(self._stored(), back=False)
 
     def _plan(
@@ -261,14 +273,13 @@ class GroupCheckpoints:
         }
 
     def close(self) -> None:
-        """Free the clients."""
         self._syncs.close()
         self._checkpoints.close()
 
     def _committed(
         self, groups: set[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
-        """Return committed offsets, and start offsets of share groups."""
+        """Return committed offsets and start offsets of share groups, and errors by group."""
         source, share = self._context.source, self._share_groups(groups)
         committed, refused = source.committed(groups - share)
         starts, unread = source.share_starts(share)
@@ -278,7 +289,7 @@ class GroupCheckpoints:
 
     def _share_groups(self, groups: set[str]) -> set[str]:
         if not self._context.spec.checkpoints.apply_to_groups:
-            return set()  # nobody follows them
+            return set()  # without it, share groups are not followed
         if groups - self._kinds.keys():
             found = self._context.source.protocol_types()
             self._kinds = {group: found.get(group, "") for group in groups}
@@ -291,7 +302,7 @@ class GroupCheckpoints:
             before = self._checkpoints.before(Checkpoint(position.group, *copy, 0, 0).key())
             behind = one.offset - before.checkpoint.source_offset if before else 0
             counts[position.group] += max(0, behind)
-        # Sorting by name as well keeps the same series among equal values.
+        # The name as second key keeps the same series when values are equal.
         most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
         self.unread = dict(most[:_MOST_GROUPS])
 
@@ -313,7 +324,8 @@ class GroupCheckpoints:
             self.applier.apply(wanted, self._checkpoints.write, back=back)
             self._not_set = _problem(self.applier.refused)
         else:
-            # Offsets that the groups may hold from an earlier flow or spec stay known.
+            # The offsets that headrace has applied earlier are kept, because groups may still have
+            # them.
             self._checkpoints.write(
                 StoredCheckpoint(one.checkpoint, one.before.applied if one.before else ())
                 for one in wanted.values()
@@ -325,10 +337,10 @@ class GroupCheckpoints:
     def _not_below_start(
         self, wanted: Mapping[GroupPartition, PendingCheckpoint]
     ) -> dict[GroupPartition, PendingCheckpoint]:
-        """Raise offsets to the start of the target's log.
+        """Raise target offsets to the start of the target's log.
 
-        The target's retention may be shorter than the source's. With ``auto.offset.reset=latest`` a
-        consumer whose offset was deleted would skip all remaining records.
+        The target's retention may be shorter than the source's. With ``auto.offset.reset=latest``,
+        a consumer whose offset was deleted would skip all remaining records.
         """
         ats = {one.at for one in wanted.values()}
         starts = self._context.target.known_ends(ats, Position.EARLIEST)

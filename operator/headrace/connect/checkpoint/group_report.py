@@ -1,4 +1,4 @@
-"""Report of the offsets at which a flow's consumer groups would resume; nothing is written."""
+"""Report of the offsets at which a flow's consumer groups would resume. Nothing is written."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -39,26 +39,25 @@ _LEFT = {Applied.SET: NOT_SET, Applied.FOREIGN: FOREIGN, Applied.LATER: LATER}
 
 
 class GroupPosition(NamedTuple):
-    """Position of a group in a partition."""
+    """Offsets of a group in a partition."""
 
     group: str
     at: TopicPartition
     """Partition of the source."""
     committed: int | None
-    """Offset committed by the group on the source. None: there is none, or the source does not
-    respond.
-    """
+    """Offset committed by the group on the source; None if there is none, or if the source does not
+    respond."""
     checkpoint: Checkpoint | None
-    """Checkpoint in the checkpoints topic."""
+    """Checkpoint in the checkpoints topic, or None."""
     note: str
-    """Why there is no checkpoint, or an earlier one than there could be, or why the group of the
-    target has another offset."""
+    """Reason why there is no checkpoint, why it is earlier than possible, or why the target's group
+    has another offset. Empty if none applies."""
     held: int | None = None
     """Offset committed by the group on the target; read only with ``applyToGroups``."""
 
     @property
     def lag(self) -> int | None:
-        """Source offsets between the checkpoint and what is committed."""
+        """Number of source offsets between the checkpoint and the committed offset."""
         if self.committed is None or self.checkpoint is None:
             return None
         return self.committed - self.checkpoint.source_offset
@@ -66,20 +65,22 @@ class GroupPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupReport:
-    """Positions of all groups that the flow follows."""
+    """Offsets of all groups that the flow follows."""
 
     positions: tuple[GroupPosition, ...]
     problems: tuple[str, ...]
-    """Sentences: what could not be read."""
+    """Errors of reads, as sentences."""
     untranslated: tuple[UntranslatedGroup, ...] = ()
-    """Groups of the source that the flow does not follow, whatever its spec says."""
+    """Groups of the source that the flow never follows."""
 
 
 def report_groups(context: FlowContext) -> GroupReport:
-    """Report the groups; raise as reading the target does.
+    """Return the report of all groups.
 
-    A source that does not respond is a problem that the report names: the checkpoints are available
-    without it.
+    If the source does not respond, the report contains that problem, and the checkpoints.
+
+    Raises:
+        HeadraceError: The target could not be read.
     """
     checkpoints = _checkpoints(context)
     others = OtherGroups()
@@ -128,7 +129,7 @@ def _with_held(
     checkpoints: Mapping[GroupPartition, StoredCheckpoint],
     share_groups: Iterable[str],
 ) -> tuple[list[GroupPosition], list[str]]:
-    """With what the groups of the target have committed, and why not what is in the topic."""
+    """Add the target groups' committed offsets, and notes on differences; also return errors."""
     positions = list(positions)
     groups = {one.group for one in positions}
     share = groups & {*_of_share_groups(checkpoints), *share_groups}
@@ -152,7 +153,7 @@ def _of_share_groups(checkpoints: Mapping[GroupPartition, StoredCheckpoint]) -> 
 
 def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]:
     if not context.target.describe([context.checkpoints_topic]):
-        return {}  # to read it would make it
+        return {}  # reading would create the topic
     log = CheckpointLog(context)
     try:
         log.prepare()
@@ -175,7 +176,7 @@ def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[st
 
 
 class _Notes:
-    """Notes about positions."""
+    """Texts for ``GroupPosition.note``."""
 
     def __init__(
         self,
@@ -183,7 +184,10 @@ class _Notes:
         partitions: Iterable[TopicPartition],
         unread: Container[str],
     ) -> None:
-        """``unread``: groups of which nothing is known."""
+        """Read progress and offset syncs.
+
+        ``unread`` contains the groups whose source offsets are unknown.
+        """
         self._unread = unread
         self._copied_to = _copied_to(context, partitions)
         self._syncs = SyncedOffsetLog(context)
@@ -220,5 +224,5 @@ def _copied_to(
     context: FlowContext, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, CopiedTo | None]:
     if not context.progress.exists():
-        return {}  # to follow it would make it
+        return {}  # following it would create the topic
     return copied_to(context, partitions)

@@ -1,4 +1,4 @@
-"""Consumer groups and other groups of both clusters, with their positions."""
+"""Consumer groups, share groups and Streams groups of both clusters, with their offsets."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,16 +28,16 @@ _NOTES = {
 
 
 class UntranslatedGroup(NamedTuple):
-    """A group by name, and its kind: ``share`` or ``streams``."""
+    """Group of kind ``share`` or ``streams`` whose offsets are not translated."""
 
     group: str
     kind: str
     why: str = ""
-    """Reason, for a share group."""
+    """Reason for a share group; empty for a Streams group."""
 
     @property
     def sentence(self) -> str:
-        """Return what happens at a fail-over, without a full stop."""
+        """Description of the effect at a fail-over, without a full stop."""
         why = f" ({self.why})" if self.why else ""
         return (
             f"{_NAMES[self.kind]} {self.group}: its offsets are not translated{why}"
@@ -49,22 +49,30 @@ class OtherGroups(NamedTuple):
     """Share groups and Streams groups that match ``spec.groups``."""
 
     starts: Mapping[str, Mapping[TopicPartition, int]] = {}
-    """Start offsets of the share groups that the flow follows, of its topics."""
+    """Start offsets of followed share groups, for topics of the flow."""
     untranslated: tuple[UntranslatedGroup, ...] = ()
-    """But groups that have offsets of other topics only, as far as they are known."""
+    """Groups that are not followed, without Streams groups that have offsets only of other
+    topics."""
     unread: Mapping[str, HeadraceError] = {}
-    """Why the start offsets of some share groups cannot be read."""
+    """Errors of share groups whose start offsets cannot be read."""
 
 
 def listed(groups: Sequence[UntranslatedGroup]) -> str:
-    """``share group orders-share, Streams group prices and 3 more``; empty for none."""
+    """Return a list such as ``share group orders-share, Streams group prices and 3 more``.
+
+    It is empty without groups.
+    """
     named = [f"{_NAMES[one.kind]} {one.group}" for one in groups[:_MOST]]
     more = len(groups) - _MOST
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def other_groups(context: FlowContext) -> OtherGroups:
-    """Return the groups; raise as requests to the source do."""
+    """Return the share groups and Streams groups of the source.
+
+    Raises:
+        HeadraceError: The source could not be read.
+    """
     found = {
         group: kind
         for group, kind in context.source.protocol_types().items()
@@ -106,21 +114,24 @@ def _streams_groups(context: FlowContext, groups: Collection[str]) -> list[Untra
 
 
 class TargetGroups(NamedTuple):
-    """By group."""
+    """Offsets of groups on the target."""
 
     held: Mapping[str, Mapping[TopicPartition, int]]
-    """Committed offsets, or start offsets of share groups."""
+    """Committed offsets, or start offsets of share groups, by group."""
     used: Collection[str]
     """Share groups that consumers have used."""
     unreadable: Mapping[str, HeadraceError]
 
     def held_at(self, group: str, at: TopicPartition) -> int | None:
-        """Return a group's offset of one partition."""
+        """Return a group's offset of one partition, or None."""
         return self.held.get(group, {}).get(at)
 
 
 def read_target_groups(target: Admin, groups: set[str], share: set[str]) -> TargetGroups:
-    """``share``: those of ``groups`` that are share groups."""
+    """Read the offsets of groups on the target.
+
+    ``share`` contains the members of ``groups`` that are share groups.
+    """
     committed, refused = target.committed(groups - share)
     starts, without_starts = target.share_starts(share)
     used, not_described = target.used_share_groups(share)
@@ -132,7 +143,7 @@ def read_target_groups(target: Admin, groups: set[str], share: set[str]) -> Targ
 
 
 class GroupPartition(NamedTuple):
-    """A group's partition of the source."""
+    """Group and partition of the source."""
 
     group: str
     at: TopicPartition
@@ -141,7 +152,11 @@ class GroupPartition(NamedTuple):
 def copied_to(
     context: FlowContext, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, CopiedTo | None]:
-    """By the flow's progress, read to its end; raises as following it does."""
+    """Read the flow's progress; return how far each partition is copied, or None.
+
+    Raises:
+        HeadraceError: Progress could not be read.
+    """
     context.progress.start()
     context.progress.read_to_end()
     return {at: _stored(context, at) for at in partitions}
@@ -150,6 +165,6 @@ def copied_to(
 def _stored(context: FlowContext, at: TopicPartition) -> CopiedTo | None:
     try:
         stored = context.stored(at)
-    except Fatal:  # the source task that cannot read it says so
+    except Fatal:  # the source task reports the error
         return None
     return None if stored is None else CopiedTo(stored.source_offset, stored.target_offset)

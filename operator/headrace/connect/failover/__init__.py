@@ -1,1 +1,1 @@
-"""The verbs that change sides: fail-over, fail-back, import from and export to MirrorMaker 2."""
+"""Fail-over and fail-back of a flow, and import from and export to MirrorMaker 2."""

@@ -1,8 +1,8 @@
-"""Fail-back after a fail-over: the reverse flow's start and returning groups.
+"""Fail-back after a fail-over: the start of the reverse flow, and groups that return.
 
-Each group has read on in a copy, within the copied records or after them. On the source it resumes
-at the same record, by translating offsets backwards. If it is after the copied records, it resumes
-at the end of what was copied.
+Each group has continued on the target, among the copied records or after them. On the source it
+resumes at the same record, whose offset is translated backwards. A group after the copied records
+resumes at the source offset where the copy ended.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,19 +29,20 @@ class Begin(NamedTuple):
     target_offset: int
     """Offset on the reverse flow's target: the end of the old source's log."""
     unsent: int
-    """Number of offsets of the old source that were never copied; new copies follow them."""
+    """Number of offsets of the old source that were never copied. New copies follow these
+    records."""
     progress: Progress | None
-    """Stored progress of the reverse flow, if any."""
+    """Stored progress of the reverse flow, or None."""
 
     @property
     def made(self) -> bool:
-        """Whether this fail-over was reversed before."""
+        """Whether the reverse flow has already begun after this fail-over."""
         one = self.progress
         return one is not None and one.switch is None and one.source_offset >= self.source_offset
 
 
 def check_switched(there: FlowContext, found: Survey) -> None:
-    """Raise ``InvalidSpec`` for a flow that is not failed over."""
+    """Raise ``InvalidSpec`` if a partition is not failed over."""
     if open_ := [at for at, one in found.partitions.items() if one.switch is None]:
         raise InvalidSpec(
             f"{there.name} is not failed over ({min(open_)} has no switch): "
@@ -66,7 +67,8 @@ def survey_back(
 ) -> dict[TopicPartition, Begin]:
     """Return where ``back``, the reverse of the failed-over flow ``there``, begins.
 
-    Raise ``InvalidSpec`` if the flow is not failed over, or if the reverse flow had copied before.
+    Raises:
+        InvalidSpec: The flow is not failed over, or the reverse flow copied before the fail-over.
     """
     check_switched(there, found)
     ends = back.target.offsets(found.partitions, Position.LATEST)
@@ -87,7 +89,11 @@ def survey_back(
 
 
 def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
-    """Store where the reverse flow begins; those that are made stay. Raises ``Retriable``."""
+    """Store where the reverse flow begins. Partitions that have already begun are unchanged.
+
+    Raises:
+        Retriable: The progress could not be stored.
+    """
     begins = {at: one for at, one in begins.items() if not one.made}
     store_beginnings(
         back,
@@ -100,9 +106,10 @@ def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
 
 
 def hand_over_groups(there: FlowContext, back: FlowContext) -> None:
-    """Mark the groups' offsets at the old source as headrace's to change.
+    """Mark the groups' offsets on the old source as offsets that headrace may change.
 
-    No consumer has read on there. The first checkpoints of the reverse flow record it.
+    No consumer has continued there since the fail-over. The marks are stored as first checkpoints
+    of the reverse flow.
     """
     forward, backward = CheckpointLog(there), CheckpointLog(back)
     try:
@@ -127,22 +134,25 @@ def hand_over_groups(there: FlowContext, back: FlowContext) -> None:
 
 @dataclass
 class Returned:
-    """The outcome; offsets are of the old source."""
+    """Outcome of ``return_groups``. Offsets are offsets of the old source."""
 
     moved: dict[GroupPartition, int] = field(default_factory=dict)
     kept: dict[GroupPartition, Applied] = field(default_factory=dict)
-    """Groups that are left alone, with the reason."""
+    """Groups that are not set, with the reason."""
     unknown: set[GroupPartition] = field(default_factory=set)
-    """No pair of offsets is as old: they stay where they were on the source."""
+    """Groups without an old enough offset sync. They keep their offsets on the source."""
     problems: tuple[HeadraceError, ...] = ()
-    """Why some could not be read, or set."""
+    """Errors of groups that could not be read or set."""
 
 
 def return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> Returned:
     """Set the groups on the source of the failed-over flow ``there``.
 
-    Only groups without members there, for which no consumer of the source has committed since, are
-    set. No group is moved back. Raise as reading both clusters does.
+    A group is set only if it has no members on the source, and if no consumer of the source has
+    committed since the fail-over. No group is moved back.
+
+    Raises:
+        HeadraceError: A cluster could not be read.
     """
     checkpoints, syncs = CheckpointLog(there), SyncedOffsetLog(there)
     try:
@@ -184,7 +194,8 @@ def _return(
             returned.kept[position] = how
     if not dry_run:
         _set(there, wanted, returned)
-        # So that the flow knows both offsets again, and a later command the one of the source.
+        # The checkpoints record the current offsets of both clusters, for the flow and later
+        # commands.
         checkpoints.write(
             StoredCheckpoint(
                 Checkpoint(
@@ -202,7 +213,7 @@ def _return(
 def _committed(
     there: FlowContext, found: Survey, groups: Iterable[str]
 ) -> tuple[dict[GroupPartition, Committed], Mapping[str, HeadraceError]]:
-    """On the target, for copies; by partition of the source."""
+    """Return offsets committed on the target, by source partition, and errors by group."""
     source = {target_partition(there, at): at for at in found.partitions}
     names = {group for group in there.target.groups() if there.groups.matches(group)}
     committed, unread = there.target.committed(names | set(groups))
@@ -215,7 +226,7 @@ def _committed(
 
 
 def _copied_to(found: Survey, at: TopicPartition) -> CopiedTo | None:
-    """Return the end of the copy; the source never had the records after the switch."""
+    """Return the end of the copy at the fail-over. Later records were never on the source."""
     one = found.partitions[at]
     if one.stored is None or one.switch is None:
         return None
@@ -223,7 +234,7 @@ def _copied_to(found: Survey, at: TopicPartition) -> CopiedTo | None:
 
 
 def _ours(stored: StoredCheckpoint | None) -> frozenset[int]:
-    """Return the offsets that the group had committed on the source at the fail-over."""
+    """Return the group's offset on the source at the fail-over."""
     return frozenset({stored.checkpoint.source_offset}) if stored else frozenset()
 
 

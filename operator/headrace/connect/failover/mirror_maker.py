@@ -1,4 +1,4 @@
-"""Import from MirrorMaker 2 and export to it."""
+"""Import from MirrorMaker 2, and export to it."""
 
 import time
 from collections.abc import Mapping
@@ -31,43 +31,46 @@ from headrace.replication import (
 
 @dataclass(frozen=True)
 class MirrorMaker:
-    """State topics and group of a MirrorMaker 2; by default as in dedicated mode."""
+    """State topic and group of MirrorMaker 2's Connect workers.
+
+    The default names are the names in dedicated mode.
+    """
 
     context: FlowContext
     """Context of the flow between the same clusters."""
     topic: str
-    """Topic of Connect's offsets."""
+    """Connect's offsets topic on the target."""
     group: str
     """Group of Connect's workers."""
     connector: str | None = None
-    """Name of the connector. None: the only one with offsets of the source."""
+    """Name of the connector; None for the only one with offsets of the source."""
 
     @classmethod
     def of(
         cls, context: FlowContext, topic: str | None, group: str | None, connector: str | None
     ) -> "MirrorMaker":
-        """Return the object; None stands for MirrorMaker 2's default."""
+        """Return the object; None as an argument selects MirrorMaker 2's default."""
         alias = context.spec.source.alias
         topic, group = topic or connect_offsets_topic(alias), group or connect_group(alias)
         return cls(context, topic, group, connector)
 
     @property
     def exists(self) -> bool:
-        """Whether its topic is there."""
+        """Whether the offsets topic exists."""
         return bool(self.context.target.describe([self.topic]))
 
     def create(self) -> None:
-        """Create the topic with Connect's settings."""
+        """Create the offsets topic with Connect's settings, and wait for its leaders."""
         factor = self.context.spec.target.replication_factor or -1
         config = {"cleanup.policy": "compact"}
         self.context.target.create_topic(self.topic, OFFSETS_PARTITIONS, factor, config=config)
-        self._ends()  # it is there when its partitions have leaders
+        self._ends()  # wait until its partitions have leaders
 
     def check_stopped(self, copies: frozenset[TopicPartition], quiet_s: float) -> None:
         """Raise ``Fatal`` if MirrorMaker 2 runs.
 
-        It runs if its workers are members of their group, or if its offsets or ``copies``
-        (partitions of the target) grow within ``quiet_s``.
+        It runs if its group has members, or if its offsets topic or ``copies`` (partitions of the
+        target) grow within ``quiet_s``.
         """
         target = self.context.target
         if target.has_members(self.group):
@@ -87,7 +90,8 @@ class MirrorMaker:
     def positions(self) -> dict[TopicPartition, int]:
         """Return the next offset that MirrorMaker 2 would copy, for each partition of the source.
 
-        Raise ``InvalidSpec`` if the topic is absent or has no offsets of the source.
+        Raises:
+            InvalidSpec: The topic does not exist or has no offsets of the source.
         """
         target, alias = self.context.target, self.context.spec.source.alias
         if not self.exists:
@@ -119,7 +123,11 @@ class MirrorMaker:
         return {one.at: offset for one, offset in ours.items() if one.connector == connector}
 
     def write(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Write the offsets at which MirrorMaker 2 resumes; raise as writing does."""
+        """Write the offsets at which MirrorMaker 2 resumes.
+
+        Raises:
+            HeadraceError: The offsets could not be written.
+        """
         connector, alias = self.connector or DEDICATED_CONNECTOR, self.context.spec.source.alias
         TopicWriter(self.topic, self.context, by_key=True).write(
             (
@@ -155,42 +163,45 @@ class MirrorMaker:
 
 
 _MOST_SYNCS = 64
-"""Maximum number of syncs of a partition; MirrorMaker 2 keeps as many in memory
-(``OffsetSyncStore``).
-"""
+"""Maximum number of imported offset syncs of a partition. MirrorMaker 2 keeps the same number in
+memory (``OffsetSyncStore``)."""
 
 
 class ImportedPartition(NamedTuple):
-    """A partition with which the flow continues."""
+    """Partition that the flow continues."""
 
     position: int | None
-    """The next offset that MirrorMaker 2 would copy; None: it has copied nothing of it yet."""
+    """Next offset that MirrorMaker 2 would copy; None if it has copied nothing."""
     source_offset: int
     """Source offset at which the flow resumes."""
     source_start: int
     source_end: int
     target_end: int
     before: Progress | None
-    """Stored progress of the flow."""
+    """Stored progress of the flow, or None."""
     stays: bool
-    """Whether the flow is further than MirrorMaker 2."""
+    """Whether the flow's stored offset is kept because MirrorMaker 2 is not ahead of it."""
 
 
 class Import(NamedTuple):
-    """Result of planning an import."""
+    """Plan of an import."""
 
     partitions: Mapping[TopicPartition, ImportedPartition]
     not_of_flow: tuple[str, ...]
     """Topics that MirrorMaker 2 copies and the flow does not."""
     not_of_mirror_maker: tuple[str, ...]
-    """Topics that the flow copies, and MirrorMaker 2 has not copied: the flow begins them by
+    """Topics that the flow copies and MirrorMaker 2 does not. The flow begins them by
     ``spec.startFrom``."""
 
 
 def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Import:
-    """Plan an import; raise ``InvalidSpec`` if the flow does not fit MirrorMaker 2's copies.
+    """Return the plan of an import.
 
-    With ``again``, the flow has copied before, and its stored offsets give way to later ones.
+    ``again`` states that the flow has copied before, and that later offsets of MirrorMaker 2
+    replace its stored ones.
+
+    Raises:
+        InvalidSpec: The flow does not fit MirrorMaker 2's copies.
     """
     if context.preserved:
         raise InvalidSpec(
@@ -241,20 +252,20 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
 
 
 class TargetGroupOwners(NamedTuple):
-    """Offsets of groups of the target, by what is known of the client that has set them."""
+    """Offsets of groups on the target, by the client that has committed them."""
 
     synchronized: Mapping[GroupPartition, StoredCheckpoint]
-    """Offsets that MirrorMaker 2 has set: the flow continues them as its own."""
+    """Offsets that MirrorMaker 2 has set. The flow may change them."""
     foreign: tuple[GroupPartition, ...]
-    """Offsets that a consumer of the target has committed: the flow leaves them alone."""
+    """Offsets that a consumer of the target has committed. The flow does not change them."""
     unread: tuple[HeadraceError, ...] = ()
-    """Errors of the groups whose offsets could not be read."""
+    """Errors of groups whose offsets could not be read."""
 
 
 def find_groups(context: FlowContext, plan: Import) -> TargetGroupOwners:
-    """Find the groups of the target whose offsets MirrorMaker 2 has synchronised.
+    """Find the groups of the target whose offsets MirrorMaker 2 has set.
 
-    MirrorMaker 2 sets a group to a checkpoint that it has written, which need not be the last one,
+    MirrorMaker 2 sets a group to a checkpoint that it has written, which may not be the last one,
     and commits without a leader epoch. A consumer commits the leader epoch of the last record.
     """
     topic = context.checkpoints_topic
@@ -282,9 +293,10 @@ def find_groups(context: FlowContext, plan: Import) -> TargetGroupOwners:
 
 
 def do_import(context: FlowContext, plan: Import, groups: TargetGroupOwners) -> int:
-    """Store what the flow continues; return how many offset syncs were taken over.
+    """Store the plan as the flow's progress; return the number of imported offset syncs.
 
-    Raises ``Retriable``.
+    Raises:
+        Retriable: The target did not store it in time.
     """
     taken = {at: one for at, one in plan.partitions.items() if not one.stays}
     syncs = _import_syncs(context, taken)
@@ -304,18 +316,23 @@ def do_import(context: FlowContext, plan: Import, groups: TargetGroupOwners) -> 
 
 
 class Export(NamedTuple):
-    """Result of planning an export."""
+    """Plan of an export."""
 
     positions: Mapping[TopicPartition, int]
-    """Next offset that MirrorMaker 2 is to copy."""
+    """Next offset that MirrorMaker 2 will copy."""
     before: Mapping[TopicPartition, int]
-    """Next offset that MirrorMaker 2 would copy at present."""
+    """Next offset that MirrorMaker 2 would copy without the export."""
     repeated: Mapping[TopicPartition, int]
-    """Records that the target has and progress lacks. MirrorMaker 2 copies them again."""
+    """Number of records that are on the target but not in the stored progress. MirrorMaker 2 copies
+    them again."""
 
 
 def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
-    """Plan an export; raise ``InvalidSpec`` if the flow has copied nothing or is failed over."""
+    """Return the plan of an export.
+
+    Raises:
+        InvalidSpec: The flow has copied nothing, or is failed over.
+    """
     counts = context.source.topics()
     partitions = {
         TopicPartition(topic, number)
@@ -342,9 +359,9 @@ def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
 def _repeated(
     context: FlowContext, stored: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, int]:
-    """Count the records of the target behind the last progress, as a killed driver leaves them.
+    """Return the number of target records after the stored progress, which a killed driver leaves.
 
-    With ExactlyOnce there are none: records and progress are committed together.
+    With ExactlyOnce there are none, because records and progress are committed together.
     """
     if context.exactly_once:
         return {}
@@ -378,10 +395,9 @@ def _offset(progress: Progress | None) -> int:
 
 
 def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
-    """Check that the flow names copies as MirrorMaker 2 does, and that they have the partitions.
+    """Check that the flow names copies as MirrorMaker 2 does, and that their partitions suffice.
 
-    ``counts`` has the number of partitions on the source of each topic that MirrorMaker 2 has
-    copied.
+    ``counts`` contains the number of source partitions of each topic that MirrorMaker 2 has copied.
     """
     copies = {topic: context.policy.target_topic(topic) for topic in counts}
     there = context.target.describe(copies.values())
@@ -405,16 +421,17 @@ def _stored(
     context: FlowContext, partitions: set[TopicPartition]
 ) -> dict[TopicPartition, Progress | None]:
     if not context.progress.exists():
-        return dict.fromkeys(partitions)  # to follow it would make it
+        return dict.fromkeys(partitions)  # following it would create the topic
     context.progress.start()
     context.progress.read_to_end()
     return {at: context.stored(at) for at in partitions}
 
 
 def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedPartition]) -> int:
-    """Copy MirrorMaker 2's pairs of offsets from the source, for groups that lag behind.
+    """Copy MirrorMaker 2's offset syncs from the source; return their number.
 
-    This is needed only if the flow keeps them on the target. Otherwise both use the same topic.
+    They are needed for groups with a lag, and only if the flow stores offset syncs on the target.
+    Otherwise both use the same topic.
     """
     spec = context.spec
     topic = offset_syncs_topic(spec.target.alias, spec.replication_policy.separator)
@@ -430,12 +447,12 @@ def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, ImportedP
         try:
             sync = OffsetSync.decode(message.key() or b"", message.value() or b"")
         except ValueError:
-            continue  # a tombstone, or of another program
+            continue  # a tombstone, or a record of another program
         one = taken.get(at := TopicPartition(sync.topic, sync.partition))
         if one is not None and _offset(one.before) <= sync.source_offset < one.source_offset:
             syncs = found.setdefault(at, [])
             if syncs and syncs[-1].source_offset >= sync.source_offset:
-                syncs.clear()  # it began again at an earlier offset
+                syncs.clear()  # MirrorMaker 2 restarted at an earlier offset
             syncs.append(sync)
     tail.close()
     latest = [sync for syncs in found.values() for sync in syncs[-_MOST_SYNCS:]]

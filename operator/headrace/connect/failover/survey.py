@@ -18,7 +18,7 @@ from headrace.logs import get_logger
 from headrace.replication import Loss, Progress, ProgressKey, Switch, TopicAcl, write_denial
 
 _EXACT_WITHIN_S = 15.0
-"""Time that a checkpoint task waits for the pair of offsets that makes an offset exact."""
+"""Time in seconds to wait for the offset sync that makes a translation exact."""
 _POLL_S = 0.5
 
 
@@ -28,18 +28,18 @@ class Partition:
 
     stored: Progress | None
     source_end: int
-    """End of its log; the highest end that was seen if the source is lost."""
+    """End of the partition's log. If the source is lost, the highest end that was stored."""
     grew: int = 0
     """Number of offsets by which the log grew while it was watched."""
 
     @property
     def behind(self) -> int:
-        """Return the number of offsets that are not copied; at least 1 without progress."""
+        """Number of offsets that are not copied; at least 1 without progress."""
         return self.source_end - self.stored.source_offset if self.stored else self.source_end or 1
 
     @property
     def switch(self) -> Switch | None:
-        """The fail-over that was made."""
+        """Stored fail-over of the partition, or None."""
         return self.stored.switch if self.stored else None
 
 
@@ -49,16 +49,16 @@ class Survey:
 
     partitions: Mapping[TopicPartition, Partition]
     active: frozenset[str] = frozenset()
-    """Groups of the source with members and offsets of the flow's topics."""
+    """Groups of the source that have members and offsets of the flow's topics."""
     seen_ms: int = 0
-    """When the flow stored progress last, Unix time; 0: never."""
+    """Time of the last stored progress, as Unix time in ms; 0 if there is none."""
     incomplete: Mapping[TopicPartition, Progress] = field(default_factory=dict)
-    """Progress of partitions whose copies lack records, also of those that the source has no
-    longer."""
+    """Progress of partitions whose copies lack records. Partitions that no longer exist on the
+    source are included."""
 
     @property
     def losses(self) -> dict[TopicPartition, tuple[Loss, ...]]:
-        """Losses for which copies lack records."""
+        """Losses because of which copies lack records."""
         return {at: gaps(one) for at, one in sorted(self.incomplete.items())}
 
     @property
@@ -72,7 +72,7 @@ class Survey:
 
     @property
     def waits(self) -> dict[TopicPartition, int]:
-        """Partitions that the flow has still to copy: ``behind`` without those that are stopped."""
+        """Partitions in ``behind`` that the flow still copies: those without an unresolved loss."""
         return {
             at: more
             for at, more in self.behind.items()
@@ -81,22 +81,30 @@ class Survey:
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """Return the partitions that are not copied to their ends."""
+        """Number of offsets that are not copied.
+
+        Partitions that are copied to their ends are left out.
+        """
         return {at: one.behind for at, one in sorted(self.partitions.items()) if one.behind > 0}
 
     @property
     def grew(self) -> dict[TopicPartition, int]:
-        """Return the partitions whose logs grew."""
+        """Number of offsets by which logs grew, without logs that did not grow."""
         return {at: one.grew for at, one in sorted(self.partitions.items()) if one.grew}
 
     @property
     def switched(self) -> bool:
-        """Whether the fail-over is done, as far as partitions go."""
+        """Whether all partitions are failed over."""
         return all(one.switch for one in self.partitions.values())
 
 
 def survey(context: FlowContext, quiet_s: float) -> Survey:
-    """Survey both clusters, and watch the source for ``quiet_s``; raise as reading does."""
+    """Survey both clusters, and watch the source for ``quiet_s``.
+
+    Raises:
+        InvalidSpec: The source has no topic of the flow.
+        HeadraceError: A cluster could not be read.
+    """
     stored, seen_ms = _stored(context)
     topics = context.source.topics()
     partitions = {
@@ -116,12 +124,17 @@ def survey(context: FlowContext, quiet_s: float) -> Survey:
 
 
 def survey_target(context: FlowContext) -> Survey:
-    """Without the source: by what the flow has stored on the target."""
+    """Survey a flow without its source, from the progress on the target.
+
+    Raises:
+        InvalidSpec: The target has no progress of the flow.
+    """
     stored, seen_ms = _stored(context)
     ours = {key: one for key, one in stored.items() if _is_of(context, key)}
     if not ours:
         raise InvalidSpec(f"{context.target.name} holds no progress of flow {context.name}")
-    # A source that was created again under its alias has another id: use the one copied last.
+    # A source that was created again under the same alias has another cluster id. The one with the
+    # latest progress is used.
     latest = max(ours, key=context.progress.stored_ms)
     context.source_cluster_id = latest.source_cluster_id
     found = {
@@ -135,10 +148,10 @@ def survey_target(context: FlowContext) -> Survey:
 
 
 def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
-    """Translate what is committed on the source, and set the groups of the target.
+    """Translate the groups' committed source offsets, and set the groups of the target.
 
-    Nobody uses the target as a source yet, so a group that moved back on the source also moves
-    back on the target, unless a consumer of the target has committed.
+    The target is not in use before the fail-over. Therefore a group that moved back on the source
+    also moves back on the target, unless a consumer of the target has committed.
     """
     groups.read(_names(context))
     until_s = context.clock.monotonic() + _EXACT_WITHIN_S
@@ -149,10 +162,13 @@ def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
 
 
 def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool) -> None:
-    """Find out what a fail-over would do to the groups of the target, without a change."""
+    """Determine the effect of a fail-over on the groups of the target, without a change.
+
+    ``planned`` states that the source is available.
+    """
     if not planned:
         groups.plan_written()
-    elif context.progress.exists():  # to follow it would create it
+    elif context.progress.exists():  # following it would create the topic
         groups.read(_names(context))
         groups.plan()
 
@@ -160,7 +176,7 @@ def plan_groups(context: FlowContext, groups: GroupCheckpoints, *, planned: bool
 def _names(context: FlowContext) -> set[str]:
     """Return the groups of the source whose offsets are translated."""
     names = {group for group in context.source.groups() if context.groups.matches(group)}
-    with suppress(HeadraceError):  # the caller names the groups that are not translated
+    with suppress(HeadraceError):  # the caller reports groups that are not translated
         names |= other_groups(context).starts.keys()
     return names
 
@@ -168,7 +184,7 @@ def _names(context: FlowContext) -> set[str]:
 def _stored(context: FlowContext) -> tuple[dict[ProgressKey, Progress], int]:
     progress = context.progress
     if not progress.exists():
-        return {}, 0  # to follow it would make it
+        return {}, 0  # following it would create the topic
     progress.start()
     progress.read_to_end()
     found = progress.entries()
@@ -204,10 +220,12 @@ log = get_logger(__name__)
 
 
 def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
-    """Deny writes to all users except super users.
+    """Deny writes to topics of the source for all users except super users.
 
-    A denial that existed before is not removed later. Raise ``Fatal`` without the permission, or if
-    the brokers support no ACLs; nothing is changed then.
+    Denials that existed before are not removed later.
+
+    Raises:
+        Fatal: The permission is missing, or the brokers support no ACLs. Nothing is changed then.
     """
     source = context.clients.acls(context.source_access)
     with _remembered(context) as added:
@@ -220,7 +238,7 @@ def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
             with _explained(context, "denied"):
                 source.add_acls([one._asdict() for one in new])
         except HeadraceError:
-            with suppress(HeadraceError):  # what it could not add, it cannot remove either
+            with suppress(HeadraceError):  # without permission, the removal also fails
                 source.remove_acls([one._asdict() for one in new])
                 added.forget(new - ours)
             raise
@@ -228,10 +246,10 @@ def deny_writes(context: FlowContext, topics: Collection[str]) -> None:
 
 
 def allow_writes(context: FlowContext) -> frozenset[str]:
-    """Remove what ``deny_writes`` has added; the topics. Raises as that does."""
+    """Remove the denials that ``deny_writes`` added; return their topics. Raise as it does."""
     with _remembered(context) as added:
         if not added.exists():
-            return frozenset()  # a user who may not see the topic has denied nothing
+            return frozenset()  # without permission to see the topic, nothing was denied
         ours = {one for one in added.read() if context.topics.matches(one.topic)}
         if ours:
             with _explained(context, "allowed again"):
@@ -242,7 +260,7 @@ def allow_writes(context: FlowContext) -> frozenset[str]:
 
 
 def still_denied(context: FlowContext) -> frozenset[str]:
-    """Return the topics that ``deny_writes`` has closed and that were not opened since."""
+    """Return the topics with a denial of ``deny_writes`` that was not removed."""
     with _remembered(context) as added:
         if not added.exists():
             return frozenset()

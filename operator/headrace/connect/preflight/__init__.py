@@ -1,1 +1,1 @@
-"""Permissions, settings and topics that a flow needs on both clusters, and what is missing."""
+"""Checks of the permissions, settings and topics that a flow needs on both clusters."""

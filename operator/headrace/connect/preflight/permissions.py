@@ -13,14 +13,14 @@ from headrace.kafka import Operation, RightsAdmin, TopicRights, principal_of
 TRANSACTIONAL_IDS = "headrace-"
 """Prefix of all transactional ids."""
 THE_CLUSTER = "kafka-cluster"
-"""Kafka's name of the one resource of that kind."""
+"""Kafka's name of the only resource of the type cluster."""
 
 _MAKE = (Operation.CREATE, Operation.WRITE)
 _KEEP = (Operation.CREATE, Operation.READ, Operation.WRITE)
 
 
 class AclResource(StrEnum):
-    """Resource type of an ACL, as an option of kafka-acls.sh."""
+    """Resource type of an ACL, with the name of its kafka-acls.sh option."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -30,24 +30,24 @@ class AclResource(StrEnum):
 
 @dataclass(frozen=True)
 class RequiredPermission:
-    """One operation on some resources of a cluster."""
+    """Operation on resources of a cluster for which a flow needs permission."""
 
     side: Location
     resource: AclResource
     names: tuple[str, ...]
     operation: Operation
     purpose: str
-    """Action that the flow needs it for: ``"write copies"``."""
+    """Action of the flow that needs the permission, such as ``"write the copies"``."""
     optional: bool = False
-    """Whether the flow carries out its spec without, but not under all circumstances."""
+    """Whether the flow also works without the permission, but not under all circumstances."""
     prefix: str = ""
-    """Common prefix of ``names`` and of names added later; one ACL covers all of them."""
+    """Common prefix of all ``names``, including names added later. One prefixed ACL covers them."""
 
 
 def needed_rights(
     context: FlowContext, topics: Collection[str], groups: Collection[str]
 ) -> Iterator[RequiredPermission]:
-    """Yield the needed permissions for the source topics and groups that the flow replicates."""
+    """Yield the permissions that are needed to replicate these source topics and groups."""
     yield from _to_copy(context, tuple(sorted(topics)))
     yield from _to_keep_settings(context, tuple(sorted(topics)))
     yield from _for_heartbeats(context)
@@ -60,7 +60,7 @@ def needed_rights(
 
 
 def copies(context: FlowContext, topics: Collection[str]) -> tuple[str, ...]:
-    """Return the names on the target, sorted."""
+    """Return the topics' names on the target, sorted."""
     return tuple(sorted(map(context.policy.target_topic, topics)))
 
 
@@ -202,19 +202,19 @@ class CheckResult(StrEnum):
     WARNING = "warning"
     """The flow carries out its spec, but not under all circumstances."""
     MISSING = "missing"
-    """The flow cannot do some of what its spec asks."""
+    """The flow cannot carry out a part of its spec."""
 
 
 @dataclass(frozen=True)
 class Acl:
-    """Allows ``principal`` ``operation`` on resources."""
+    """ACL that allows a principal an operation on resources."""
 
     principal: str
     resource: AclResource
     names: tuple[str, ...]
     operation: str
     prefixed: bool
-    """Whether of all that begin with the one name."""
+    """Whether the ACL applies to all resources whose names begin with the only name."""
 
 
 @dataclass(frozen=True)
@@ -222,28 +222,28 @@ class Finding:
     """Result of one check, with its subject and advice."""
 
     side: Location | None
-    """The cluster; ``None``: both."""
+    """Checked cluster; None for both."""
     subject: str
-    """``topic orders``; or ``connection``, ``version`` of a cluster."""
+    """Checked resource, such as ``topic orders`` or ``cluster``."""
     what: str
-    """The operation or the setting."""
+    """Checked operation or setting."""
     outcome: CheckResult
     message: str = ""
-    """A sentence; "" where there is nothing to say."""
+    """Sentence about the result; may be empty."""
     acl: Acl | None = None
-    """ACL to grant."""
+    """ACL to create, or None."""
     command: str = ""
-    """Corrects it, where one command does."""
+    """Command that corrects the problem; empty if one command cannot."""
 
     @property
     def sentence(self) -> str:
-        """For a condition."""
+        """Sentence for a condition."""
         where = f"{self.side.lower()} " if self.side else ""
         return f"{where}{self.subject}: {self.what}: {self.message}"
 
 
 def named(kind: str, names: Collection[str]) -> str:
-    """``topics a, b, c and 4 more``."""
+    """Return a list such as ``topics a, b, c and 4 more``."""
     shown = ", ".join(sorted(names)[:_MOST_NAMED])
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"{kind}{'s' if len(names) > 1 else ''} {shown}{more}"
@@ -252,7 +252,7 @@ def named(kind: str, names: Collection[str]) -> str:
 def missing_right(
     need: RequiredPermission, lacking: Collection[str], cluster: ClusterAccess
 ) -> Finding:
-    """Return the finding that the principal lacks a permission on these resources."""
+    """Return the finding that the principal lacks a permission for these resources."""
     names = (need.prefix,) if need.prefix else tuple(sorted(lacking))
     principal = principal_of(cluster)
     operation = need.operation.value
@@ -269,7 +269,7 @@ def missing_right(
 
 
 def set_topic_command(cluster: ClusterAccess, topic: str, setting: str, value: str) -> str:
-    """Set one setting of a topic."""
+    """Return the command that changes one setting of a topic."""
     arguments = ["--alter", "--entity-type", "topics", "--entity-name", topic]
     return _command("kafka-configs.sh", cluster, *arguments, "--add-config", f"{setting}={value}")
 
@@ -301,7 +301,10 @@ def known_topics(
     admins: Mapping[Location, RightsAdmin],
     new: Mapping[str, tuple[int, int]],
 ) -> dict[Location, dict[str, TopicRights]]:
-    """Return the permissions on each topic that is needed; ``new`` as for ``topic_rights``."""
+    """Return the permissions on each needed topic.
+
+    ``new`` is the argument of ``RightsAdmin.topic_rights``.
+    """
     names: dict[Location, set[str]] = {side: set() for side in admins}
     for need in needs:
         if need.resource is AclResource.TOPIC:
@@ -315,7 +318,7 @@ def check_rights(
     admins: Mapping[Location, RightsAdmin],
     topics: TopicsRights,
 ) -> Iterator[Finding]:
-    """Yield one finding for each need."""
+    """Yield one finding for each needed permission."""
     access = {Location.SOURCE: context.source_access, Location.TARGET: context.target_access}
     for need in needs:
         if not need.names:
@@ -335,7 +338,7 @@ def _topics(
 
 
 def _allows(rights: TopicRights, operation: Operation) -> bool:
-    """Return whether an operation is allowed; an existing topic need not be created."""
+    """Return whether an operation is allowed. An existing topic need not be created."""
     if operation is Operation.CREATE and rights.exists:
         return True
     return operation in rights.allowed

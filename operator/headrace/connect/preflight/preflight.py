@@ -59,14 +59,14 @@ def check_client(cluster: ClusterSpec) -> None:
 
 
 def check_policy(flow: ReplicationFlow) -> None:
-    """Raise ``InvalidSpec`` when the policy is not known here, or cannot be made."""
+    """Raise ``InvalidSpec`` if the replication policy is unknown here or cannot be created."""
     policy_for(flow.spec.replication_policy, flow.spec.source.alias)
 
 
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
     """Yield flows whose topics return to them through another flow, by their patterns.
 
-    Each is yielded with the field and a sentence. The policies must be known.
+    Each is yielded with the field that causes the loop, and a sentence. The policies must be known.
     """
     running = (flow for flow in flows if flow.spec.state is not FlowState.STOPPED)
     for there, back in permutations(filter(may_loop, running), 2):
@@ -91,8 +91,12 @@ def check_foreign_data(
 ) -> Iterator[Finding]:
     """Yield findings about copies that contain data of other writers.
 
-    ``topics`` are topics of the source with their partitions, ``existing`` are copies. The
-    permission to read progress is required.
+    The permission to read progress is required.
+
+    Args:
+        context: The flow.
+        topics: Topics of the source with their number of partitions.
+        existing: Names of the copies that exist.
     """
     of = {
         there: at
@@ -120,7 +124,7 @@ def check_foreign_data(
 def _with_progress(context: FlowContext, partitions: Set[TopicPartition]) -> set[TopicPartition]:
     progress = context.progress
     if not partitions or not progress.exists():
-        return set()  # to follow it would make it
+        return set()  # following it would create the topic
     progress.start()
     progress.read_to_end()
     now_ms = context.now_ms
@@ -132,7 +136,10 @@ _LITERAL = re.compile(r"[\w.-]+")
 
 
 def check_flow(context: FlowContext) -> list[Finding]:
-    """Every finding, the source's first. Where a cluster does not answer, that is its finding."""
+    """Return all findings, the source's first.
+
+    If a cluster does not respond, a finding says so.
+    """
     return sorted(_findings(context), key=lambda one: (one.side or Location.TARGET).value)
 
 
@@ -172,9 +179,10 @@ class _Scope(NamedTuple):
     """Topics and groups that the flow replicates at present."""
 
     there: Mapping[str, int]
-    """Topics of the source that it copies, with their partitions."""
+    """Topics of the source that the flow copies, with their number of partitions."""
     others: Set[str]
-    """Topics that it names and cannot see, and heartbeats, which it creates."""
+    """Topics that the spec names but the user cannot see, and heartbeats, which the flow
+    creates."""
     groups: Set[str]
 
 
@@ -225,12 +233,12 @@ def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) 
     literal = {one for one in include if _LITERAL.fullmatch(one)}
     groups |= {one for one in literal if context.groups.matches(one)}
     if not groups and _EVERY in include:
-        groups = {"*"}  # for ACLs: any of those that cannot be seen, or are to come
+        groups = {"*"}  # for ACLs: any group that is not visible or is created later
     return _Scope(there, {one for one in others if context.topics.matches(one)}, groups)
 
 
 def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[RequiredPermission]:
-    """Progress that an earlier version stored under another name."""
+    """Yield the permission to read progress that an earlier version stored under another name."""
     earlier = earlier_name(context.progress.topic)
     if earlier in target.topics():
         purpose = "take over the flow's progress from before v1beta1"
@@ -240,7 +248,7 @@ def _to_take_over(context: FlowContext, target: RightsAdmin) -> Iterator[Require
 
 
 def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
-    """Topics that the spec asks for, and that are not copied."""
+    """Yield findings about topics and groups in the spec that are not replicated."""
     spec, side = context.spec, Location.SOURCE
     asked = NameFilter(spec.topics.include, spec.topics.exclude)
     named_or_seen = every.keys() | set(filter(_LITERAL.fullmatch, spec.topics.include))
@@ -268,13 +276,13 @@ log = get_logger(__name__)
 
 _LONGEST_MESSAGE = 4096
 _AGAIN_S = 60.0
-"""Interval of checks while something is missing: a user may grant it."""
+"""Interval in seconds between checks while something is missing, because a user may grant it."""
 
 
 class Requirements:
-    """Checks when the flow starts, repeated while something is missing.
+    """Checks at the start of a flow, repeated while something is missing.
 
-    One thread calls it and waits for brokers.
+    Not thread-safe. Calls wait for brokers.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -283,9 +291,9 @@ class Requirements:
         self.conditions: tuple[Condition, ...] = ()
 
     def poll(self) -> bool:
-        """Check if a check is due, and return whether it was.
+        """Run the checks if they are due, and return whether they ran.
 
-        It raises nothing: a missing permission prevents only what needs it.
+        It raises no error, because a missing permission prevents only the parts that need it.
         """
         now_s = self._context.clock.monotonic()
         if self._next_s is None or now_s < self._next_s:

@@ -1,4 +1,4 @@
-"""Settings of topics that a flow writes to."""
+"""Checks of the settings of topics that a flow writes to."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class TopicSettings(NamedTuple):
 def read_settings(
     context: FlowContext, topics: Collection[str], source: RightsAdmin, target: RightsAdmin
 ) -> TopicSettings:
-    """Read settings; topics that cannot be read are findings of the permission checks."""
+    """Read the settings. Topics that cannot be read are reported by the permission checks."""
     wanted = [*copies(context, topics), context.progress.topic, context.checkpoints_topic]
     return TopicSettings(source.topic_configs(topics)[0], target.topic_configs(wanted)[0])
 
@@ -68,7 +68,7 @@ def check_copies(
 def check_replicas(
     names: Iterable[str], rights: Mapping[str, TopicRights], settings: TopicSettings
 ) -> Iterator[Finding]:
-    """Topics of the target that take no record, or could not be made as the flow would."""
+    """Yield findings about target topics that accept no record or could not be created."""
     writable = []
     for name in sorted(names):
         known, subject = rights[name], named("topic", [name])
@@ -95,7 +95,7 @@ def check_replicas(
 def check_internal_topics(
     context: FlowContext, rights: Mapping[str, TopicRights], settings: TopicSettings
 ) -> Iterator[Finding]:
-    """Their cleanup policies, and their partitions."""
+    """Yield findings about cleanup policies and partition counts of the flow's internal topics."""
     for name, partitions in ((context.progress.topic, PARTITIONS), (context.checkpoints_topic, 1)):
         known, subject = rights.get(name), named("topic", [name])
         if known is not None and known.exists:
@@ -123,7 +123,7 @@ def _compacted(context: FlowContext, name: str, policy: str) -> Finding:
 def check_synchronized(
     context: FlowContext, topics: Collection[str], settings: TopicSettings, target: RightsAdmin
 ) -> Iterator[Finding]:
-    """Yield a warning for each setting of the source that the target refuses."""
+    """Yield a warning for each setting of the source that the target rejects."""
     changes = {}
     for topic in sorted(topics):
         name = context.policy.target_topic(topic)

@@ -1,1 +1,1 @@
-"""Parts that units of a Worker share: the port of the herder, ownership, life cycle, context."""
+"""Common parts of a Worker's units: herder interface, ownership, life cycle and context."""

@@ -1,4 +1,4 @@
-"""Steps that wait for brokers run in a pool, not on the loop that moves data."""
+"""Steps that wait for brokers, run in a pool and not in the thread that moves data."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -12,7 +12,7 @@ _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 
 class BackgroundStep(Generic[T]):
-    """One step at a time in a pool, with back-off after failures. One thread calls this."""
+    """One step at a time in a pool, with back-off after failures. Not thread-safe."""
 
     def __init__(self, pool: Executor, clock: Clock) -> None:
         self._pool, self._clock = pool, clock
@@ -32,7 +32,7 @@ class BackgroundStep(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether there is an outcome to take."""
+        """Whether a step has ended and its outcome was not taken."""
         return self._step is not None and self._step.done()
 
     @property
@@ -41,18 +41,18 @@ class BackgroundStep(Generic[T]):
         return self._step is None and self._clock.monotonic() >= self._not_before
 
     def start(self, step: Callable[[], T]) -> None:
-        """Start a step, due or not. The outcome of one that is pending is dropped."""
+        """Start a step, even if it is not due. The outcome of a pending step is dropped."""
         self._step = self._pool.submit(step)
 
     def cancel(self) -> bool:
-        """Take a step back that has not begun; whether there was one."""
+        """Cancel a step that has not begun. Return whether there was one."""
         if self._step is None or not self._step.cancel():
             return False
         self._step = None
         return True
 
     def take(self) -> T:
-        """Return the outcome of the step that is done; raise its error."""
+        """Return the outcome of the step that is done, or raise its error."""
         step, self._step = self._step, None
         assert step is not None, "no step was started"
         return step.result()
@@ -63,7 +63,7 @@ class BackgroundStep(Generic[T]):
         self._not_before = 0.0
 
     def back_off(self) -> None:
-        """Put the next step off after a failure."""
+        """Delay the next step after a failure."""
         self.put_off(self._backoff.next_s())
 
     def put_off(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Topics, offsets and groups in use of a flow on both clusters.
 
-All functions wait for brokers. A partition without a leader on one side is reported by itself and
-does not delay others.
+All functions wait for brokers. A partition without a leader on one cluster is reported and does not
+delay other partitions.
 """
 
 from collections.abc import Callable, Collection, Mapping, Set
@@ -17,9 +17,12 @@ from headrace.replication import Progress
 
 
 def groups_in_use(admin: Admin) -> dict[str, frozenset[str]]:
-    """Return the groups with members, and the topics of which each has offsets.
+    """Return the groups with members, and the topics for which each has offsets.
 
-    Groups of all kinds and in all states count. Raises as reading the cluster does.
+    Groups of all kinds and in all states count.
+
+    Raises:
+        HeadraceError: The cluster could not be read.
     """
     members = admin.groups_with_members()
     share = {group for group, kind in members.items() if kind == SHARE}
@@ -34,20 +37,19 @@ def groups_in_use(admin: Admin) -> dict[str, frozenset[str]]:
 T = TypeVar("T")
 
 Failures = Mapping[TopicPartition, HeadraceError]
-"""Reason why a partition's state is unknown; partitions of the source, even if the target is the
-cause.
-"""
+"""Errors of partitions whose state is unknown, by source partition. The target may be the cause."""
 Offsets = dict[TopicPartition, int]
 TopicIds = dict[str, tuple[str, str]]
-"""On the source and on the target, by the topic of the source; "" where it is absent."""
+"""Topic ids on the source and on the target, by source topic; "" if the topic is missing."""
 
 
 def describe_topics(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> tuple[TopicIds, Failures]:
-    """Return topic ids, and the partitions without a leader.
+    """Return topic ids, and errors of the partitions without a leader.
 
-    Raise ``Retriable`` if a topic is absent on one side.
+    Raises:
+        Retriable: A topic is missing on one cluster.
     """
     topics = sorted({at.topic for at in partitions})
     source, target = _described(context, topics)
@@ -77,25 +79,25 @@ def known_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
 
 
 def source_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
-    """Return the topic ids of the source alone, with "" for the target."""
+    """Return the topic ids of the source, with "" for the target."""
     source = context.source.describe(topics)
     return {topic: (_id(source.get(topic)), "") for topic in topics}
 
 
 class KnownOffsets(NamedTuple):
-    """Offsets of partitions that responded on both sides, by the partition of the source."""
+    """Offsets of partitions that responded on both clusters, by source partition."""
 
     starts: Offsets
     ends: Offsets
     stable_ends: Offsets
     target_ends: Offsets
     target_epoch_ends: Offsets
-    """Ends of epochs that were requested and that the leader has."""
+    """Ends of the requested leader epochs that the target's leader knows."""
     failed: Failures
 
 
 def target_epochs(stored: Mapping[TopicPartition, Progress]) -> dict[TopicPartition, int]:
-    """Return the leader epochs under which the target was seen last."""
+    """Return the leader epochs at which the target's ends were last confirmed."""
     return {
         at: progress.target_seen.leader_epoch
         for at, progress in stored.items()
@@ -108,7 +110,10 @@ def find_offsets(
     partitions: Set[TopicPartition],
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> KnownOffsets:
-    """Request all offsets at the same time; ``epochs`` are leader epochs of the target."""
+    """Return the offsets of these partitions, which are requested at the same time.
+
+    ``epochs`` contains leader epochs of the target whose ends are requested.
+    """
     targets = {target_partition(context, at): at for at in partitions}
     source, target = context.source, context.target
     starts, ends, stable_ends, (target_ends, target_failed), epoch_ends = _together(
@@ -169,6 +174,6 @@ def _leaderless(at: TopicPartition, cluster: str) -> Retriable:
 
 
 def _together(*asks: Callable[[], Any]) -> list[Any]:
-    """All answers, requested at the same time: a take-over has no time for one after the other."""
+    """Return the results of calls that run at the same time, because a takeover must be fast."""
     with ThreadPoolExecutor(len(asks)) as pool:
         return [answer.result() for answer in [pool.submit(ask) for ask in asks]]

@@ -1,8 +1,8 @@
-"""Partitions that another owner copies too, and reported conditions.
+"""Partitions that another owner also copies, and conditions of a task.
 
-Both claim by the epochs in the progress topic, and no herder decides between them. The one that
-loses a partition again gives way: it takes the partition back when the other no longer stores
-progress.
+Both owners claim partitions by epochs in the progress topic, and no herder decides between them.
+The owner that loses a partition for the second time waits. It takes the partition back when the
+other owner no longer stores progress.
 """
 
 import threading
@@ -27,7 +27,7 @@ from headrace.replication import Progress
 from headrace.timing import Backoff, Clock
 
 _LONGEST_MESSAGE = 1024
-"""Maximum length for one task: a flow shows the messages of all tasks."""
+"""Maximum length of one task's message, because a flow shows the messages of all tasks."""
 
 
 def observation(
@@ -36,12 +36,12 @@ def observation(
     message: str,
     status: ConditionStatus = ConditionStatus.TRUE,
 ) -> Condition:
-    """Return a condition with its message, shortened to fit next to other tasks' messages."""
+    """Return a condition whose message is shortened to fit next to other tasks' messages."""
     return Condition(type=type, status=status, reason=reason, message=message[:_LONGEST_MESSAGE])
 
 
 def not_stored(target: str, since_s: float) -> Condition:
-    """``target`` has not stored progress since then (Unix time)."""
+    """Return the condition that ``target`` has not stored progress since a Unix time."""
     since = datetime.fromtimestamp(int(since_s), UTC)
     message = (
         f"{target} has not stored progress since {since:%Y-%m-%dT%H:%M:%SZ}: nothing more is "
@@ -51,7 +51,7 @@ def not_stored(target: str, since_s: float) -> Condition:
 
 
 def verification_failed(copied: CopiedCounts) -> tuple[Condition, ...]:
-    """Return the condition of a task whose batches the helper in C joined wrongly."""
+    """Return the condition of a task for which the C helper joined batches wrongly, if any."""
     if not copied.verified.get(BatchComparison.MISJOINED):
         return ()
     message = (
@@ -64,7 +64,7 @@ def verification_failed(copied: CopiedCounts) -> tuple[Condition, ...]:
 
 
 def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: TokenBucket) -> tuple[Condition, ...]:
-    """Return the condition of a flow whose reads are limited by ``spec.bandwidth``."""
+    """Return the condition of a flow whose reads are limited by ``spec.bandwidth``, if any."""
     if (limit := flow.bandwidth) is None or not bandwidth.used_up:
         return ()
     message = (
@@ -77,29 +77,34 @@ def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: TokenBucket) -> tupl
 log = get_logger(__name__)
 
 _AGAIN = 2
-"""Taken so often: contested. Once, it may be a run that replaces another one."""
+"""Number of takeovers by another owner after which a partition is contested. A single takeover may
+be caused by a new run that replaces this one."""
 _WITHIN_S = 1200.0
-"""Longer than two of the longest silences, or two who wait so long would not count each other."""
+"""Time in seconds for which takeovers are counted. It is longer than two of the longest silences,
+so that two owners that both wait count each other's takeovers."""
 _FIRST_S, _LAST_S = 10.0, 300.0
-"""A silence that is no pause between two commits (1 s apart), nor an election on the target."""
+"""Minimum and maximum time in seconds without stored progress after which a partition is taken
+back. The minimum is longer than the interval between commits (1 s) and than an election on the
+target."""
 _REFRESH_S = 2.0
-"""Less than half of the shortest silence: an owner without new records also stores progress."""
+"""Interval in seconds at which progress of contested partitions is stored again. It is less than
+half of the shortest silence, so that the owner of an idle partition does not seem to have ended."""
 
 
 @dataclass
 class _Contest:
     owner: str = ""
-    """Owner that took it last, as progress names it."""
+    """Owner that took the partition last, as named in progress."""
     taken_at: list[float] = field(default_factory=list)
-    """Monotonic seconds."""
+    """Monotonic times in seconds at which another owner took the partition."""
     given_way: bool = False
 
 
 class Contested:
-    """Partitions that were taken from one unit while its herder has it assigned here.
+    """Partitions that another owner took although this unit's herder has assigned them here.
 
-    The unit's instances on this driver share it: each of them ends when it loses a partition.
-    Thread-safe: ``review`` runs in a pool.
+    All instances of the unit on this driver share the object, because each instance ends when it
+    loses a partition. Thread-safe: ``review`` runs in a pool.
     """
 
     def __init__(
@@ -113,14 +118,14 @@ class Contested:
         self._held: set[TopicPartition] = set()
         self._backoff = Backoff(_FIRST_S, _LAST_S)
         self._silence_s = 0.0
-        """One for all partitions: taking one back ends the other's instance, with all it has."""
+        """Required silence of all partitions. It is shared, because taking one partition back ends
+        the other owner's instance with all its partitions."""
         self._next_refresh_s = 0.0
         self._lock = threading.RLock()
         self.taken = 0
-        """How often another owner took a partition. Heartbeats are not counted: see
-        ``conditions``."""
+        """Number of times that another owner took a partition, without heartbeats."""
 
-    # Actions of the unit.
+    # Calls of the unit
 
     def hold(self, partitions: Set[TopicPartition]) -> None:
         """Record that this unit copies these partitions from now on."""
@@ -130,7 +135,7 @@ class Contested:
                 self._contests[at].given_way = False
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
-        """Forget all others: the herder has given them to another unit."""
+        """Forget all other partitions, because the herder has assigned them to another unit."""
         with self._lock:
             self._held &= partitions
             self._contests = {at: one for at, one in self._contests.items() if at in partitions}
@@ -138,8 +143,11 @@ class Contested:
     def review(self, partitions: Set[TopicPartition], owner: str) -> Set[TopicPartition]:
         """Return the partitions that may be restored now, according to progress.
 
-        ``owner`` is this unit's name there. Progress is read to its end, unless this unit never
-        held any of them. Raise the errors of reading.
+        ``owner`` is this unit's name in progress. Progress is read to its end, unless this unit
+        never had any of the partitions.
+
+        Raises:
+            HeadraceError: Progress could not be read.
         """
         with self._lock:
             known = partitions & (self._held | self._contests.keys())
@@ -166,7 +174,8 @@ class Contested:
         for at in taken:
             contest = self._contests.setdefault(at, _Contest())
             contest.taken_at = [*self._recent(contest, now), now]
-            # All flows of a source copy its heartbeats, and one is enough.
+            # All flows of a source copy its heartbeats to the same topic, and one copy is
+            # sufficient.
             contest.given_way = at.topic == HEARTBEATS or len(contest.taken_at) >= _AGAIN
             if contest.given_way:
                 give_way.add(at)
@@ -186,22 +195,22 @@ class Contested:
     def _recent(self, contest: _Contest, now: float) -> list[float]:
         return [at for at in contest.taken_at if now - at < _WITHIN_S]
 
-    # Consequences.
+    # Results
 
     @property
     def given_way(self) -> frozenset[TopicPartition]:
-        """Partitions that another owner has and keeps."""
+        """Partitions that another owner keeps."""
         with self._lock:
             return frozenset(at for at, one in self._contests.items() if one.given_way)
 
     @property
     def heartbeats_left(self) -> frozenset[TopicPartition]:
-        """Partitions of heartbeats; a flow does not lag because another one copies them."""
+        """Heartbeat partitions that another flow copies. They do not count as lag of this flow."""
         return frozenset(at for at in self.given_way if at.topic == HEARTBEATS)
 
     @property
     def waiting(self) -> frozenset[TopicPartition]:
-        """Partitions whose owner still stores progress."""
+        """Partitions whose other owner still stores progress."""
         now = self._clock.monotonic()
         with self._lock:
             return frozenset(
@@ -211,10 +220,10 @@ class Contested:
             )
 
     def to_refresh(self) -> frozenset[TopicPartition]:
-        """Return partitions whose progress is to be stored although nothing moved.
+        """Return partitions whose progress must be stored although nothing was copied.
 
-        The other owner must not take an idle partition for one without an owner. The result is
-        empty until the next ones are due.
+        Otherwise the other owner would take an idle partition for one without an owner. The result
+        is empty until ``_REFRESH_S`` has passed.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -226,9 +235,9 @@ class Contested:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """``PartitionContested``, while there is such a partition.
+        """Condition ``PartitionContested`` while there is a contested partition.
 
-        Heartbeats are never contested: all flows of a source copy them, and one is enough.
+        Heartbeats are never contested: all flows of a source copy them, and one copy is sufficient.
         """
         now = self._clock.monotonic()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Context that every unit of one flow shares on one driver."""
+"""Context that all units of one flow share on one driver."""
 
 import threading
 import time
@@ -44,17 +44,21 @@ from headrace.replication import (
 from headrace.timing import Clock
 
 _STALL_S = 1.0
-"""A loop that stalled for longer may have been taken for lost, and its partitions reassigned."""
+"""Pause of a loop, in seconds, after which its driver may have been declared lost and its
+partitions reassigned."""
 
 
 class StallDetector:
-    """One for all tasks of a loop: with many tasks, one task's own steps may be seconds apart."""
+    """Detector of pauses of a loop.
+
+    All tasks of a loop share it, because with many tasks, one task's steps may be seconds apart.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = clock.monotonic()
         self.stalls = 0
-        """How often the loop stalled; a task that has seen fewer must check its claim."""
+        """Number of stalls. A task that has seen fewer must check its claim."""
 
     def beat(self) -> None:
         """Record that the loop runs."""
@@ -68,7 +72,7 @@ log = get_logger(__name__)
 
 
 class FlowContext:
-    """Clients and names of a flow. A cluster id is read once, when it is first needed."""
+    """Clients and names of a flow. Cluster ids are read when they are first needed."""
 
     def __init__(
         self,
@@ -79,9 +83,14 @@ class FlowContext:
         clients: Clients = KAFKA,
         clock: Clock = time,
     ) -> None:
-        """``secrets``: the folder of Secrets, ``<name>/<key>``.
+        """Create the context.
 
-        ``clients`` and ``clock`` are the only ways to Kafka and to the time: a test gives its own.
+        Args:
+            flow: The flow.
+            driver: This driver.
+            secrets: Folder of Secrets, with files ``<name>/<key>``.
+            clients: Factories of Kafka clients.
+            clock: Source of the time.
         """
         self.clock = clock
         self.clients = clients
@@ -103,7 +112,7 @@ class FlowContext:
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
         self.bandwidth = TokenBucket(clock)
-        """Bandwidth of all source tasks on this driver, set by ``Worker``."""
+        """Limit of the read rate of all source tasks on this driver. ``Worker`` sets it."""
         self._mover: Mover | None = None
         self._making_mover = threading.Lock()
         self.stall_detector = StallDetector(clock)
@@ -111,9 +120,12 @@ class FlowContext:
 
     @property
     def mover(self) -> Mover:
-        """The flow's mover. It is made when it is first needed, and then kept.
+        """The flow's mover, which is created at the first access.
 
-        Waits for brokers of the target, and raises ``Retriable`` while none answers.
+        The first access waits for brokers of the target.
+
+        Raises:
+            Retriable: No broker of the target responds.
         """
         with self._making_mover:
             if self._mover is None:
@@ -130,8 +142,8 @@ class FlowContext:
     def change(self, flow: ReplicationFlow) -> None:
         """Apply a changed spec, except for the fields of ``read_at_start``.
 
-        Those fields need other clients. The annotation that resets partitions also counts. ``flow``
-        is replaced only if something changed.
+        Those fields need other clients. The annotation that resets partitions is applied also.
+        ``flow`` is replaced only if something changed.
         """
         if _followed(flow) != _followed(self.flow):
             self._follow(flow)
@@ -141,7 +153,7 @@ class FlowContext:
         self.pauses = Pauses.of(flow.spec.paused_partitions)
         self.resets = _resets(flow)
         topics, alias = flow.spec.topics, flow.spec.target.alias
-        # Their topic is compacted: nearly all of its offsets would have to be filled.
+        # The heartbeats topic is compacted, so nearly all of its offsets would have to be filled.
         copied = not self.preserved
         self.topics = TopicFilter(
             topics.include, topics.exclude, self.policy, alias, heartbeats=copied
@@ -150,37 +162,35 @@ class FlowContext:
 
     @property
     def spec(self) -> ReplicationFlowSpec:
-        """The flow's spec."""
         return self.flow.spec
 
     @property
     def now_ms(self) -> int:
-        """Unix time."""
+        """Current Unix time in ms."""
         return int(self.clock.time() * 1000)
 
     @property
     def name(self) -> str:
-        """The flow's name."""
         return self.flow.metadata.name
 
     @cached_property
     def source_cluster_id(self) -> str:
-        """Raises ``Retriable`` while no broker answers."""
+        """Cluster id of the source; raise ``Retriable`` if no broker responds."""
         found = self.source.cluster_id()
         self.source.expect(found)
         return found
 
     @cached_property
     def target_cluster_id(self) -> str:
-        """Raises ``Retriable`` while no broker answers."""
+        """Cluster id of the target; raise ``Retriable`` if no broker responds."""
         found = self.target.cluster_id()
         self.target.expect(found)
         return found
 
     def check_brokers(self) -> None:
-        """Raise ``Retriable`` while a broker of another cluster answers for one of both.
+        """Raise ``Retriable`` if a broker of another cluster responds for the source or target.
 
-        Call it before a loss is believed: clients of librdkafka do not compare cluster ids.
+        Call it before a loss is reported, because librdkafka's clients do not compare cluster ids.
         """
         self.source.expect(self.source_cluster_id)
         self.target.expect(self.target_cluster_id)
@@ -189,12 +199,12 @@ class FlowContext:
 
     @property
     def checkpoints_topic(self) -> str:
-        """On the target."""
+        """Checkpoints topic on the target."""
         return checkpoints_topic(self.spec.source.alias, self.spec.replication_policy.separator)
 
     @property
     def offset_syncs(self) -> OffsetSyncWriter:
-        """Where ``offsetSyncs.location`` has it now."""
+        """Writer of offset syncs to the cluster that ``offsetSyncs.location`` names now."""
         location = self.spec.offset_syncs.location
         if (writer := self._offset_syncs.get(location)) is None:
             here, other = self.target_access, self.spec.source
@@ -212,15 +222,16 @@ class FlowContext:
         return self.source if on_source else self.target
 
     def progress_key(self, at: TopicPartition) -> ProgressKey:
-        """Where the progress of a partition is stored."""
+        """Return the key of a source partition in the progress topic."""
         return ProgressKey(
             self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
         )
 
     def stored(self, at: TopicPartition) -> Progress | None:
-        """Return the progress of a partition.
+        """Return the stored progress of a source partition, or None.
 
-        Raise ``Fatal`` if it cannot be read and was not reset since.
+        Raises:
+            Fatal: The progress cannot be read, and was not reset since it was stored.
         """
         return self.progress.get(self.progress_key(at), self.resets.time_ms(at))
 
@@ -232,14 +243,14 @@ class FlowContext:
         return self._contested[unit]
 
     def close(self) -> None:
-        """Stop following progress, and send the last offset syncs."""
+        """Stop reading progress, and send the last offset syncs."""
         for writer in self._offset_syncs.values():
             writer.close()
         self.progress.close()
 
 
 def _read_in(rack: str, source: ClusterSpec) -> ClusterSpec:
-    """Clients of the source name their rack: brokers may have a replica there (KIP-392)."""
+    """Return the source's spec with the driver's rack, to fetch from near replicas (KIP-392)."""
     if not rack:
         return source
     return source.model_copy(update={"config": {"client.rack": rack, **source.config}})
@@ -250,7 +261,10 @@ def _followed(flow: ReplicationFlow) -> tuple[ReplicationFlowSpec, str]:
 
 
 def _resets(flow: ReplicationFlow) -> Resets:
-    """Return the requested resets; an annotation that cannot be read resets and stops nothing."""
+    """Return the requested resets.
+
+    An annotation that cannot be read is logged and ignored.
+    """
     try:
         return Resets.asked(flow.metadata)
     except InvalidSpec as error:

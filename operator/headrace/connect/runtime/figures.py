@@ -1,4 +1,4 @@
-"""Figures of a driver's units: what is reported, and what only grows."""
+"""Figures of a driver's units: current state and counters."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 
 
 class Rate:
-    """Units a second of a growing count, smoothed over some five seconds."""
+    """Rate of growth of a counter per second, smoothed over about five seconds."""
 
     _SMOOTHING_S = 5.0
 
@@ -20,7 +20,7 @@ class Rate:
         self.per_second = 0.0
 
     def count(self, now_s: float, total: float) -> None:
-        """Update the rate: the count, which only grows, was ``total`` at ``now_s``."""
+        """Update the rate: the counter was ``total`` at ``now_s``."""
         if self._last is not None:
             elapsed, grown = now_s - self._last[0], total - self._last[1]
             if elapsed > 0:
@@ -31,22 +31,22 @@ class Rate:
 
 @dataclass
 class CommitCounts:
-    """Outcomes of storing progress, without claims; they only grow. Any thread may read them."""
+    """Counters of attempts to store progress, without claims. Any thread may read them."""
 
     succeeded: int = 0
     failed: int = 0
-    """Refused, or not answered in time."""
+    """Number of attempts that were rejected or not acknowledged in time."""
     last_at_s: float | None = None
-    """Unix time at which the last answer was taken of progress that is stored."""
+    """Unix time of the last successful attempt; None before the first."""
 
     def succeed(self, at_s: float) -> None:
-        """Count one that the target has acknowledged."""
+        """Count a successful attempt."""
         self.succeeded += 1
         self.last_at_s = at_s
 
     @contextmanager
     def counting_failure(self) -> Iterator[None]:
-        """Count the error that is raised."""
+        """Count an error that the context raises as a failed attempt."""
         try:
             yield
         except HeadraceError:
@@ -56,24 +56,29 @@ class CommitCounts:
 
 @dataclass(frozen=True)
 class UnitFigures:
-    """Current state of one unit."""
+    """Current figures of one unit.
+
+    Fields that do not apply to the unit's type are None, empty or 0.
+    """
 
     id: TaskId
     status: ReplicationTaskStatus
     """Status that the unit reports next."""
     copied: CopiedCounts | None = None
-    """Copied records of a source task."""
+    """Counts of copied records, of a source task."""
     commits: CommitCounts | None = None
-    """Outcomes of a source task's stored progress."""
+    """Counts of attempts to store progress, of a source task."""
     bandwidth_waited_s: float | None = None
-    """Time that a source task has waited for ``spec.bandwidth``."""
+    """Time in seconds for which a source task has waited because of ``spec.bandwidth``."""
     taken: int = 0
     """Number of times that another owner took a partition (``Contested.taken``)."""
     restarts: int = 0
-    """Total restarts (``Restarts.total``); the status's count restarts when the unit is stable."""
+    """Number of all restarts (``Restarts.total``). The count in the status is reset when the unit
+    is stable."""
     groups: Mapping[str, int] = field(default_factory=dict)
-    """Unread records of a checkpoint task's groups (``GroupCheckpoints.unread``)."""
+    """Number of unread records by group, of a checkpoint task (``GroupCheckpoints.unread``)."""
     translations: Mapping[str, int] = field(default_factory=dict)
-    """Translations of a checkpoint task (``GroupCheckpoints.translations``)."""
+    """Number of translations by precision, of a checkpoint task
+    (``GroupCheckpoints.translations``)."""
     beats: Mapping[str, float] = field(default_factory=dict)
-    """Times of a heartbeat task's last heartbeats (``HeartbeatTask.beats``)."""
+    """Unix times of the last heartbeats by alias, of a heartbeat task (``HeartbeatTask.beats``)."""

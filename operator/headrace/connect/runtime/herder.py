@@ -1,8 +1,8 @@
-"""The Herder port: what a Worker needs of its coordinator (Connect's ``Herder``).
+"""Herder interface: the coordinator as a Worker needs it (Connect's ``Herder``).
 
-A unit is a ReplicationTask object: others write its spec, its owner writes its status. Each write
-carries the version last seen and replaces the whole status, so that no two drivers can both believe
-that they own a unit.
+A unit is a ReplicationTask object. Connectors and the herder write its spec, and its owner writes
+its status. Each write contains the version that the writer saw last, and replaces the whole status.
+Therefore two drivers cannot both believe that they own a unit.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +19,10 @@ from headrace.errors import HeadraceError, InvalidSpec
 
 
 class TaskConflict(HeadraceError):
-    """The object changed since it was read; ``current`` is what it is now, ``None`` when gone."""
+    """The object changed since it was read.
+
+    ``current`` is its present version, or None if it was deleted.
+    """
 
     def __init__(self, message: str, current: ReplicationTask | None = None) -> None:
         super().__init__(message)
@@ -27,7 +30,7 @@ class TaskConflict(HeadraceError):
 
 
 class TargetTaken(InvalidSpec):
-    """Another flow writes these topics of the target already."""
+    """Another flow already writes these topics of the target."""
 
     def __init__(self, message: str, topics: Iterable[str]) -> None:
         super().__init__(message)
@@ -35,8 +38,8 @@ class TargetTaken(InvalidSpec):
 
     @classmethod
     def by(cls, writer: str, flow: str, topics: Collection[str], cluster_id: str) -> Self:
-        """``flow`` would write ``topics`` of this target cluster, as ``writer`` does."""
-        # Heartbeats of one source meet first, and are the last thing that a user chose to copy.
+        """Return the error that ``flow`` would write topics that ``writer`` writes."""
+        # Heartbeats are listed last, because users rarely choose them.
         first, *more = sorted(topics, key=lambda topic: (topic.endswith(HEARTBEATS), topic))
         others = f" and {len(more)} more" if more else ""
         return cls(
@@ -48,7 +51,7 @@ class TargetTaken(InvalidSpec):
 
 
 class LoopFound(InvalidSpec):
-    """Another flow copies topics of this one back, and this one would copy them again."""
+    """Another flow copies topics of this flow back, so that this flow would copy them again."""
 
 
 class EpochAltered(InvalidSpec):
@@ -56,27 +59,33 @@ class EpochAltered(InvalidSpec):
 
 
 class Herder(Protocol):
-    """All calls raise ``Retriable`` when the herder does not answer; ``TaskConflict`` as stated."""
+    """Coordinator of units. All calls raise ``Retriable`` if the herder does not respond.
+
+    Calls that write an object raise ``TaskConflict`` if it was changed by another writer.
+    """
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Become the owner, with a higher epoch; returns the object as it is now."""
+        """Become the owner, with a higher epoch; return the updated object."""
         ...
 
     def report(
         self, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask | None:
-        """Report the status, as the owner; ``None``: not written now, report it again."""
+        """Report the owner's status; return the updated object.
+
+        None means that the status was not written now. Report it again later.
+        """
         ...
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Stop being the owner; the epoch stays."""
+        """Stop being the owner. The epoch stays in the object."""
         ...
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """Return the tasks of this connector's kind, with the statuses that their owners reported.
+        """Return the tasks that belong to this connector, with the statuses of their owners.
 
-        It is called several times a second while a task has a change of its partitions to
-        acknowledge.
+        It is called several times a second while a task has not acknowledged a change of its
+        partitions.
         """
         ...
 
@@ -88,11 +97,20 @@ class Herder(Protocol):
         target_topics: Mapping[str, Sequence[str]],
         source_cluster_id: str = "",
     ) -> None:
-        """Write the tasks of this connector's kind, by index; those not named are deleted.
+        """Write the tasks that belong to this connector, and delete all others.
 
-        ``target_topics`` names, by target cluster id, the topics that they write. Raises
-        ``TargetTaken`` when another flow writes one of them, ``LoopFound`` when another flow that
-        runs copies one of them back to be copied again (on Kubernetes the operator says that),
-        ``TaskConflict`` when the connector's epoch is not the highest any more.
+        Args:
+            connector: Object of the connector.
+            type: Type of the tasks.
+            tasks: Work of each task by its index: partitions or groups.
+            target_topics: Topics that the tasks write, by target cluster id.
+            source_cluster_id: Cluster id of the source; empty for tasks that do not copy topics.
+
+        Raises:
+            TargetTaken: Another flow writes one of the topics.
+            LoopFound: Another running flow copies one of the topics back. On Kubernetes the
+                operator reports that instead.
+            EpochAltered: A task has a connector epoch that no connector wrote.
+            TaskConflict: A later connector with a higher epoch exists.
         """
         ...

@@ -1,4 +1,4 @@
-"""Life of a unit: its states, its error, and the release of its ownership."""
+"""Life cycle of a unit: its phases, its error, and the release of its ownership."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -13,9 +13,8 @@ from headrace.datapath import Lane
 from headrace.errors import HeadraceError, Retriable
 from headrace.timing import Clock
 
-# The life of a unit: one table, drawn in ``docs/architecture.md``.
-#
-# Kafka Streams' states (``StreamTask``), plus Connect's Paused and Failed.
+# Phases of a unit, with their legal transitions. ``docs/architecture.md`` shows them as a picture.
+# They are the states of Kafka Streams' ``StreamTask``, with Connect's Paused and Failed.
 
 TRANSITIONS: dict[TaskPhase, frozenset[TaskPhase]] = {
     TaskPhase.CREATED: frozenset({TaskPhase.RESTORING, TaskPhase.CLOSED, TaskPhase.FAILED}),
@@ -37,7 +36,7 @@ TRANSITIONS: dict[TaskPhase, frozenset[TaskPhase]] = {
 
 
 def check_transition(before: TaskPhase, after: TaskPhase) -> None:
-    """Raise ``ValueError`` for a step that the table does not have."""
+    """Raise ``ValueError`` if ``TRANSITIONS`` does not contain this transition."""
     if after not in TRANSITIONS[before]:
         raise ValueError(f"a unit cannot go from {before} to {after}")
 
@@ -46,7 +45,10 @@ _LONGEST_MESSAGE = 4096
 
 
 class LifeCycle:
-    """One instance of a unit. One thread changes it, any may read it."""
+    """Phase, error and status of one instance of a unit.
+
+    One thread changes it. Any thread may read it.
+    """
 
     def __init__(
         self,
@@ -56,11 +58,14 @@ class LifeCycle:
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """Create the state; ``changed`` is called when there is something new to report."""
+        """Create the life cycle in phase Created.
+
+        ``changed`` is called when there is something new to report.
+        """
         self.ownership = ownership
         self.phase = TaskPhase.CREATED
         self.error: TaskError | None = None
-        """The error that the unit has not recovered from."""
+        """Error from which the unit has not recovered, or None."""
         self.restarts = restarts
         self.started_at = clock.monotonic()
         self.changed = changed
@@ -79,19 +84,20 @@ class LifeCycle:
         self._observed = self._observed.model_copy(update=fields)
 
     def enter(self, phase: TaskPhase, **facts: str) -> None:
-        """Go on to a phase; ``ValueError`` when the table of states has no such transition.
+        """Enter a phase. ``facts`` are logged.
 
-        ``facts`` are logged with it.
+        Raises:
+            ValueError: ``TRANSITIONS`` does not contain this transition.
         """
         check_transition(self.phase, phase)
         self.phase = phase
         self._log.debug("state", phase=str(phase), epoch=self.ownership.epoch, **facts)
         self.changed()
 
-    # Errors.
+    # Errors
 
     def note(self, error: HeadraceError) -> None:
-        """Keep an error; the same one again is not reported again."""
+        """Keep an error. An error with the same message is not reported again."""
         message = str(error)[:_LONGEST_MESSAGE]
         if self.error is None or self.error.message != message:
             self.error = TaskError(
@@ -100,19 +106,22 @@ class LifeCycle:
             self.changed()
 
     def retrying(self, error: Retriable) -> None:
-        """Keep an error that the unit tries to recover from; logged once."""
+        """Keep an error that the unit retries, and log it once."""
         if self.error is None or self.error.message != str(error)[:_LONGEST_MESSAGE]:
             self._log.warning("retrying", why=str(error))
         self.note(error)
 
     def recovered(self) -> None:
-        """There is no error any more; the next report says so."""
+        """Clear the error. The next report contains none."""
         self.error = None
 
-    # Ends. They may come in any phase, so the table of states is not asked.
+    # A unit may end in any phase, so ``TRANSITIONS`` is not checked.
 
     def end(self, error: HeadraceError) -> None:
-        """Fail, and keep the reason; a unit that another driver owns is closed without one."""
+        """Enter phase Failed and keep the error.
+
+        After ``OwnershipLost``, the phase is Closed and no error is kept.
+        """
         if isinstance(error, OwnershipLost):
             self._log.info("stopped: not ours any more", why=str(error))
             self.ownership.forget()
@@ -125,9 +134,9 @@ class LifeCycle:
 
 
 def release(ownership: Ownership, log: FilteringBoundLogger) -> None:
-    """Release a unit. Never raises: nobody who waits for it could do anything about it.
+    """Release a unit. Log errors instead of raising them, because no caller could handle them.
 
-    A herder that gets no release takes this incarnation for lost, or stops waiting for it.
+    Without the release, the herder declares this incarnation lost or stops waiting for it.
     """
     try:
         ownership.release()
@@ -136,13 +145,14 @@ def release(ownership: Ownership, log: FilteringBoundLogger) -> None:
 
 
 DRAIN_TIMEOUT_S = 2.5
-"""With storing and release it fits into the 5 s that a graceful stop may take."""
+"""Time in seconds for records in flight when a unit is suspended. With storing and releasing, it
+fits into the 5 s of a graceful stop."""
 _SETTLING_TIMEOUT_S = DRAIN_TIMEOUT_S + 1.5
-"""A lane that is being settled is closed by then."""
+"""Time in seconds by which a lane that another thread settles is closed."""
 
 
 class Releasing:
-    """One thread calls it."""
+    """Release of a unit after it was suspended. Not thread-safe."""
 
     def __init__(
         self, ownership: Ownership, pool: Executor, clock: Clock, log: FilteringBoundLogger
@@ -152,25 +162,25 @@ class Releasing:
         self._release: Future[None] | None = None
 
     def suspend(self) -> None:
-        """From now on the task has so long for what is in flight."""
+        """Start the time for records in flight, ``DRAIN_TIMEOUT_S``."""
         self._drain_until = self._clock.monotonic() + DRAIN_TIMEOUT_S
 
     @property
     def late(self) -> bool:
-        """Whether that time is over."""
+        """Whether the time for records in flight has passed."""
         return self._clock.monotonic() > self._drain_until
 
     @property
     def begun(self) -> bool:
-        """Whether the unit is being released: the task cannot come back."""
+        """Whether the release has begun, so that the task cannot be resumed."""
         return self._release is not None
 
     def release(self, lane: Lane | None, settling: Lane | None) -> bool:
-        """Close the lane's clients, then release the unit; return whether both are done.
+        """Close the lane, then release the unit; return whether both are done.
 
-        Call it again until they are. The loop must not use the lane afterwards. ``settling`` is a
-        lane that another thread is about to close. Until then its client may send records again
-        that the target did not acknowledge, after the records of the next owner.
+        Call it again until they are done. The caller must not use the lane afterwards. ``settling``
+        is a lane that another thread is about to close. It is awaited, because its client may send
+        unacknowledged records again, after the records of the next owner.
         """
         if self._release is None:
             if lane is not None and lane.in_flight and lane.transactions is None:
@@ -182,7 +192,7 @@ class Releasing:
         return self._release.done()
 
     def free(self, lane: Lane) -> None:
-        """Free a lane's clients only."""
+        """Close a lane in the pool, without a release."""
         self._pool.submit(lane.close)
 
     def _free_and_release(self, lane: Lane | None, settling: Lane | None) -> None:

@@ -20,37 +20,37 @@ from headrace.logs import get_logger
 from headrace.replication import STRETCH, OffsetPair, OffsetSync
 
 MIN_COMPACTION_LAG_MS = 86_400_000
-"""Offset syncs of a day stay as they were written: so far back a checkpoint task that starts again
-finds every pair that was written."""
+"""Time for which offset syncs are not compacted, in ms. A checkpoint task that starts again finds
+all offset syncs of this time."""
 _SYNCS = {
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS),
-    "segment.bytes": str(64 << 20),  # a larger one would not be compacted for a week
+    "segment.bytes": str(64 << 20),  # the default of 1 GiB would delay compaction for a week
 }
 AS_MIRROR_MAKER = "as MirrorMaker 2 makes it"
-"""Why such a topic has one partition."""
+"""Reason why the topic has one partition, for messages."""
 
 
 def ensure_offset_syncs_topic(admin: Admin, topic: str) -> None:
-    """Make it where it is absent; raises as ``ensure_topic``."""
+    """Create the topic if it is missing. Raise the errors of ``ensure_topic``."""
     ensure_topic(admin, topic, 1, _SYNCS, because=AS_MIRROR_MAKER)
 
 
 log = get_logger(__name__)
 
 _MOST_WAITING = 10_000
-"""Until the topic is there; the oldest are dropped then."""
+"""Maximum number of offset syncs that wait for the topic. The oldest are dropped above it."""
 _FLUSH_S = 0.5
 
 
 class OffsetSyncWriter:
     """Writer of offset syncs. Thread-safe.
 
-    Only ``prepare`` waits or raises, because records are copied even without offset syncs.
+    Only ``prepare`` waits or raises errors, because records are copied even without offset syncs.
     """
 
     def __init__(self, topic: str, cluster: ClusterAccess, clients: Clients) -> None:
-        """``cluster``: where the topic is."""
+        """Create a writer; ``cluster`` contains the topic."""
         self.topic = topic
         self._cluster = cluster
         self._admin = clients.admin(cluster)
@@ -59,26 +59,31 @@ class OffsetSyncWriter:
         self._waiting: deque[tuple[OffsetSync, str]] = deque()
         self._sending = threading.Lock()
         self.ready = False
-        """Whether the topic is there."""
+        """Whether the topic exists."""
         self.problem = ""
-        """Why syncs are not written; a sentence."""
+        """Reason why offset syncs are not written, as a sentence; empty if they are."""
         self.sent = self.answered = 0
-        """How many were handed over, and of how many, in that order, it is known what became."""
+        """Number of offset syncs that were passed to ``send``, and of those whose outcome is known.
+        The outcomes are in the order of ``send``."""
         self.refused = 0
-        """Number of syncs that the brokers rejected; their senders must send them again."""
+        """Number of syncs that the brokers rejected. Their senders must send them again."""
 
     def prepare(self) -> None:
-        """Make the topic if it is absent."""
+        """Create the topic if it is missing, and the producer.
+
+        Raises:
+            HeadraceError: The topic or the producer could not be created.
+        """
         try:
             ensure_offset_syncs_topic(self._admin, self.topic)
-            self._producer.get()  # here: that may take a second
+            self._producer.get()  # the creation may take a second
         except HeadraceError as error:
             self._failed(str(error))
             raise
         self.ready, self.problem = True, ""
 
     def send(self, at: TopicPartition, pair: OffsetPair) -> None:
-        """Write a sync of a partition, as soon as that can be done."""
+        """Queue an offset sync of a partition."""
         with self._sending:
             if len(self._waiting) == _MOST_WAITING:
                 self._waiting.popleft()
@@ -87,7 +92,7 @@ class OffsetSyncWriter:
             self.sent += 1
 
     def poll(self) -> None:
-        """Send what waits, and receive what became of what was sent."""
+        """Send queued offset syncs, and receive acknowledgements."""
         if not self.ready:
             return
         try:
@@ -114,14 +119,17 @@ class OffsetSyncWriter:
             self._failed(str(error))
 
     def close(self) -> None:
-        """Send what is left, for half a second at most once the topic is there."""
-        if self._waiting and not self.ready:  # of a driver that ends right after its start
+        """Send the remaining offset syncs, and wait for half a second at most.
+
+        If the topic is not known to exist, create it first.
+        """
+        if self._waiting and not self.ready:  # a driver that ends right after its start
             with suppress(HeadraceError):
                 self.prepare()
         self.flush(_FLUSH_S)
 
     def flush(self, within_s: float) -> None:
-        """Send what is left, and wait until it is written, for so long at most."""
+        """Send the remaining offset syncs, and wait for ``within_s`` at most."""
         self.poll()
         if self.ready:
             try:

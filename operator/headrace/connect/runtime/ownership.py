@@ -1,4 +1,4 @@
-"""Ownership of one unit: claims, hand-over, reports and the release."""
+"""Ownership of one unit: claims, takeover, reports and the release."""
 
 import threading
 import time
@@ -17,34 +17,36 @@ from headrace.connect.runtime.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError
 from headrace.timing import Clock
 
-# When a driver may claim a unit: the hand-over of one unit, on the unit's own object.
-#
-# The assigner writes ``spec.driverName``; the status names the owner. The assigned driver claims
-# the unit when it has no owner, when its owner is known to be lost, or when its owner did not
-# release it in time. All other units of the flow keep running.
+# A unit is transferred between drivers by writes to its object. The assigner writes
+# ``spec.driverName``, and the status names the owner. The assigned driver claims the unit if it has
+# no owner, if its owner is known to be lost, or if its owner did not release it in time. All other
+# units of the flow keep running.
 
 RELEASE_TIMEOUT_S = 10.0
-"""An owner that does not release within this time loses the unit; the epoch of the claim makes it
-stop (and, once there is a fence at the broker, keeps it from appending)."""
+"""Time in seconds after which an owner that does not release the unit loses it. The old owner stops
+when it sees the higher epoch of the next claim."""
 
 
 @dataclass(frozen=True)
 class DriverIdentity:
-    """A driver process. A restarted container keeps the name but not the incarnation."""
+    """Driver process. A restarted container keeps the name, but not the incarnation."""
 
     name: str
     incarnation: str
     rack: str = field(default="", compare=False)
-    """Rack of the driver, such as its availability zone. Empty if unknown."""
+    """Rack of the driver, such as its availability zone; empty if unknown."""
 
 
 def may_claim(task: ReplicationTask, me: DriverIdentity, waited_s: float) -> bool:
-    """Whether ``me`` may claim now; ``waited_s`` since it saw that the unit is assigned to it."""
+    """Return whether ``me`` may claim the unit now.
+
+    ``waited_s`` is the time since this driver saw that the unit is assigned to it.
+    """
     if task.spec.driver_name != me.name:
         return False
     owner = task.status
     if not owner.driver_name or owner.driver_name == me.name:
-        return True  # no owner, or an earlier process of ours (the name is ours alone)
+        return True  # no owner, or an earlier incarnation of this driver
     if owner.driver_incarnation == task.spec.lost_incarnation:
         return True
     return waited_s >= RELEASE_TIMEOUT_S
@@ -54,11 +56,11 @@ _Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | Non
 
 
 class OwnershipLost(HeadraceError):
-    """Another driver owns the unit, or it was deleted: stop, and write nothing more."""
+    """Another driver owns the unit, or the unit was deleted. Stop, and write nothing more."""
 
 
 class Ownership:
-    """Ownership of a unit. Thread-safe: the unit claims and releases, its Worker reports.
+    """Ownership of a unit. Thread-safe: the unit claims and releases, and its Worker reports.
 
     One write is in progress at a time, and takes seconds if the herder is unreachable. ``update``,
     ``check``, ``report`` and ``forget`` do not wait for it.
@@ -73,57 +75,60 @@ class Ownership:
     ) -> None:
         self.driver = driver
         self.epoch = 0
-        """Epoch of the current claim, 0 before the first one."""
+        """Epoch of the current claim; 0 before the first claim."""
         self.released = False
         self.handed_over = False
-        """Whether the last claim took the unit over from another driver, or from none."""
+        """Whether the last claim took the unit from another driver, from an earlier incarnation of
+        this driver, or from no owner."""
         self._herder, self._clock = herder, clock
         self._task = task
         self._reported: ReplicationTaskStatus | None = None
         self._writing = threading.Lock()
-        """Held as long as a write takes."""
+        """Held during a write."""
         self._seeing = threading.Lock()
-        """Held while a version of the object takes the place of another."""
+        """Held while ``_task`` is replaced."""
 
     @property
     def name(self) -> str:
-        """Name of the unit."""
         return self._task.metadata.name
 
     @property
     def signature(self) -> str:
-        """The owner that progress names; of two flows of one name, the driver tells them apart."""
+        """Name of the owner in progress.
+
+        It contains the driver, which differs between flows with the same name.
+        """
         namespace = self._task.metadata.namespace
         unit = f"{namespace}/{self.name}" if namespace else self.name
         return f"{unit} on {self.driver.name}/{self.driver.incarnation}"
 
     @property
     def task(self) -> ReplicationTask:
-        """The object, as last seen."""
+        """Last seen version of the object."""
         return self._task
 
     def update(self, task: ReplicationTask) -> bool:
-        """Receive a newer version of the object; whether its spec changed."""
+        """Receive a version of the object; return whether its spec is newer."""
         with self._seeing:
-            # A version older than our own last write may arrive after it.
+            # The version may be older than our last write.
             changed = _generation(task) > _generation(self._task)
             if changed:
                 self._task = task
             return changed
 
     def check(self, task: ReplicationTask) -> None:
-        """``OwnershipLost`` when this version of the object names a later owner."""
+        """Raise ``OwnershipLost`` if this version of the object names a later owner."""
         owner = task.status
-        # A claim of ours may be seen before its answer arrives.
+        # The version may contain our claim before its response arrives.
         another = DriverIdentity(owner.driver_name, owner.driver_incarnation) != self.driver
         if another and owner.epoch > self.epoch > 0 and not self.released:
             raise OwnershipLost(f"{owner.driver_name or 'no driver'} owns {self.name}")
 
     def claim(self, above: int) -> None:
-        """Become the owner, with an epoch higher than any known and than ``above``.
+        """Become the owner, with an epoch that is higher than all known ones and ``above``.
 
-        Raises ``OwnershipLost`` when another driver claimed it first, or when it was released:
-        nobody would release it again.
+        Raises:
+            OwnershipLost: Another driver claimed the unit first, or this object has released it.
         """
         with self._writing:
             if self.released:
@@ -132,9 +137,12 @@ class Ownership:
             self._write(self._herder.claim, self._own(_lasting(self._task.status), epoch))
 
     def report(self, status: ReplicationTaskStatus) -> None:
-        """Report a status that changed; ``OwnershipLost`` when another driver owns the unit.
+        """Report a changed status.
 
-        While another write is under way nothing is reported: call it again.
+        While another write is in progress, nothing is reported: call it again.
+
+        Raises:
+            OwnershipLost: Another driver owns the unit.
         """
         if not self._writing.acquire(blocking=False):
             return
@@ -147,7 +155,7 @@ class Ownership:
             self._writing.release()
 
     def release(self) -> None:
-        """Stop being the owner; the epoch stays in the object."""
+        """Stop being the owner. The epoch stays in the object."""
         with self._writing:
             held, self.released = self.epoch and not self.released, True
             if held:
@@ -155,9 +163,9 @@ class Ownership:
                 self._write(self._herder.release, left)
 
     def transfer(self) -> "Ownership":
-        """Transfer the ownership to the next instance of the unit on this driver.
+        """Return the ownership for the next instance of the unit on this driver.
 
-        Nothing is released, so no claim is needed. This instance writes nothing more.
+        Nothing is released, so no claim is needed. This object writes nothing more.
         """
         with self._writing:
             following = Ownership(self._task, self.driver, self._herder, self._clock)
@@ -167,7 +175,7 @@ class Ownership:
             return following
 
     def forget(self) -> None:
-        """Write nothing more: another driver owns the unit."""
+        """Write nothing more, because another driver owns the unit."""
         self.released = True
 
     def _own(self, status: ReplicationTaskStatus, epoch: int) -> ReplicationTaskStatus:
@@ -184,7 +192,7 @@ class Ownership:
     ) -> ReplicationTaskStatus:
         """Return the status with the times of its conditions.
 
-        They are set at the write, so that a report that is put off stays equal to itself.
+        The times are set at the write, so that a delayed report can be compared with the last one.
         """
         if not status.conditions:
             return status
@@ -194,15 +202,15 @@ class Ownership:
         return status.model_copy(update={"conditions": conditions})
 
     def _see(self, task: ReplicationTask) -> None:
-        """Record a task after a write or a conflict; a later spec may already be known."""
+        """Record the object after a write or a conflict, unless a later spec is already known."""
         with self._seeing:
             if _generation(task) >= _generation(self._task):
                 self._task = task
 
     def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> bool:
-        """Write a status; return False if the write is put off.
+        """Write a status; return False if the herder did not write it now.
 
-        After a conflict it is repeated while the unit is still ours.
+        After a conflict, the write is repeated while this driver owns the unit.
         """
         seen = self._task.status
         claiming = verb == self._herder.claim
@@ -215,7 +223,7 @@ class Ownership:
                 if now is None:
                     raise OwnershipLost(f"{self.name} is gone") from conflict
                 owner = (now.status.driver_incarnation, now.status.epoch)
-                # This was a claim of ours whose response was lost.
+                # The object contains our claim, whose response was lost.
                 ours = now.status.driver_incarnation == self.driver.incarnation
                 granted = ours and now.status.epoch > status.epoch
                 if (
@@ -233,7 +241,7 @@ class Ownership:
                     status = status.model_copy(update={"epoch": self.epoch})
             else:
                 if claiming:
-                    self.epoch = status.epoch  # not before: nothing may rest on it
+                    self.epoch = status.epoch  # only now is the claim valid
                     before = task.status.driver_incarnation
                     self.handed_over = before != self.driver.incarnation
                 self._see(written or self._task)
@@ -245,9 +253,9 @@ def _generation(task: ReplicationTask) -> int:
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
-    """Return the part of a status that outlives its owner.
+    """Return the part of a status that remains without an owner.
 
-    Data loss is reported until the next owner copies records, and racks count for placement until
+    Data loss is reported until the next owner copies records. Racks are used for placement until
     the next connector has read them.
     """
     lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)

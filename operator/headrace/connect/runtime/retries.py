@@ -1,4 +1,4 @@
-"""Times of another attempt: for units that failed, and for partitions."""
+"""Times of the next attempt, for failed units and for failed partitions."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -11,32 +11,36 @@ from headrace.timing import Backoff, Clock
 
 
 def restart_delay_s(restarts: int) -> float:
-    """Seconds before the next restart of a failed unit: n²+n minutes, at most an hour.
+    """Return the seconds before the next restart of a failed unit: n²+n minutes, at most 1 h.
 
-    The first is at once. (Strimzi's auto-restart.)
+    The first restart is immediate, as in Strimzi's auto-restart.
     """
     return 60.0 * min(restarts * restarts + restarts, 60)
 
 
 _FIRST_CLAIM_S, _LAST_CLAIM_S = 0.2, 60.0
 _HELD_S = 60.0
-"""A unit that was held for so long was lost for another reason than the time before."""
+"""Time in seconds after which a claimed unit counts as stable, so that the back-off is reset."""
 
 
 class Reclaims:
-    """Says when to claim a unit again whose ownership was lost: at once, then with back-off.
+    """Back-off of units whose ownership was lost. The first new claim is immediate.
 
     Without it, two owners that take a unit from each other would repeat that as fast as the API
-    server answers. Times are monotonic seconds.
+    server responds. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
         self._backoffs: dict[TaskId, Backoff] = {}
         self._due: dict[TaskId, tuple[float, float]] = {}
-        """By unit: the start of the instance that was lost, and when the next one may start."""
+        """For each unit: the start time of the lost instance, and the time at which the next one
+        may start."""
 
     def is_due(self, id: TaskId, started_at: float, now: float) -> bool:
-        """Return whether the unit may be claimed again; ``started_at`` tells instances apart."""
+        """Return whether the unit may be claimed again.
+
+        ``started_at`` identifies the lost instance.
+        """
         known = self._due.get(id)
         if known is None or known[0] != started_at:
             backoff = self._backoffs.setdefault(id, Backoff(_FIRST_CLAIM_S, _LAST_CLAIM_S))
@@ -47,7 +51,7 @@ class Reclaims:
         return now >= known[1]
 
     def keep(self, ids: Set[TaskId]) -> None:
-        """Forget all other units: they are assigned to other drivers."""
+        """Forget all other units, because they are assigned to other drivers."""
         self._backoffs = {id: one for id, one in self._backoffs.items() if id in ids}
         self._due = {id: one for id, one in self._due.items() if id in ids}
 
@@ -57,7 +61,7 @@ class _Failures:
     restarts: int
     last_restart: float
     instance: float
-    """Instance that failed last, by the time of its start."""
+    """Start time of the instance that failed last."""
 
 
 class Restarts:
@@ -71,12 +75,12 @@ class Restarts:
         self._totals: dict[TaskId, int] = {}
 
     def count(self, id: TaskId) -> int:
-        """Restarts since the unit was last stable."""
+        """Return the number of restarts since the unit was last stable."""
         failures = self._failures.get(id)
         return failures.restarts if failures else 0
 
     def total(self, id: TaskId) -> int:
-        """Restarts in this process, which only grow."""
+        """Return the number of all restarts in this process."""
         return self._totals.get(id, 0)
 
     def forget(self, id: TaskId) -> None:
@@ -84,15 +88,15 @@ class Restarts:
         self._failures.pop(id, None)
 
     def is_due(self, id: TaskId, started_at: float, now: float) -> bool:
-        """Whether a unit that failed is to be restarted now, which then counts as done.
+        """Return whether a failed unit must be restarted now, and count that restart.
 
-        ``started_at`` tells its instances apart. Ask soon after it failed, and again and again.
+        ``started_at`` identifies the failed instance. Call it repeatedly, soon after the failure.
         """
         failures = self._failures.setdefault(id, _Failures(0, now, started_at))
         if failures.instance != started_at:
             failures.instance = started_at
-            # It ran longer than it would wait: a new trouble, not the old one. (What it then waits
-            # as a failed unit is no sign of that.)
+            # The unit ran for longer than the next delay, so this failure counts as the first one.
+            # The time that it waits as a failed unit does not count.
             if now - started_at > restart_delay_s(failures.restarts + 1):
                 failures.restarts = 0
         if now - failures.last_restart < restart_delay_s(failures.restarts):
@@ -105,8 +109,8 @@ class Restarts:
 
 _FIRST_S, _LAST_S = 0.2, 30.0
 _FIRST_STOPPED_S, _LAST_STOPPED_S = 60.0, 3600.0
-"""Back-off of partitions that wait for a user: a retry needs a new lane, which disturbs the others.
-"""
+"""Minimum and maximum back-off, in seconds, of partitions that need a user's action. Each retry
+needs a new lane, which disturbs other partitions."""
 
 
 @dataclass
@@ -118,9 +122,9 @@ class _Failing:
 
 
 class Retries:
-    """Partitions that have failed since a record of theirs was acknowledged last.
+    """Partitions that failed after their last acknowledged record, with their back-off.
 
-    Their back-off grows until then: a round that moved nothing is no success. One thread calls it.
+    The back-off grows until a record is acknowledged. Not thread-safe.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -128,12 +132,11 @@ class Retries:
         self._failing: dict[TopicPartition, _Failing] = {}
 
     def __bool__(self) -> bool:
-        """Whether any partition is failing."""
         return bool(self._failing)
 
     @property
     def failing(self) -> frozenset[TopicPartition]:
-        """All of them."""
+        """All failing partitions."""
         return frozenset(self._failing)
 
     @property
@@ -148,7 +151,7 @@ class Retries:
         return {at: one.error for at, one in self._failing.items() if _is_stop(one.error)}
 
     def failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
-        """Put a partition off; ``acknowledged`` is how far it was copied."""
+        """Delay the next attempt of a partition; ``acknowledged`` is its next source offset."""
         known = self._failing.get(at)
         same = known is not None and _is_stop(known.error) == _is_stop(error)
         if known is None or not same or acknowledged > known.acknowledged:
@@ -159,16 +162,16 @@ class Retries:
         self._failing[at] = known
 
     def at_once(self) -> None:
-        """Retry stopped partitions without waiting, because a user has acted."""
+        """Retry stopped partitions without delay, because a user has acted."""
         for at in self.stopped:
             self._failing[at].not_before = 0.0
 
     def observe(self, state: Mapping[TopicPartition, Reached]) -> bool:
-        """Forget those that were copied further since, or that have nothing to copy.
+        """Forget partitions with new acknowledged records, and idle partitions.
 
-        Returns whether these were the last.
+        Return whether these were the last failing partitions.
         """
-        for at in state.keys() & self._failing.keys():  # one that is reset begins further back
+        for at in state.keys() & self._failing.keys():  # a reset moves an offset back
             failing = self._failing[at]
             failing.acknowledged = min(failing.acknowledged, state[at].acknowledged)
         return self._forget(
@@ -181,7 +184,7 @@ class Retries:
         )
 
     def keep(self, partitions: Set[TopicPartition]) -> bool:
-        """Forget all others; whether these were the last."""
+        """Forget all other partitions; return whether these were the last failing ones."""
         return self._forget(self._failing.keys() - partitions)
 
     def _forget(self, partitions: Set[TopicPartition]) -> bool:
@@ -191,7 +194,10 @@ class Retries:
 
 
 def _is_stop(error: HeadraceError) -> bool:
-    """Whether trying again cannot help; a loss that the lane noticed is examined first."""
+    """Return whether the error needs a user's action.
+
+    A loss that a lane reports is examined by a restore first.
+    """
     return isinstance(error, Fatal) and not isinstance(error, OffsetGone | TargetLoss)
 
 

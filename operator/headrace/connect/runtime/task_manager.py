@@ -1,7 +1,8 @@
-"""TaskManager of one flow on one driver (Kafka Streams), and its thread.
+"""TaskManager of one flow on one driver, as in Kafka Streams, and its thread.
 
-One thread, the TaskLoop's, calls it and every method of its tasks; any other may read ``tasks``,
-``str()`` and the tasks' properties. Tasks come and go by ``assign``; the loop repeats the rest.
+Only the TaskLoop's thread calls the manager and the methods of its tasks. Other threads may read
+``tasks``, ``str()`` and the tasks' properties. ``assign`` adds and removes tasks. The loop repeats
+all other calls.
 """
 
 import os
@@ -22,17 +23,18 @@ from headrace.logs import get_logger
 
 
 class Role(StrEnum):
-    """Role of a task. A standby's state stays Restoring until it takes over."""
+    """Role of a task. A standby stays in phase Restoring until it takes over."""
 
     ACTIVE = "Active"
     STANDBY = "Standby"
 
 
 class Task(Protocol):
-    """No call waits for a broker: what takes time runs in a pool; ``advance`` takes its outcome.
+    """Source task, as the manager uses it. No call waits for a broker.
 
-    Each may raise an error of ours: the task then fails, and no other. Properties and attributes
-    may be read from any thread; every method is called by the loop's thread only.
+    Slow steps run in a pool, and ``advance`` receives their results. Each method may raise a
+    ``HeadraceError``, which fails only this task. Any thread may read properties and attributes.
+    Only the loop's thread calls methods.
     """
 
     id: TaskId
@@ -40,24 +42,18 @@ class Task(Protocol):
     ownership: Ownership
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
-        """Partitions to copy."""
-        ...
+    def partitions(self) -> frozenset[TopicPartition]: ...
 
     @property
-    def phase(self) -> TaskPhase:
-        """Where in its life it is."""
-        ...
+    def phase(self) -> TaskPhase: ...
 
     @property
     def started_at(self) -> float:
-        """Monotonic seconds."""
+        """Monotonic time in seconds at which the instance was created."""
         ...
 
     @property
-    def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
-        ...
+    def status(self) -> ReplicationTaskStatus: ...
 
     @property
     def commit_requested(self) -> bool:
@@ -66,64 +62,67 @@ class Task(Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether it releases the unit already: it cannot come back from that."""
+        """Whether the release of the unit has begun, so that the task cannot be resumed."""
         ...
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether a user has changed the flow or partitions of a failed task since.
+        """Return whether a user has changed the flow or the partitions since the task failed.
 
         Any thread may call it.
         """
         ...
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
-        """Copy these from now on; those that stay are not touched."""
+        """Copy exactly these partitions from now on. Remaining partitions are not interrupted."""
         ...
 
     def activate(self) -> None:
-        """Claim the unit and restore; a standby takes over."""
+        """Claim the unit and restore its partitions. A standby becomes active."""
         ...
 
     def advance(self) -> bool:
-        """Take background results and start missing steps; return whether the task runs."""
+        """Process background results, and start due steps; return whether the task runs."""
         ...
 
     def process(self) -> int:
-        """Move available records. Return the number of records moved."""
+        """Copy available records; return the number of records moved."""
         ...
 
     def commit(self) -> bool:
-        """Store progress. Return True if there was any to store."""
+        """Store progress; return whether there was any to store."""
         ...
 
     def punctuate(self, now_s: float) -> bool:
-        """Run periodic work that is due. Return True if any was.
+        """Run periodic work that is due; return whether any was.
 
         ``now_s`` is in monotonic seconds.
         """
         ...
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume the task, as the user requests."""
+        """Pause or resume the task, as the user requests.
+
+        Records in flight are still acknowledged.
+        """
         ...
 
     def suspend(self) -> None:
-        """Stop reading; the ownership stays."""
+        """Stop reading. The ownership stays."""
         ...
 
     def resume(self) -> None:
-        """Resume as before the suspension, without restoring."""
+        """Resume after a suspension, without restoring."""
         ...
 
     def close(self) -> bool:
-        """Store the acknowledged progress, free resources and release the unit.
+        """Store the acknowledged progress, close the clients and release the unit.
 
-        Returns false while that is not done yet: call again.
+        Return False while that is not done; then call it again.
         """
         ...
 
     def fail(self, error: HeadraceError) -> None:
-        """Stop permanently, and keep the reason."""
+        """Stop permanently, and keep the error."""
         ...
 
 
@@ -136,10 +135,10 @@ Create = Callable[[TaskId, frozenset[TopicPartition], Role], Task]
 
 
 class TaskManager:
-    """Active and standby tasks, from their creation to their close."""
+    """Active and standby tasks, from their creation until they are closed."""
 
     def __init__(self, create: Create) -> None:
-        """``create`` makes a task."""
+        """Create a manager without tasks; ``create`` returns a new task."""
         self._create = create
         self._tasks: Mapping[TaskId, Task] = MappingProxyType({})
         self._closing: set[TaskId] = set()
@@ -148,7 +147,10 @@ class TaskManager:
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """All tasks that there are now. Never changed, but replaced: from any thread."""
+        """All current tasks.
+
+        The mapping is replaced and never modified, so any thread may read it.
+        """
         return self._tasks
 
     def __str__(self) -> str:
@@ -160,13 +162,13 @@ class TaskManager:
             lines.append(f"  {id.name}: {task.role} {task.phase}, {held}")
         return "\n".join(lines)
 
-    # Assignment.
+    # Assignment
 
     def assign(self, active: Shares, standby: Shares) -> None:
-        """Run these tasks, and stand by for those.
+        """Run the ``active`` tasks, and keep the ``standby`` tasks ready.
 
-        A task that is not named any more is suspended, and closed by ``update_restoring`` once its
-        progress is stored; one that comes back before that is resumed.
+        All other tasks are suspended. ``update_restoring`` closes them once their progress is
+        stored. A task that is assigned again before that is resumed.
         """
         for id, task in self._tasks.items():
             wanted = id in active or (id in standby and task.role is Role.STANDBY)
@@ -179,23 +181,23 @@ class TaskManager:
                 self._begin(id, partitions, Role.STANDBY)
 
     def pause(self, ids: Set[TaskId]) -> None:
-        """Keep these, and only these, from reading; progress is kept."""
+        """Pause exactly these active tasks, and resume the others. Progress is kept."""
         for id, task in self._tasks.items():
             if task.role is Role.ACTIVE and id not in self._closing:
                 self._guard(task, partial(task.pause, id in ids))
 
     def restart(self, id: TaskId) -> None:
-        """Close a task; the first ``assign`` after it is closed makes a new instance."""
+        """Close a task. The first ``assign`` after that creates a new instance."""
         if (task := self._tasks.get(id)) is not None:
             self._restarting.add(id)
             self._revoke(id, task)
 
-    # Progress of tasks.
+    # Steps of tasks
 
     def update_restoring(self) -> bool:
-        """Advance tasks that wait for something; return True when every active task runs.
+        """Advance tasks that wait for a step; return whether every active task runs.
 
-        Each resumes by itself: one that is not restored yet does not delay others.
+        Each task continues by itself: one that is not restored yet does not delay others.
         """
         for id in list(self._closing):
             task = self._tasks[id]
@@ -211,30 +213,30 @@ class TaskManager:
         return all(running)
 
     def process(self) -> int:
-        """Let every running task move available records. Return the number of records."""
+        """Let every running task copy available records; return the number of records moved."""
         return sum(self._guard(task, task.process) or 0 for task in self._in(TaskPhase.RUNNING))
 
     def commit_all(self) -> int:
-        """Store the progress of all tasks. Return the number of tasks that had any."""
+        """Store the progress of all tasks; return the number of tasks that had any."""
         return sum(bool(self._guard(task, task.commit)) for task in self._in(*_HOLDING))
 
     def commit_requested(self) -> int:
-        """Store the progress of the tasks that request a commit."""
+        """Store the progress of tasks that request it; return the number of tasks that had any."""
         asking = [task for task in self._in(*_HOLDING) if task.commit_requested]
         return sum(bool(self._guard(task, task.commit)) for task in asking)
 
     def punctuate(self, now_s: float) -> int:
-        """Let tasks run periodic work that is due. Return the number of tasks that did."""
+        """Let tasks run periodic work that is due; return the number of tasks that did."""
         tasks = self._in(*_HOLDING, TaskPhase.FAILED)
         return sum(bool(self._guard(task, partial(task.punctuate, now_s))) for task in tasks)
 
     def shutdown(self) -> None:
-        """Begin to close everything; ``update_restoring`` continues, ``empty`` tells the end."""
+        """Begin to close all tasks. Call ``update_restoring`` until the manager is ``empty``."""
         self.assign({}, {})
 
     @property
     def empty(self) -> bool:
-        """Whether no task is left."""
+        """Whether there is no task."""
         return not self._tasks
 
     def _keep(self, tasks: Mapping[TaskId, Task]) -> None:
@@ -251,7 +253,7 @@ class TaskManager:
         if id in self._restarting or (
             task is not None and id in self._closing and (role is Role.STANDBY or task.leaving)
         ):
-            return  # it has to be closed first
+            return  # it must be closed first
         if task is None:
             task = self._create(id, partitions, role)
             self._keep({**self._tasks, id: task})
@@ -268,7 +270,7 @@ class TaskManager:
             self._guard(task, partial(task.change, partitions))
 
     def _guard(self, task: Task, step: Callable[[], T]) -> T | None:
-        """One task's error is that task's only."""
+        """Run a step of a task. An error fails only that task, and the result is then None."""
         try:
             return step()
         except HeadraceError as error:
@@ -286,19 +288,24 @@ _HOLDING = (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.SUSPENDED)
 
 
 _COMMIT_INTERVAL_S = 1.0
-"""At most this much work is repeated after a kill -9 (Connect: 60 s)."""
+"""Interval in seconds at which progress is stored. If the target cannot fence earlier owners,
+records of this time are copied again after a kill -9."""
 _TURN_TIMEOUT_S = 60.0
-"""A turn waits for brokers in ``settle`` and ``close`` only, which takes seconds: a turn that
-lasts longer hangs."""
+"""Time in seconds after which an iteration counts as hanging. An iteration waits for brokers only
+in ``settle`` and ``close``, for seconds."""
 _SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
-"""Without work the loop waits, twice as long each time: at most this is added to a latency."""
+"""Minimum and maximum wait, in seconds, of an idle loop. The wait doubles with each idle iteration.
+The maximum adds to the latency of a record."""
 
 
 class TaskLoop:
-    """May be called from any thread: each call takes effect on the loop's own, in order."""
+    """Thread of a TaskManager. Any thread may call it.
+
+    Each call takes effect in the loop's thread, in the order of the calls.
+    """
 
     def __init__(self, manager: TaskManager, name: str, beat: Callable[[], None]) -> None:
-        """``beat`` is called in every iteration: it notices when the loop stalled."""
+        """Start the thread. ``beat`` is called in every iteration, to detect stalls."""
         self._manager = manager
         self._beat = beat
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -310,31 +317,27 @@ class TaskLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether its turns end."""
+        """Whether the thread runs and its current iteration is not hanging."""
         return self._thread.is_alive() and time.monotonic() - self._turn_began_at < _TURN_TIMEOUT_S
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """Tasks of the manager."""
         return self._manager.tasks
 
     def __str__(self) -> str:
         return str(self._manager)
 
     def assign(self, active: Shares, standby: Shares) -> None:
-        """Assign tasks in the loop's thread."""
         self._order(lambda: self._manager.assign(active, standby))
 
     def pause(self, ids: Set[TaskId]) -> None:
-        """Pause tasks in the loop's thread."""
         self._order(lambda: self._manager.pause(ids))
 
     def restart(self, id: TaskId) -> None:
-        """Restart a task in the loop's thread."""
         self._order(lambda: self._manager.restart(id))
 
     def stop(self, timeout_s: float) -> bool:
-        """Close all tasks and end. Return True if all were closed in time."""
+        """Close all tasks and end the thread; return whether that was done in time."""
         self._order(self._manager.shutdown)
         self._stopping.set()
         self._wake.set()
@@ -349,7 +352,8 @@ class TaskLoop:
         try:
             self._run_until_empty()
         except Exception:
-            # Tasks without a loop would look alive: the herder must see that this driver is lost.
+            # Without the loop, tasks would look alive. The process ends, so that the herder detects
+            # the loss.
             log.exception("internal error, the driver ends: please report it")
             os._exit(1)
 

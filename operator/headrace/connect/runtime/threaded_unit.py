@@ -1,4 +1,4 @@
-"""A connector, or the heartbeat task: a thread of its own, which may wait for brokers."""
+"""Base of connectors, checkpoint tasks and heartbeat tasks: units with their own thread."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -26,17 +26,18 @@ from headrace.timing import Backoff
 
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 _REMEDY_S = 2.0
-"""How often a failed unit checks whether the cause still exists: one request of the herder."""
+"""Interval in seconds at which a failed unit checks whether the cause still exists. Each check is
+one request to the herder."""
 
 
 class ThreadedUnit(ABC):
-    """Instance of a unit: claim, restore, run until stopped, release.
+    """Instance of a unit in its own thread: claim, restore, run until stopped, release.
 
-    A restart creates another one.
+    A restart creates a new instance.
 
-    Subclasses implement the steps. Each may raise ``Retriable`` (it is retried with back-off, and
-    the error is reported until then), ``OwnershipLost``, or any other error of ours (the unit
-    fails).
+    Subclasses implement the steps, which may wait for brokers. After ``Retriable``, a step is
+    repeated with back-off, and the error is reported. After ``OwnershipLost``, the unit is closed.
+    After any other error, the unit fails.
     """
 
     def __init__(
@@ -59,17 +60,18 @@ class ThreadedUnit(ABC):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.beside_ready: tuple[Condition, ...] = ()
-        """Conditions that are reported with the next ``report_ready``."""
+        """Conditions that ``report_ready`` adds."""
         self._failed_with: ReplicationFlow | None = None
-        """The flow as it was when the unit failed."""
+        """The flow's object at the time of the failure; None if the unit has not failed."""
         self._remedied = False
         self.problem: Retriable | None = None
-        """Error with which ``run_once`` continues at its own pace; reported until it is None."""
+        """Error that does not stop ``run_once``. It is reported until a subclass sets it to
+        None."""
 
-    # Methods for Worker.
+    # Methods for Worker
 
     def start(self) -> Self:
-        """Start the thread and return."""
+        """Start the thread, and return the unit."""
         self._thread.start()
         return self
 
@@ -79,7 +81,7 @@ class ThreadedUnit(ABC):
             self._wake.set()
 
     def stop(self) -> None:
-        """Request the unit to stop and release its ownership.
+        """Request the unit to stop and to release its ownership.
 
         A failed unit releases it immediately.
         """
@@ -89,57 +91,54 @@ class ThreadedUnit(ABC):
             self._release()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread. Return True if it has ended."""
+        """Wait for the end of the thread; return whether it has ended."""
         self._thread.join(timeout_s)
         return not self.alive
 
     @property
     def alive(self) -> bool:
-        """Whether the unit's thread runs."""
         return self._thread.is_alive()
 
     @property
     def phase(self) -> TaskPhase:
-        """Where in its life it is."""
         return self._life.phase
 
     @property
     def started_at(self) -> float:
-        """Monotonic seconds."""
+        """Monotonic time in seconds at which the instance was created."""
         return self._life.started_at
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
         return self._life.status
 
     @property
     def superseded(self) -> bool:
-        """Whether the cause of its failure has ended, or its flow has changed since it failed."""
+        """Whether the cause of the failure has ended, or the flow has changed since the failure."""
         changed = self._failed_with is not None and self._failed_with is not self.context.flow
         return self._remedied or changed
 
-    # Methods that subclasses implement.
+    # Methods that subclasses implement
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Return a check of whether the cause of a failure has ended, if there is one.
+        """Return a function that checks whether the cause of a failure has ended, or None.
 
-        It may block, is called every 2 s, and never raises.
+        The function may block. It is called every 2 s and must not raise errors.
         """
         return None
 
     @abstractmethod
     def restore(self) -> None:
-        """Prepare to run. Called again after a ``Retriable``."""
+        """Prepare to run. The unit calls it again after a ``Retriable``."""
 
     @abstractmethod
     def run_once(self) -> float:
-        """Do some work. Return the seconds to wait before the next call."""
+        """Do some work; return the seconds to wait before the next call."""
 
-    def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
-        """Free clients. Must not raise."""
+    def close(self) -> None:  # noqa: B027 - a subclass may have no clients
+        """Close clients. The call must not raise errors."""
 
-    # Methods for subclasses.
+    # Methods for subclasses
 
     @property
     def stopping(self) -> bool:
@@ -147,19 +146,19 @@ class ThreadedUnit(ABC):
         return self._stopping.is_set()
 
     def observe(self, **fields: Any) -> None:
-        """Set fields of the status that the next report carries."""
+        """Set fields of the status, and report it."""
         self._life.observe(**fields)
         self._life.changed()
 
     def report_ready(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
-        """Set its condition ``Ready``, of the object's generation."""
+        """Report the condition ``Ready`` for the current generation of the object."""
         condition = Condition(
             type=ConditionType.READY, status=ready, reason=reason, message=message
         )
         generation = self.ownership.task.metadata.generation
         self.observe(conditions=(condition, *self.beside_ready), observed_generation=generation)
 
-    # The life.
+    # The thread
 
     def _run(self) -> None:
         failure: HeadraceError | None = None
@@ -170,7 +169,7 @@ class ThreadedUnit(ABC):
         except KafkaException as error:
             failure = translate(error, f"run {self.name}")
         except Exception as error:
-            # A fault of ours must not take the other units along; it is shown like any failure.
+            # An unexpected error fails only this unit, and is reported like any other failure.
             self.log.exception("ended by an error")
             failure = from_exception(error)
         if failure is not None:
@@ -230,7 +229,7 @@ class ThreadedUnit(ABC):
 
 
 def succeeds(step: Callable[[], None]) -> bool:
-    """Return whether a step raises no error of ours."""
+    """Return whether a step raises no ``HeadraceError``."""
     try:
         step()
     except HeadraceError:

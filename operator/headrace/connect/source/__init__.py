@@ -1,1 +1,1 @@
-"""The source connector and its tasks: split, copy, commit, observe, release."""
+"""Source connector and source tasks: discovery, split into tasks, copy, and stored progress."""

@@ -1,6 +1,7 @@
-"""Lane of a source task: how its partitions are prepared, opened and given up.
+"""Copying of a source task: its lane, and the preparation and opening of its partitions.
 
-Restored partitions are opened on it. It is renewed after an error, a stall or a change of secrets.
+Partitions are restored, then opened on the lane. A new lane replaces it after an error, a stall or
+a change of credentials.
 """
 
 import threading
@@ -23,24 +24,29 @@ from headrace.connect.topics.losses import DataLoss, sentence
 from headrace.datapath import Filling, Lane, OffsetGone, TargetLoss
 from headrace.errors import HeadraceError, Retriable
 
-# Lanes of a source task.
-#
-# A lane is created in the pool that prepares its partitions: clients with OAUTHBEARER tokens take a
+# A lane is created in the pool that prepares its partitions. Clients with OAUTHBEARER tokens take a
 # second each, and the loop that moves data must not wait.
 
 
 class Lanes:
-    """``prepare`` is for the pool, all else for the loop."""
+    """Prepared lane of a source task.
+
+    Call ``prepare`` in the pool, and the other methods in the loop.
+    """
 
     def __init__(self, make: Callable[[], Lane], pool: Executor) -> None:
-        """``make`` may take seconds, and raise; ``pool`` frees what is not needed."""
+        """Create the object without a lane.
+
+        ``make`` creates a lane, which may take seconds or raise an error. ``pool`` closes a lane
+        that is not needed.
+        """
         self._make, self._pool = make, pool
         self._lock = threading.Lock()
         self._prepared: Lane | None = None
         self._ended = False
 
     def prepare(self) -> None:
-        """Have the next lane made; raises what making it raises."""
+        """Create the next lane unless there is one. Raise the errors of the lane's creation."""
         with self._lock:
             if self._prepared is not None or self._ended:
                 return
@@ -49,14 +55,14 @@ class Lanes:
             if self._prepared is None and not self._ended:
                 self._prepared = lane
                 return
-        lane.close()  # the task has ended meanwhile
+        lane.close()  # the task has ended
 
     def take(self) -> Lane:
         """Return the prepared lane, or create one."""
         return self._taken() or self._make()
 
     def end(self) -> None:
-        """Prepare no lane any more, and close a prepared lane that was not taken."""
+        """Stop preparing lanes, and close a prepared lane that was not taken."""
         with self._lock:
             self._ended = True
         if (lane := self._taken()) is not None:
@@ -77,13 +83,15 @@ def settle(
     *,
     failed: Set[TopicPartition],
 ) -> Restored:
-    """Drop queued records, wait for the outcome of sent ones, and store it; return where to resume.
+    """Close a lane, and store the outcome of its records; return where partitions resume.
 
-    Partitions that ``failed`` or lost records are stored with what the lane found out, and left to
-    a restore. If another driver owns the partitions by now, progress names it, and
-    ``OwnershipLost`` is raised. ``Retriable`` is raised while brokers do not respond: a restore
-    then continues from ``progress.settled``. Rejected records are handled when everything before
-    them is stored. The lane is closed.
+    Queued records are dropped, and the outcome of sent records is awaited. Partitions that
+    ``failed`` or lost records are stored, but only a restore decides where they resume. Rejected
+    records are handled when everything before them is stored.
+
+    Raises:
+        OwnershipLost: Another driver owns the partitions, according to progress.
+        Retriable: Brokers do not respond. A restore then continues from ``progress.settled``.
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
@@ -96,8 +104,8 @@ def settle(
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
     if lane.transactions is not None or context.preserved:
-        # All are taken over again: what was not committed is to be aborted, by a marker that is
-        # read in each partition. And where offsets are preserved, the target says where it ends.
+        # All partitions are taken over again. A marker must abort uncommitted records and be read
+        # in each partition. With preserved offsets, the target determines where the copy ends.
         return Restored({}, {})
     settled = {
         at: start for at, start in progress.settled.items() if at not in failed and not start.waits
@@ -108,9 +116,9 @@ def settle(
 def store_settled(
     context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
 ) -> Restored:
-    """Repeat the repeatable part of ``settle``.
+    """Store what ``settle`` could not store.
 
-    Nothing may be opened after it, because the epoch of what is settled was used by its lane.
+    No partition may be opened with the result, because the closed lane has used the epoch.
     """
     context.progress.read_to_end()
     progress.check_owner(partitions)
@@ -118,13 +126,15 @@ def store_settled(
     return Restored({}, {})
 
 
-# Preparation of a source task's partitions: a pool restores them, or settles their lane.
-#
-# Both wait for brokers.
+# Preparation of a source task's partitions. A pool restores partitions, or settles their lane. Both
+# steps wait for brokers.
 
 
 class Preparing(BackgroundStep[Restored]):
-    """One step at a time: claim and restore, settle a lane, or store what was settled."""
+    """Background steps: claim and restore, settle a lane, or store what was settled.
+
+    One step runs at a time.
+    """
 
     def __init__(
         self, task: TaskContext, record_errors: RecordErrors, lanes: Lanes, pool: Executor
@@ -135,12 +145,16 @@ class Preparing(BackgroundStep[Restored]):
         self._progress, self._contested = task.progress, task.contested
         self._record_errors = record_errors
         self.settling: Lane | None = None
-        """The lane that is settled, until partitions were opened on the next one."""
+        """Lane that was settled last; None once partitions were opened on the next lane."""
 
     def restore(
         self, missing: Set[TopicPartition], owned: frozenset[TopicPartition], *, lane: Lane | None
     ) -> None:
-        """Claim the unit if need be, and restore what is ``missing``; ``lane``: to open it on."""
+        """Claim the unit if necessary, and restore the ``missing`` partitions.
+
+        ``owned`` contains the partitions of the unit. ``lane`` is the open lane; without one, the
+        next lane is prepared.
+        """
         during_transactions = (
             lane is not None and lane.transactions is not None and bool(lane.partitions)
         )
@@ -181,14 +195,14 @@ class Preparing(BackgroundStep[Restored]):
     def settle(
         self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]
     ) -> None:
-        """Settle a lane that is given up; all partitions except ``failed`` ones resume after it."""
+        """Settle a lane in the pool. All partitions except ``failed`` ones resume after it."""
         self.settling = lane
         settling = partial(settle, self._context, self._progress, self._record_errors)
         step = partial(settling, lane, owned, failed=failed)
         self.start(partial(self._with_lane, step))
 
     def settled_is_stored(self, owned: frozenset[TopicPartition]) -> bool:
-        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
+        """Return whether the results of closed lanes are stored; try again if they are not."""
         if self.settling is not None and self.done:
             try:
                 self.take()
@@ -201,7 +215,10 @@ class Preparing(BackgroundStep[Restored]):
 
 
 class Copying:
-    """For the loop that moves data, which must not wait: ``Preparing`` waits for brokers."""
+    """Partitions and lane of a source task. It runs in the loop that moves data and never waits.
+
+    ``Preparing`` waits for brokers instead.
+    """
 
     def __init__(
         self, task: TaskContext, partitions: frozenset[TopicPartition], pool: Executor
@@ -219,50 +236,53 @@ class Copying:
         self._flow = task.flow.flow
         self._stalls_seen = 0
 
-    # Wanted and open partitions.
+    # Wanted and open partitions
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
-        """Copy these from now on."""
+        """Copy exactly these partitions from now on."""
         self.partitions = partitions
         self._contested.keep(partitions)
         if self.retries.keep(partitions):
             self._life.recovered()
 
     def follow_flow(self) -> None:
-        """Retry stopped partitions at once when the flow has changed: a user has acted."""
+        """Retry stopped partitions if the flow has changed, because a user has acted."""
         if self.superseded:
             self._flow = self._context.flow
             self.retries.at_once()
 
     @property
     def superseded(self) -> bool:
-        """Whether the flow has changed since ``follow_flow``. From any thread."""
+        """Whether the flow has changed since the last ``follow_flow``. Any thread may read it."""
         return self._flow is not self._context.flow
 
     @property
     def opened(self) -> Set[TopicPartition]:
-        """The partitions that the lane has."""
+        """Partitions that are open on the lane."""
         return self.lane.partitions if self.lane is not None else frozenset()
 
     @property
     def kept(self) -> Set[TopicPartition]:
-        """Partitions that continue; a partition that is reset is closed, then restored."""
+        """Partitions that continue. A partition that is reset is closed, then restored."""
         return self.partitions - self._progress.resetting
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """Partitions that are owned, including leaving ones, which another task may have taken."""
+        """Partitions that this task owns.
+
+        Leaving partitions are included, which another task may have taken.
+        """
         return self.partitions.union(self._progress.starts) - self._contested.given_way
 
     @property
     def complete(self) -> bool:
-        """Whether all is open but what another owner keeps."""
+        """Whether all partitions are open, except the ones that another owner keeps."""
         return self.partitions - self._contested.given_way == self.opened
 
-    # Restore and open.
+    # Restore and open
 
     def restore_missing(self) -> None:
-        """Claim the unit if need be, and restore what is not open and need not wait."""
+        """Claim the unit if necessary, and restore closed partitions that need not wait."""
         if not self.preparing.due:
             return
         waiting = self.retries.waiting | self._contested.waiting
@@ -271,10 +291,12 @@ class Copying:
             self.preparing.restore(missing, self.owned, lane=self.lane)
 
     def open_restored(self, *, claimed: bool) -> bool:
-        """Open restored partitions; return whether there were any.
+        """Open restored partitions; return whether a restore has ended without an error.
 
-        ``claimed`` states that this is the first time since the unit was claimed. Raise the error
-        of a task whose partitions are all stopped.
+        ``claimed`` states that the unit was claimed by this restore.
+
+        Raises:
+            HeadraceError: All partitions of the task are stopped.
         """
         if not self.preparing.done:
             return False
@@ -290,7 +312,7 @@ class Copying:
         self.preparing.succeeded()
         self.preparing.settling = None
         if self.lane is None or claimed:
-            # The claim is fresh: only a stall from now on matters.
+            # The unit was just claimed, so earlier stalls do not matter.
             self._context.stall_detector.beat()
             self._stalls_seen = self._context.stall_detector.stalls
         self.lane = lane
@@ -321,7 +343,7 @@ class Copying:
             if start.loss is not None and start.waits:
                 loss = DataLoss(sentence(self._context, at, start.loss))
                 self._failed(at, start.source_offset, loss)
-        # Waiting partitions are stored. They are restored when they are due.
+        # Waiting partitions are stored. They are restored when their back-off is over.
         waiting = self.retries.waiting
         self._progress.forget(waiting)
         if self.partitions and self.partitions <= (stopped := self.retries.stopped).keys():
@@ -329,11 +351,11 @@ class Copying:
         return {at: start for at, start in starts.items() if at not in waiting}
 
     def prepare_lane(self) -> None:
-        """In a pool, before ``warm_up``."""
+        """Prepare a lane in a pool, before ``warm_up``."""
         self._lanes.prepare()
 
     def warm_up(self) -> None:
-        """Have a lane before it is needed: its clients connect by themselves."""
+        """Take the prepared lane before it is needed, so that its clients connect."""
         if self.lane is None:
             self.lane = self._take_lane()
 
@@ -348,18 +370,18 @@ class Copying:
     def _broker_away(self, message: str) -> None:
         self._life.note(Retriable(f"{message}; trying again"))
 
-    # Copy.
+    # Copy
 
     def rest(self) -> None:
-        """Take nothing more until the next ``run_once``."""
+        """Read nothing more until the next ``run_once``."""
         if self.lane is not None:
             self.lane.rest()
 
     def run_once(self) -> int:
-        """Move available records, and renew the lane if that is due.
+        """Copy available records, or replace the lane if that is due.
 
-        Return the number of records that this call has moved, without records moved by a mover's
-        own thread.
+        Return the number of records that this call has moved. Records that a mover's own thread
+        moves are not counted.
         """
         lane = self.lane
         if lane is None:
@@ -387,9 +409,9 @@ class Copying:
 
     @property
     def _may_be_replaced(self) -> bool:
-        """Whether another driver may own the task now while the target accepts batches of both.
+        """Whether another driver may own the task while the target accepts batches of both drivers.
 
-        A target that fences owners refuses such batches, which the lane reports.
+        If the target fences this task, it rejects its batches instead, which the lane reports.
         """
         stalled = self._stalls_seen != self._context.stall_detector.stalls
         return stalled and any(one.writer is None for one in self._progress.starts.values())
@@ -401,11 +423,14 @@ class Copying:
         return lane.run_once()
 
     def retry_all(self, error: Retriable) -> None:
-        """``retry`` with all partitions that are open."""
+        """Retry all open partitions with a new lane."""
         self.retry(dict.fromkeys(self.opened, error))
 
     def retry(self, errors: Mapping[TopicPartition, HeadraceError]) -> None:
-        """With a new lane, which opens these partitions after their back-off."""
+        """Replace the lane.
+
+        The next lane opens the partitions in ``errors`` after their back-off.
+        """
         if self.lane is None:
             return
         state = self.lane.state()
@@ -416,24 +441,25 @@ class Copying:
     def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
         if isinstance(error, Retriable):
             self._life.retrying(error)
-        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore examines
+        elif not isinstance(error, OffsetGone | TargetLoss):  # the restore examines these
             if at not in self.retries.stopped:
                 self._log.error("partition stopped", partition=str(at), why=str(error))
             self._life.note(error)
         self.retries.failed(at, acknowledged, error)
 
     def _renew(self) -> None:
-        """Settle the lane in the background; the next lane continues from its result."""
+        """Settle the lane in the background. The next lane continues from the result."""
         lane, self.lane = self.lane, None
         assert lane is not None
-        # Here: the pool may be busy, and another owner may have these partitions after a stall.
+        # Unsent records are dropped now, because the pool may be busy, and another owner may have
+        # these partitions after a stall.
         lane.drop_unsent()
         self.preparing.settle(lane, self.owned, self.retries.failing)
 
-    # End.
+    # End
 
     def give_up(self) -> Lane | None:
-        """Return the lane to close after the task has failed."""
+        """Return the lane to close after the task has failed, or None."""
         self._lanes.end()
         lane, self.lane = self.lane, None
         if lane is not None:
@@ -441,10 +467,10 @@ class Copying:
         return lane
 
     def end(self) -> tuple[Lane | None, Lane | None]:
-        """Return the lane to close, and the one that the pool is about to close; keep none."""
+        """Return the lane to close, and the lane that a pool thread is closing; keep neither."""
         settling = self.preparing.settling
         if settling and not settling.closed.is_set() and self.preparing.cancel():
-            self.lane = settling  # no thread was free to settle it
+            self.lane = settling  # no pool thread has begun to settle it
         return self.give_up(), settling
 
 

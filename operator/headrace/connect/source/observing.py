@@ -1,4 +1,4 @@
-"""Observations of partitions while a task copies them: ends, pauses, stuck positions, topics."""
+"""Observations of a task's partitions: ends, pauses, stuck offsets and topic ids."""
 
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
@@ -32,7 +32,7 @@ from headrace.replication import Loss
 
 
 class Pausing:
-    """Has a lane leave them alone. One thread calls it."""
+    """Pauses partitions of a lane as ``spec.pausedPartitions`` requires. Not thread-safe."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -40,15 +40,14 @@ class Pausing:
         """Partitions of the task that ``spec.pausedPartitions`` names."""
 
     def apply(self, lane: Lane, wanted: Set[TopicPartition]) -> None:
-        """Have the lane read what is not paused; ``wanted``: what the task is to hold."""
+        """Pause the lane's partitions that the spec names; ``wanted`` are the task's partitions."""
         self.partitions = self._context.pauses.among(wanted | lane.partitions)
         lane.pause(self.partitions)
 
 
-# Ends of partitions that a lane holds and does not read.
-#
-# They are paused, or the target accepts nothing of them. Nothing fetches them, so their ends are
-# requested from the source, and their lag continues to grow.
+# Ends of open partitions that the lane does not read, because they are paused, or because the
+# target accepts none of their records. Their ends are requested from the source, so that their lag
+# continues to grow.
 
 _ENDS_INTERVAL_S = 5.0
 _HELD_UP_S = 1.0
@@ -59,25 +58,26 @@ State = Mapping[TopicPartition, Reached]
 class _Position(NamedTuple):
     acknowledged: int
     since_s: float
-    """Monotonic."""
+    """Monotonic time in seconds."""
 
 
 class SourceEnds:
-    """One thread calls it."""
+    """Ends of unread partitions, requested from the source. Not thread-safe."""
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context = context
         self._asking = BackgroundStep[dict[TopicPartition, int]](pool, context.clock)
         self._ends: Mapping[TopicPartition, int] = {}
         self._read_s: dict[TopicPartition, float] = {}
-        """Monotonic time of the last answer about unread partitions, or of the first request."""
+        """Monotonic time of the last answer about each unread partition, or of the first
+        request."""
         self._positions: dict[TopicPartition, _Position] = {}
-        """Positions of partitions with records in flight."""
+        """Acknowledged offsets of partitions with records in flight."""
         self._behind_since_ms: dict[TopicPartition, int] = {}
-        """Unix time at which there was nothing to wait for, as far as that is known."""
+        """Latest known Unix time in ms at which an unread partition had no lag."""
 
     def observe(self, state: State, paused: Set[TopicPartition]) -> State:
-        """Return the state with the lag of unread partitions; request ends when due."""
+        """Return the state with the lag of unread partitions; request ends if that is due."""
         held_up = self._held_up(state)
         unread = {at: state[at] for at in state if at in paused or at in held_up}
         self._behind_since_ms = {at: ms for at, ms in self._behind_since_ms.items() if at in unread}
@@ -96,7 +96,7 @@ class SourceEnds:
         return {**state, **{at: self._waiting(at, reached) for at, reached in unread.items()}}
 
     def _held_up(self, state: State) -> Set[TopicPartition]:
-        """Return partitions with records in flight but without acknowledgements for a while."""
+        """Return partitions with records in flight but without a recent acknowledgement."""
         now_s = self._context.clock.monotonic()
         self._positions = {
             at: known
@@ -108,7 +108,10 @@ class SourceEnds:
         return {at for at, one in self._positions.items() if now_s - one.since_s > _HELD_UP_S}
 
     def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
-        """Return the state of a partition whose next record has waited since it lagged behind."""
+        """Return the state of an unread partition.
+
+        It contains the latest known end, and the time since the partition has a lag.
+        """
         now_ms = self._context.now_ms
         ends = [end for end in (reached.end, self._ends.get(at)) if end is not None]
         reached = reached._replace(end=max(ends, default=None))
@@ -122,7 +125,7 @@ class SourceEnds:
 # A coordinator aborts a transaction that is open for longer than the producer's
 # transaction.timeout.ms, 60 s by default. It checks every 10 s
 # (transaction.abort.timed.out.transaction.cleanup.interval.ms). A transaction that is open for
-# longer has a producer with a longer time-out, or it hangs (KIP-664).
+# longer has a producer with a longer timeout, or it hangs (KIP-664).
 _LONGEST_S = 70.0
 _STUCK_INTERVAL_S = 30.0
 
@@ -130,41 +133,40 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class _Wait(NamedTuple):
-    """A partition that is behind, and not copied any further."""
+    """Partition with a lag whose acknowledged offset does not change."""
 
     offset: int
-    """The next to be copied."""
+    """Next source offset to copy."""
     since_s: float
-    """Monotonic."""
+    """Monotonic time in seconds."""
     since: datetime
 
 
 class StuckPositions:
-    """Detection of positions that do not move.
+    """Detection of acknowledged offsets that do not change. Not thread-safe.
 
-    The source's last stable offsets are requested only if a position has not moved for
-    ``_LONGEST_S`` although there are later records. One thread calls this object. A position is
-    never above the last stable offset, which never decreases. If that offset is still at the
-    position, the same transaction has been open since. If it is above, the client had records to
-    read and did not read them.
+    The source's last stable offsets are requested only if an offset has not changed for
+    ``_LONGEST_S`` although there are later records. An acknowledged offset is never above the last
+    stable offset, which never decreases. If both are equal, the same transaction has been open all
+    the time. If the last stable offset is higher, the client did not read available records.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self.conditions: tuple[Condition, ...] = ()
-        """``TransactionHanging``, while there is one."""
+        """Condition ``TransactionHanging`` while there is such a transaction."""
         self._context = context
         self._asking = BackgroundStep[Offsets](pool, context.clock)
         self._waits: dict[TopicPartition, _Wait] = {}
         self._stable_ends: Offsets = {}
-        """Last stable offsets of positions that had waited for long at the last request."""
+        """Last stable offsets of stuck partitions at the last request."""
         self._unread: dict[TopicPartition, int] = {}
-        """Positions from which nothing could be read."""
+        """Offsets from which nothing could be read."""
 
     def observe(self, state: State) -> Mapping[TopicPartition, HeadraceError]:
-        """Update the conditions by the lane's state; request offsets when that is due.
+        """Update the conditions, and request offsets if that is due.
 
-        ``state`` has the partitions to copy. Partitions that cannot be read are returned: they must
-        be opened again.
+        ``state`` contains the partitions to copy. Return the errors of partitions that cannot be
+        read; they must be opened again.
         """
         clock = self._context.clock
         now_s = clock.monotonic()
@@ -190,15 +192,15 @@ class StuckPositions:
         self.conditions = self._hanging(
             {at: state[at] for at, end in stable.items() if end == behind[at]}
         )
-        # Records of any partition that the target has not acknowledged yet may be the reason why
-        # nothing more is read; with spec.bandwidth, reads of other partitions may be.
+        # Unacknowledged records of any partition may be the reason why nothing more is read. With
+        # spec.bandwidth, reads of other partitions may be the reason.
         in_flight = any(one.in_flight for one in state.values())
         if not answered or in_flight or self._context.bandwidth.waited_within(_LONGEST_S):
             return {}
         return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
 
     def _not_read(self, at: TopicPartition, end: int) -> HeadraceError:
-        """Return an error with which another client may retry once."""
+        """Return the error of an unread offset: ``Retriable`` at first, then ``Fatal``."""
         offset = self._waits.pop(at).offset
         again = self._unread.get(at) == offset
         self._unread[at] = offset
@@ -230,42 +232,42 @@ class StuckPositions:
 
 
 _SHORTEST_S = 1.0
-"""Minimum interval, equal to the interval of storing progress."""
+"""Minimum interval in seconds, equal to the interval of storing progress."""
 _SHARE = 0.05
-"""Maximum share of time spent on requests: a task may have a thousand topics."""
+"""Maximum share of time that is spent on requests, because a task may have a thousand topics."""
 
 Ids = Mapping[str, tuple[str, str]]
 
 
 class Checked(NamedTuple):
-    """Results since the last call."""
+    """Results of requests since the last call."""
 
     losses: dict[TopicPartition, Loss]
     confirmed: Starts
-    """Positions that are of the topics that the task began with: acknowledged before they were
-    described."""
+    """Offsets that belong to the topics with which the task began. They were acknowledged before
+    the topics were described."""
 
 
 _NOTHING = Checked({}, {})
 
 
 class TopicCheck:
-    """Check of topic ids on both sides every ``discovery.topicsSeconds``.
+    """Check of topic ids on both clusters every ``discovery.topicsSeconds``. Not thread-safe.
 
-    The source's ids are also compared whenever records of a topic were acknowledged. One thread
-    calls this object. Nothing else reveals a new topic: the client continues at the same offset in
-    it.
+    The source's ids are also compared after records of a topic were acknowledged. Nothing else
+    reveals that a topic was created again: the client continues at the same offset in the new
+    topic.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context, self._clock = context, context.clock
         self._describing = BackgroundStep[tuple[Ids, float]](pool, context.clock)
-        # A restore has also compared them.
+        # A restore has also compared all topics.
         self._next_of_all_s = self._clock.monotonic() + context.spec.discovery.topics_seconds
         self._asked: Starts = {}
 
     def check(self, starts: Starts) -> Checked:
-        """Compare the topics of ``starts``, which has what is acknowledged now."""
+        """Compare the ids of topics; ``starts`` contains what is acknowledged now."""
         if self._describing.due:
             self._describe(starts)
         if not self._describing.done:
@@ -308,7 +310,7 @@ class TopicCheck:
         self._describing.start(partial(self._measured, describe, dict(self._asked)))
 
     def _measured(self, describe: Callable[[], Ids], asked: Starts) -> tuple[Ids, float]:
-        """Describe topics, again if one was replaced: a foreign broker may have answered."""
+        """Describe topics, twice if an id changed, because a foreign broker may have responded."""
         began_s = self._clock.monotonic()
         ids = describe()
         if any(self._compare(start, ids[at.topic]) for at, start in asked.items()):
@@ -317,7 +319,7 @@ class TopicCheck:
         return ids, self._clock.monotonic() - began_s
 
     def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
-        """Return the loss by a topic that was created again; discovery handles an absent topic."""
+        """Return the loss if a topic was created again. Discovery handles a missing topic."""
         source_id, target_id = ids
         now_ms = self._context.now_ms
         if source_id and replaced(start.source_topic_id, source_id):
@@ -331,9 +333,9 @@ _INTERVAL_S = 0.25
 
 
 class Observing:
-    """Observations of a lane.
+    """Observations of a task's lane and partitions. Not thread-safe.
 
-    Information that the lane does not have is requested in a pool. One thread calls this object.
+    Information that the lane does not have is requested in a pool.
     """
 
     def __init__(self, task: TaskContext, copying: Copying, pool: Executor) -> None:
@@ -347,11 +349,11 @@ class Observing:
         self._stuck = StuckPositions(context, pool)
         self._unread_lag = UnreadLag(context, task.life, pool)
         self._unsynced = False
-        """Whether the error that is reported is that offset syncs are not written."""
+        """Whether the reported error is a problem of offset syncs."""
         self._next_s = 0.0
 
     def punctuate(self, now_s: float) -> bool:
-        """Update lag, rate and conditions, four times a second; raises what a check finds."""
+        """Update lag, rate and conditions four times a second; return whether they were updated."""
         copying, unread = self._copying, self._unread_lag
         if self._life.phase is TaskPhase.FAILED:
             if reported := unread.observe(copying.partitions):
@@ -390,13 +392,13 @@ class Observing:
         return {at: reached for at, reached in lane.state().items() if at not in paused}
 
     def observe_opened(self) -> None:
-        """Partitions were opened: those that are paused are not read at all."""
+        """Pause newly opened partitions that the spec names, and update the report."""
         if (lane := self._copying.lane) is not None:
             self._pausing.apply(lane, self._copying.partitions)
         self.observe()
 
     def observe(self) -> None:
-        """Update what is reported now."""
+        """Update the reported lag, rate and conditions."""
         if (lane := self._copying.lane) is None:
             return
         self._next_s = self._context.clock.monotonic() + _INTERVAL_S
@@ -441,9 +443,10 @@ class Observing:
         self._unsynced = bool(why)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:
-        """Report the generation of the spec whose partitions, and no others, are open now.
+        """Report the generation of the spec if exactly its partitions are open now.
 
-        The object may be newer than the assignment that this task follows: that is not reported.
+        The object may be newer than the assignment that this task follows. Its generation is not
+        reported then.
         """
         task, copying = self._life.ownership.task, self._copying
         assigned = TopicPartitions.unpack(task.spec.partitions)

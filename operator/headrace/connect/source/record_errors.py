@@ -19,7 +19,7 @@ class RecordErrors:
 
     The records of a rejected batch are copied again one at a time. The policy decides about a
     record that is rejected alone, which is then stored as done. ``keep`` and ``answer`` run in the
-    background while the task has no lane; the other methods run on its loop.
+    background while the task has no lane. The other methods run in its loop.
     """
 
     def __init__(
@@ -33,18 +33,18 @@ class RecordErrors:
         self._not_answered: dict[TopicPartition, HeadraceError] = {}
 
     def others(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return the other problems; ``answer`` decides about rejected records after settling."""
+        """Return the problems without rejected records, which ``answer`` handles after settling."""
         return [problem for problem in problems if not isinstance(problem.error, RecordRefused)]
 
     def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
-        """Where to copy a partition from, with the records to send one at a time."""
+        """Return where to copy a partition from, with the records to send one at a time."""
         suspects = self._suspects.get(at, range(0))
         return CopyFrom(
             start.source_offset, start.leader_epoch, start.target_offset, suspects, start.writer
         )
 
     def keep(self, lane: Lane) -> None:
-        """Remember what the target refused of a lane that is settled."""
+        """Keep the rejected records of a settled lane."""
         self._refused = {
             at: error for at, error in lane.problems() if isinstance(error, RecordRefused)
         }
@@ -52,7 +52,7 @@ class RecordErrors:
     def answer(self, progress: TaskProgress) -> None:
         """Skip records that were rejected alone, or write them to the dead-letter topic.
 
-        Then store that. If that topic rejects one, its partition is not copied any further for now.
+        Then store that. If the dead-letter topic rejects a record, its partition stops.
         """
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):
@@ -69,7 +69,7 @@ class RecordErrors:
                 self._not_answered[at] = why
 
     def take_not_answered(self) -> dict[TopicPartition, HeadraceError]:
-        """Return once the partitions that must not continue after their record, with errors."""
+        """Return and forget the errors of partitions that must stop at a rejected record."""
         taken, self._not_answered = self._not_answered, {}
         return taken
 
@@ -80,7 +80,7 @@ class RecordErrors:
         if topic is not None:
             self._write_dead_letter(topic, error, record)
         progress.leave_out(error.at, record.offset)
-        # Now: until it is stored it may be left out again.
+        # The record is counted now, because it may be handled again if storing fails.
         self._reported.left_out(error, topic)
         self._log.warning(
             "record refused: skipped" if topic is None else "record refused: dead-lettered",

@@ -1,4 +1,4 @@
-"""Source connector: watches the source's topics and splits them into tasks."""
+"""Source connector: finds the source's topics and splits their partitions into tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
@@ -56,7 +56,7 @@ class HeartbeatsTaken(Exception):
 
 
 class TaskSplit:
-    """Split of one connector into tasks, called in its thread."""
+    """Split of partitions into a connector's tasks. Call it in the connector's thread."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class TaskSplit:
         """Published split; None if it is not known."""
 
     def step(self, weights: Mapping[TopicPartition, float | None]) -> bool:
-        """Move the tasks one step towards the split; whether none has a change to acknowledge.
+        """Move the tasks one step towards the best split; return whether none has a change pending.
 
-        ``weights``: records a second of each partition to copy, as far as they are known.
+        ``weights`` contains the records a second of each partition to copy; None if unknown.
         """
         before = self.state or self._take_over()
         published = self._tasks()
@@ -121,9 +121,9 @@ class TaskSplit:
             )
 
     def _take_over(self) -> SplitState:
-        """Keep the split of an earlier connector: a new connector moves nothing."""
+        """Publish the split of an earlier connector unchanged, and return it."""
         state = SplitState(_split_of(self._tasks()), resumed_ms=self._now_ms())
-        # Written unchanged: from now on the herder refuses an earlier connector's writes.
+        # After this write, the herder rejects writes of an earlier connector.
         self._publish(state)
         return state
 
@@ -131,7 +131,7 @@ class TaskSplit:
         return self._herder.list_tasks(self._ownership.task, TaskType.SOURCE_TASK)
 
     def _publish(self, state: SplitState) -> None:
-        self.state = None  # until the herder has answered, what it has written is not known
+        self.state = None  # unknown until the herder has responded
         topics = {
             self._context.policy.target_topic(at.topic)
             for held in state.tasks.values()
@@ -162,7 +162,7 @@ def _split_of(published: Iterable[ReplicationTask]) -> Split:
 
 
 def _others_wrote(published: Iterable[ReplicationTask], split: SplitState) -> list[int]:
-    """Tasks that are not as this connector wrote them: edited by hand, deleted, made."""
+    """Return the tasks that were edited, deleted or created by another writer."""
     there = _split_of(published)
     return sorted(
         index
@@ -172,16 +172,18 @@ def _others_wrote(published: Iterable[ReplicationTask], split: SplitState) -> li
 
 
 _HEARTBEATS_LEFT_S = 60.0
-"""Time for which another flow's copy of the heartbeats is left alone, as that flow may be deleted.
-"""
+"""Time in seconds for which another flow's copy of the heartbeats is accepted, before it is checked
+whether that flow still exists."""
 _ASK_AGAIN_S = 0.2
-"""While a task has a change to acknowledge: only the herder is polled, no broker."""
+"""Interval in seconds while a task has a change to acknowledge. Only the herder is polled, no
+broker."""
 
 
 class SourceConnector(ThreadedUnit):
-    """Every ``discovery.topicsSeconds``: new topics and partitions, made on the target first.
+    """Connector that finds new topics and partitions every ``discovery.topicsSeconds``.
 
-    It measures how fast each partition grows, and splits them over the source tasks by that.
+    New topics and partitions are first created on the target. The connector measures how fast each
+    partition grows, and splits the partitions into source tasks accordingly.
     """
 
     _found: DiscoveryResult | None = None
@@ -201,7 +203,7 @@ class SourceConnector(ThreadedUnit):
         self._take_over()
 
     def _take_over(self) -> None:
-        """Losses and racks are reported until they are looked for again, by any instance."""
+        """Report losses and racks of the earlier instance until this one has checked them."""
         before = self.ownership.task.status
         lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._lost = self.beside_ready = (lost,) if lost else ()
@@ -209,7 +211,11 @@ class SourceConnector(ThreadedUnit):
         self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)
 
     def restore(self) -> None:
-        """Refuse what cannot work; make the progress topic, and store what the source has."""
+        """Check the clusters, create the progress topic, and store the topics of the first start.
+
+        Raises:
+            InvalidSpec: Source and target are the same cluster.
+        """
         with self._asking(Reason.SOURCE_UNREACHABLE):
             source_id = self.context.source_cluster_id
         with self._asking(Reason.TARGET_UNREACHABLE):
@@ -225,39 +231,43 @@ class SourceConnector(ThreadedUnit):
             try:
                 self.context.progress.start()
                 remember_first_start(self.context)
-            except Fatal:  # that is one of the things that may be missing
+            except Fatal:  # the requirements name the missing permission
                 if self._check_requirements():
                     self.observe(conditions=self.beside_ready)
                 raise
 
     def has_remedy(self, error: HeadraceError) -> Callable[[], bool] | None:
-        """Publish again what was refused: a topic that becomes free is taken at once."""
+        """Return a retry of a rejected publication, otherwise None.
+
+        The retry uses a topic as soon as it becomes free.
+        """
         refused = isinstance(error, TargetTaken | LoopFound | EpochAltered)
         return partial(succeeds, self._publish_again) if refused else None
 
     def _publish_again(self) -> None:
         if self._found is not None:
-            with suppress(HeartbeatsTaken):  # the next instance leaves them out
+            with suppress(HeartbeatsTaken):  # the next instance does not copy them
                 self._split.step(self._weights(self._found.partitions))
 
     def close(self) -> None:
-        """Free the readers of what was added, and made."""
+        """Close the readers of the topics that record ACLs and created topics."""
         self._acls.close()
         self._deletion.close()
 
     def run_once(self) -> float:
-        """Discover when that is due, and act on what was found."""
+        """Discover topics if that is due, and publish the resulting tasks."""
         now_s = self.clock.monotonic()
         if self._found is None or now_s >= self._next_discovery_s:
             self._found = self._discover()
             self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
-        # Before tasks of a new topic are published: its first records find its settings.
+        # Settings are synchronized before tasks of a new topic are published, so that its first
+        # records are written with them.
         topics = {at.topic for at in self._found.partitions}
         synchronized_s = min(self._configs.poll(topics), self._acls.poll(topics))
         try:
             settled = self._split.step(self._weights(self._found.partitions))
         except HeartbeatsTaken:
-            # Every flow of a source would copy them; one is enough.
+            # All flows of a source would copy the heartbeats, and one copy is sufficient.
             self._heartbeats_from_s, self._found = now_s + _HEARTBEATS_LEFT_S, None
             return 0.0
         except TargetTaken as error:
@@ -273,7 +283,7 @@ class SourceConnector(ThreadedUnit):
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
     def _check_requirements(self) -> bool:
-        """Whether it was checked again."""
+        """Check the requirements if that is due; return whether they were checked."""
         checked = self._requirements.poll()
         self.beside_ready = (
             *self._lost,
@@ -301,7 +311,7 @@ class SourceConnector(ThreadedUnit):
             moved = self._racks.poll(found.partitions)
         if moved:
             self.observe(racks=self._racks.known)
-            self.ownership.report(self.status)  # before new tasks, which are placed by it
+            self.ownership.report(self.status)  # the racks determine the placement of new tasks
         return found
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:
@@ -316,17 +326,16 @@ class SourceConnector(ThreadedUnit):
         return {at: growth[at].records_per_s if at in growth else None for at in partitions}
 
     def _find_deleted(self, found: DiscoveryResult) -> None:
-        """Find partitions whose topics were deleted.
+        """Find partitions whose topics were deleted, and delete their copies if the spec says so.
 
-        Partitions that were leaving the tasks of an earlier connector are unknown until they have
-        left.
+        Partitions that were leaving tasks of an earlier connector are unknown until they have left.
         """
         state = self._split.state
         if not found.is_new or state is None or state.resumed_ms is not None:
             return
         found.is_new = False
         held = {at for partitions in state.tasks.values() for at in partitions}
-        with self._asking(Reason.TARGET_UNREACHABLE):  # which has the progress
+        with self._asking(Reason.TARGET_UNREACHABLE):  # it stores the progress
             self._deleted.find(found.there, held | state.leaving.keys())
         self._deletion.poll(found.there, {at.topic for at in held | state.leaving.keys()})
         say = partial(sentence, self.context)

@@ -33,15 +33,14 @@ from headrace.errors import HeadraceError
 from headrace.replication import Loss
 from headrace.timing import Clock
 
-# Lag of partitions that no lane reads because they or their task failed.
-#
-# It is requested from the source.
+# Lag of partitions that no lane reads because they or their task failed. It is requested from the
+# source.
 
 _INTERVAL_S = 5.0
 
 
 class UnreadLag:
-    """Number of records that wait, and for how long; both continue to grow. One thread calls it."""
+    """Lag of unread partitions in records and in seconds. Not thread-safe."""
 
     def __init__(self, context: FlowContext, life: LifeCycle, pool: Executor) -> None:
         self.records = 0
@@ -49,17 +48,18 @@ class UnreadLag:
         self._context, self._life = context, life
         self._asking = BackgroundStep[int](pool, context.clock)
         self._behind_since_s: float | None = None
-        """Unix time at which there was nothing to wait for, as far as that is known."""
+        """Latest known Unix time in seconds at which there was no lag."""
         self._read_s: float | None = None
-        """Monotonic time of the last answer, or of the first request; None: nothing to ask."""
+        """Monotonic time of the last answer, or of the first request; None without unread
+        partitions."""
 
     @property
     def silent_s(self) -> float:
-        """Time since the source answered; 0 if there is nothing to request."""
+        """Time in seconds since the source answered; 0 without unread partitions."""
         return 0.0 if self._read_s is None else self._context.clock.monotonic() - self._read_s
 
     def observe(self, partitions: Set[TopicPartition]) -> bool:
-        """Ask when that is due; whether there was an answer."""
+        """Request the lag if that is due; return whether a result was received."""
         if not partitions:
             self.records = self.seconds = 0
             self._behind_since_s = self._read_s = None
@@ -96,7 +96,7 @@ def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
 
 
 def silent_after_s(source: ClusterSpec) -> float:
-    """Return the time without an answer after which a source counts as unreachable."""
+    """Return the time in seconds without an answer after which a source counts as unreachable."""
     config = source.config
     wait_ms, answer_ms = (
         int(text_of(config, name)) for name in ("fetch.max.wait.ms", "request.timeout.ms")
@@ -113,19 +113,19 @@ class Partitions(NamedTuple):
     wanted: Set[TopicPartition]
     """Partitions that the task should copy."""
     reached: Mapping[TopicPartition, Reached]
-    """Reached offsets of the partitions that the task copies."""
+    """State of the partitions that the task copies."""
     starts: Mapping[TopicPartition, Start]
     """Offsets at which partitions would resume."""
     losses: Mapping[TopicPartition, Loss]
     """Last loss of each partition that had one."""
     stopped: Mapping[TopicPartition, HeadraceError]
-    """Why it does not copy these."""
+    """Errors of partitions that need a user's action."""
     paused: Set[TopicPartition] = frozenset()
-    """Partitions that it does not copy because a user paused them."""
+    """Partitions that a user paused."""
 
 
 class SourceStatus:
-    """Sets the fields of a task's status that come from what it copies."""
+    """Fields of a source task's status that describe its partitions."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class SourceStatus:
     ) -> None:
         """Create the status. ``sentence`` returns the message for a loss."""
         self.copied = CopiedCounts()
-        """Records copied by all lanes that the task has had."""
+        """Counts of records copied by all lanes that the task has had."""
         self._life, self._clock, self._sentence = life, clock, sentence
         self._source = source.alias
         self._silent_after_s = silent_after_s(source)
@@ -148,8 +148,8 @@ class SourceStatus:
     def take_over(self, before: ReplicationTaskStatus) -> None:
         """Continue to report the status of an earlier instance.
 
-        Lost data and a lag are reported until any instance copies records again; records that were
-        left out are reported as long as the task exists.
+        Lost data and a lag are reported until any instance copies records again. Excluded records
+        are reported as long as the task exists.
         """
         self._left_out_before = (before.skipped_records or 0, before.dead_lettered_records or 0)
         left_out = condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
@@ -164,11 +164,14 @@ class SourceStatus:
         )
 
     def lost(self, losses: Mapping[TopicPartition, Loss]) -> None:
-        """Report what was lost of a task that copies nothing."""
+        """Report the losses of a task that copies nothing."""
         self._life.observe(conditions=(*self._losses(losses), *self._left_out))
 
     def left_out(self, refused: RecordRefused, dead_letter_topic: str | None) -> None:
-        """Count a record that is skipped (``None``) or dead-lettered; from any thread."""
+        """Count a rejected record that was skipped, or written to a dead-letter topic. Thread-safe.
+
+        ``dead_letter_topic`` is None for a skipped record.
+        """
         if dead_letter_topic is None:
             self.copied.skipped += 1
         else:
@@ -186,14 +189,20 @@ class SourceStatus:
 
     @property
     def _left_out_so_far(self) -> tuple[int, int]:
-        """Skipped, dead-lettered; by all instances of the task."""
+        """Number of skipped and of dead-lettered records, by all instances of the task."""
         skipped, dead_lettered = self._left_out_before
         return skipped + self.copied.skipped, dead_lettered + self.copied.dead_lettered
 
     def observe(
         self, partitions: Partitions, unread: UnreadLag, more: Sequence[Condition] = ()
     ) -> None:
-        """Lag, rate and conditions, with ``more``; ``unread`` is the lag of what is not copied."""
+        """Update lag, rate and conditions.
+
+        Args:
+            partitions: State of the task's partitions.
+            unread: Lag of partitions that are not copied.
+            more: Additional conditions.
+        """
         self._rate.count(self._clock.monotonic(), self.copied.bytes)
         reached = partitions.reached.values()
         wall_s = self._clock.time()
@@ -224,7 +233,7 @@ class SourceStatus:
         )
 
     def is_silent(self, seconds: float) -> bool:
-        """Return True if the source's end is unknown because the source does not answer."""
+        """Return whether the source's end is unknown because the source does not respond."""
         return seconds > self._silent_after_s
 
     def _silence(self, silent: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
@@ -255,14 +264,14 @@ class SourceStatus:
         return shown.conditions
 
     def forget_error(self) -> None:
-        """Clear the error once records are acknowledged again."""
+        """Clear the error if records were acknowledged since the last call."""
         if self.copied.records > self._acknowledged_before:
             self._life.recovered()
         self._acknowledged_before = self.copied.records
 
 
 def _without_heartbeats(of: Mapping[TopicPartition, T]) -> Mapping[TopicPartition, T]:
-    """Leave out heartbeats: all flows of a source copy them to one topic, in turns."""
+    """Return the entries without heartbeats, which all flows of a source copy in turns."""
     return {at: one for at, one in of.items() if at.topic != HEARTBEATS}
 
 

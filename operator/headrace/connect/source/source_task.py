@@ -1,7 +1,7 @@
-"""Source task: its life, its standby, and when its progress is stored.
+"""Source task: its life cycle, its standby role, and the times at which progress is stored.
 
-``Copying`` opens partitions and moves records, ``Committing`` stores progress, ``Observing``
-reports and checks, ``Releasing`` frees all at the end.
+``Copying`` opens partitions and copies records, ``Committing`` stores progress, ``Observing``
+reports and checks, and ``Releasing`` releases everything at the end.
 """
 
 import random
@@ -25,12 +25,13 @@ from headrace.datapath import CopiedCounts
 from headrace.errors import HeadraceError, Retriable
 
 _FIRST_S, _INTERVAL_S = 2.0, 60.0
-"""A standby is often created when a driver is lost, and take-overs must go first; later it repeats
-its requests: brokers close a connection that is idle for 10 minutes."""
+"""Delay of a standby's first requests, and interval between requests, in seconds. A standby is
+often created when a driver is lost, and takeovers must run first. Requests are repeated because
+brokers close a connection that is idle for 10 minutes."""
 
 
 class Standby:
-    """Keeps connections, metadata and progress warm. One thread calls it."""
+    """Keeps connections, metadata and progress of a standby current. Not thread-safe."""
 
     def __init__(self, task: TaskContext, copying: Copying, pool: Executor) -> None:
         self._context, self._life, self._copying = task.flow, task.life, copying
@@ -38,7 +39,7 @@ class Standby:
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
 
     def advance(self) -> bool:
-        """Send what is due, and have clients once brokers answer; whether they do."""
+        """Start due requests, and create clients once brokers respond; return whether they do."""
         if self._asking.due:
             has_lane = self._copying.lane is not None
             self._asking.start(partial(self._warm_up, self._copying.partitions, has_lane))
@@ -62,14 +63,17 @@ class Standby:
 
 
 class Committing:
-    """No call waits for the target: the next one takes its answer. One thread calls it."""
+    """Stores progress of a task. Calls do not wait for the target. Not thread-safe.
+
+    The next call receives the acknowledgement.
+    """
 
     def __init__(self, task: TaskContext, copying: Copying) -> None:
         self._copying, self._life, self._log = copying, task.life, task.log
         self._progress, self._contested, self._syncing = task.progress, task.contested, task.syncing
 
     def commit(self, *, at_once: bool = False) -> bool:
-        """Store what is acknowledged; return whether there was anything to store.
+        """Store acknowledged offsets; return whether there was anything to store.
 
         With ``at_once``, also commit a transaction that is not due.
         """
@@ -87,7 +91,10 @@ class Committing:
             return False
 
     def _stored(self) -> bool:
-        """Whether the target has what was stored last; a refusal makes the task store it again."""
+        """Return whether the last stored progress is acknowledged.
+
+        After an error, the lane is replaced, and progress is stored again.
+        """
         try:
             late = self._progress.late
             stored = self._progress.stored()
@@ -101,7 +108,7 @@ class Committing:
             return False
 
     def close_leaving(self) -> bool:
-        """Close leaving partitions once their progress is stored; return whether it did."""
+        """Close leaving partitions once their progress is stored; return whether any was closed."""
         if (lane := self._copying.lane) is None:
             return False
         kept = self._copying.kept
@@ -127,7 +134,7 @@ class Committing:
     def finish(self, *, late: bool) -> bool:
         """Store everything before the release; return whether the release may proceed.
 
-        That is the case if everything is stored, or if storing is given up because it is ``late``.
+        That is the case if everything is stored, or if storing is abandoned because it is ``late``.
         """
         settled = self._settled(late=late)
         if not settled and not late:
@@ -167,7 +174,10 @@ _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
 class SourceTask:
-    """Task that copies partitions. Positions come from progress, or else from ``startFrom``."""
+    """Task that copies partitions, from their stored progress or from ``startFrom``.
+
+    ``Task`` documents its methods.
+    """
 
     def __init__(
         self,
@@ -185,8 +195,8 @@ class SourceTask:
     ) -> None:
         """Create a task.
 
-        A hanging ``restore_pool`` must not delay the ``release_pool``, and checks delay neither:
-        there are three pools. ``changed`` is called when there is something new to report.
+        There are three pools, because slow restores must not delay releases, and checks must delay
+        neither. ``changed`` is called when there is something new to report.
         """
         self.id, self.role, self.ownership = id, role, ownership
         self._task = TaskContext.make(
@@ -202,54 +212,43 @@ class SourceTask:
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
 
-    # Reported state.
+    # Reported state
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Partitions to copy."""
         return self._copying.partitions
 
     @property
     def phase(self) -> TaskPhase:
-        """Where in its life it is."""
         return self._life.phase
 
     @property
     def started_at(self) -> float:
-        """Monotonic seconds."""
         return self._life.started_at
 
     @property
     def status(self) -> ReplicationTaskStatus:
-        """Status to report."""
         return self._life.status
 
     @property
     def copied(self) -> CopiedCounts:
-        """Counts of copied records."""
         return self._task.reported.copied
 
     @property
     def commits(self) -> CommitCounts:
-        """How often it stored its progress."""
+        """Counts of attempts to store progress."""
         return self._task.progress.outcomes.commits
 
     @property
     def leaving(self) -> bool:
-        """Whether it releases its unit already."""
         return self._releasing.begun
 
     def superseded(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether a user has changed the flow or partitions of a failed task since.
-
-        Any thread may call it.
-        """
         return self._copying.superseded or self.partitions != partitions
 
-    # Restore.
+    # Restore
 
     def activate(self) -> None:
-        """Claim, restore, run."""
         self._copying.change(self.partitions)
         self._task.reported.take_over(self.ownership.task.status)
         self.role = Role.ACTIVE
@@ -258,11 +257,17 @@ class SourceTask:
         self._copying.restore_missing()
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
-        """Change the partitions; remaining ones are not touched, leaving ones are stored first."""
+        """Change the partitions.
+
+        Remaining partitions are not interrupted. Leaving ones are stored first.
+        """
         self._copying.change(partitions)
 
     def advance(self) -> bool:
-        """Open what is restored, restore what is missing, and drop what is not wanted any more."""
+        """Open restored partitions, restore missing ones, and close unwanted ones.
+
+        Return whether the task runs and all its partitions are open.
+        """
         if self.phase not in _RESTORED:
             return False
         if self.role is Role.STANDBY:
@@ -270,39 +275,36 @@ class SourceTask:
         copying = self._copying
         copying.follow_flow()
         if copying.open_restored(claimed=self.phase is TaskPhase.RESTORING):
-            self._observing.observe_opened()  # first: a report of Running names them, too
+            self._observing.observe_opened()  # the report of Running names them
             if self.phase is TaskPhase.RESTORING:
                 self._enter(TaskPhase.RUNNING)
                 self.pause(self._paused)
         copying.restore_missing()
         if self._committing.close_leaving():
-            self._observing.observe()  # at once: another task waits for this report
+            self._observing.observe()  # now, because another task waits for this report
             self._life.changed()
         return self.phase is TaskPhase.RUNNING and copying.complete
 
-    # Run.
+    # Run
 
     def process(self) -> int:
-        """Move what is there."""
         return self._copying.run_once()
 
     @property
     def commit_requested(self) -> bool:
-        """Whether progress should be stored now."""
         return self._task.progress.commit_requested
 
     def commit(self) -> bool:
-        """Store what is acknowledged, without waiting for the target to have it."""
+        """Store acknowledged offsets, without waiting for the target."""
         return self._committing.commit()
 
     def punctuate(self, now_s: float) -> bool:
-        """Make the observations that are due."""
+        """Run due observations."""
         return self._observing.punctuate(now_s)
 
-    # Pause.
+    # Pause
 
     def pause(self, paused: bool) -> None:
-        """Whether the user wants it to rest; what is in flight is still acknowledged."""
         self._paused = paused
         if paused and self.phase is TaskPhase.RUNNING:
             self._copying.rest()
@@ -311,21 +313,23 @@ class SourceTask:
             self._enter(TaskPhase.RUNNING)
 
     def suspend(self) -> None:
-        """Stop reading; progress and ownership stay."""
         self._releasing.suspend()
         self._enter(TaskPhase.SUSPENDED)
 
     def resume(self) -> None:
-        """Resume after the task is assigned again, without restoring."""
+        """Resume after the task is assigned again, without restoring open partitions."""
         if not self._copying.opened:
             self._enter(TaskPhase.RESTORING)
         else:
             self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
 
-    # End.
+    # End
 
     def close(self) -> bool:
-        """Store what is in flight; then free the clients, release the unit."""
+        """Store what is in flight, then close the clients and release the unit.
+
+        Return False while that is not done; then call it again.
+        """
         releasing, owner = self._releasing, self.role is Role.ACTIVE
         if not releasing.begun and owner and not self._committing.finish(late=releasing.late):
             return False
@@ -334,9 +338,9 @@ class SourceTask:
         return done
 
     def fail(self, error: HeadraceError) -> None:
-        """Keep the reason; a task that another driver owns is closed without one."""
+        """Stop and keep the error. After ``OwnershipLost``, the task is closed without one."""
         self._task.reported.lost(self._task.progress.losses)
-        self._copying.follow_flow()  # what changes from now on supersedes it
+        self._copying.follow_flow()  # later changes supersede the failure
         if (lane := self._copying.give_up()) is not None:
             self._releasing.free(lane)
         self._life.end(error)

@@ -1,4 +1,4 @@
-"""Objects shared by the parts of one source task, as ``FlowContext`` is by the units of a flow."""
+"""Objects that the parts of one source task share."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -22,7 +22,7 @@ from headrace.logs import get_logger
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Context of one instance of the task."""
+    """Context of one instance of a source task."""
 
     id: TaskId
     flow: FlowContext
@@ -44,7 +44,7 @@ class TaskContext:
         restarts: int,
         check_pool: Executor,
     ) -> Self:
-        """Create the context; the arguments are ``SourceTask``'s."""
+        """Create the context; ``SourceTask`` describes the arguments."""
         log = get_logger(__name__).bind(flow=flow.name, task=id.name)
         life = LifeCycle(ownership, log, flow.clock, changed, restarts)
         syncing = OffsetSyncing(flow, check_pool)

@@ -1,4 +1,4 @@
-"""Progress of a source task: positions, transactions, one write at a time."""
+"""Progress of a source task: offsets, transactions, and one write at a time."""
 
 import threading
 import time
@@ -30,31 +30,31 @@ from headrace.timing import Clock
 
 
 class StoringOutcomes:
-    """Outcomes of storing progress, one write at a time."""
+    """Outcomes of writes of progress, one write at a time."""
 
     def __init__(self, clock: Clock, target: str) -> None:
         self._clock, self._target = clock, target
         self.commits = CommitCounts()
         self._unstored_since: tuple[float, float] | None = None
-        """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
+        """Monotonic and Unix time, in seconds, at which the oldest unstored progress was sent."""
 
     def sent(self) -> None:
-        """Progress was sent."""
+        """Record that progress was sent."""
         if self._unstored_since is None:
             self._unstored_since = self._clock.monotonic(), self._clock.time()
 
     def succeeded(self) -> None:
-        """Record that the target has stored what was sent."""
+        """Record that the target has stored the sent progress."""
         self.forget()
         self.commits.succeed(self._clock.time())
 
     def forget(self) -> None:
-        """Whatever was sent, it is known by now what is stored."""
+        """Forget sent progress, because a restore has determined what is stored."""
         self._unstored_since = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """``ProgressNotStored``, when that was so for longer than an election takes."""
+        """Condition ``ProgressNotStored`` if progress is unstored for longer than ``ANSWER_S``."""
         since = self._unstored_since
         if since is None or self._clock.monotonic() - since[0] <= ANSWER_S:
             return ()
@@ -62,7 +62,10 @@ class StoringOutcomes:
 
 
 class TaskPositions:
-    """It writes nothing: ``TaskProgress`` does."""
+    """Offsets of a task's partitions, as stored and as acknowledged.
+
+    This class stores nothing. ``TaskProgress`` does.
+    """
 
     def __init__(self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing) -> None:
         self._context, self.ownership, self._syncing = context, ownership, syncing
@@ -70,13 +73,13 @@ class TaskPositions:
         self.settled: Starts = {}
         """Results of closed lanes, until they are stored."""
         self.losses: dict[TopicPartition, Loss] = {}
-        """The last of each partition that had one, as stored."""
+        """Last stored loss of each partition that had one."""
         self._noticed: dict[TopicPartition, Loss] = {}
-        """While a lane ran."""
+        """Losses that were noticed while a lane ran, until the lane is settled."""
         self._resetting: frozenset[TopicPartition] = frozenset()
         self._resetting_by: Resets | None = None
         self._confirmed: set[TopicPartition] = set()
-        """Partitions of which more was confirmed than is stored."""
+        """Partitions with a newer confirmed offset than the stored one."""
 
     @property
     def starts(self) -> Mapping[TopicPartition, Start]:
@@ -84,7 +87,7 @@ class TaskPositions:
         return self._starts
 
     def restored(self, starts: Starts) -> None:
-        """Record what a restore has stored; partitions with an unresolved loss are not opened."""
+        """Record the result of a restore. Partitions with an unresolved loss are not opened."""
         for at, start in starts.items():
             self.losses.pop(at, None)
             if start.loss is not None:
@@ -103,7 +106,7 @@ class TaskPositions:
 
     @property
     def resetting(self) -> frozenset[TopicPartition]:
-        """Partitions that resumed at their old offset and are to be reset, by another restore."""
+        """Open partitions for which a user has requested a reset that was not done yet."""
         resets = self._context.resets
         if self._resetting_by is not resets:
             self._resetting = frozenset(
@@ -116,28 +119,29 @@ class TaskPositions:
         """Record that topics still had their ids after these offsets were acknowledged."""
         for at, start in starts.items():
             known = self._starts.get(at)
-            # One that was restored meanwhile has other positions, or another topic.
+            # A partition that was restored in between has another offset or topic.
             if known and known.confirmed == start.confirmed != start.here:
                 self._starts[at] = known._replace(confirmed=start.here)
                 self._confirmed.add(at)
 
     def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
-        """``OwnershipLost`` when progress names a later owner of a partition."""
+        """Raise ``OwnershipLost`` if progress names a later owner of a partition."""
         for at in partitions:
             stored = self._context.stored(at)
             if stored is None:
                 continue
-            # Two who claim at the same time, without a common herder, may choose the same epoch.
+            # Without a common herder, two owners that claim at the same time may choose the same
+            # epoch.
             other = at in self._starts and stored.owner != self.ownership.signature
             if stored.epoch >= self.ownership.epoch + (not other):
                 raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
     @property
     def to_store(self) -> Starts:
-        """Settled offsets to store.
+        """Results of closed lanes to store.
 
-        With transactions the last one has stored them, except for losses: otherwise an older offset
-        would count again after a loss.
+        With transactions, only losses are stored, because the last transaction has stored the other
+        results. Otherwise an older offset would count again after a loss.
         """
         if not self._context.exactly_once:
             return self.settled
@@ -149,15 +153,15 @@ class TaskPositions:
 
     @property
     def unstored_loss(self) -> bool:
-        """Whether a loss is to be stored first: what is appended later would hide it."""
+        """Whether a loss must be stored before the next restore, which would hide it."""
         return any(start.waits for start in self.settled.values())
 
     def noticed(self, losses: Mapping[TopicPartition, Loss]) -> None:
-        """Record losses, which are stored when the lane is settled."""
+        """Record losses. They are stored when the lane is settled."""
         self._noticed |= losses
 
     def keep(self, lane: Lane) -> None:
-        """Keep what a lane has acknowledged and found out; it is settled as far as possible."""
+        """Keep the acknowledged offsets and the losses of a lane that is closed."""
         settled = self.acknowledged(lane)
         self._syncing.take(lane, final=True)
         for at, error in lane.problems():
@@ -172,7 +176,10 @@ class TaskPositions:
         }
 
     def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:
-        """Evidence that the clusters may not show any more when they are asked."""
+        """Return the loss that an error proves, or None.
+
+        The clusters may not show the loss any more when a restore examines them.
+        """
         now_ms = self._context.now_ms
         if isinstance(error, TargetLoss):
             return Loss(LossCause.TARGET_TRUNCATED, error.offset, error.expected - 1, now_ms)
@@ -183,9 +190,9 @@ class TaskPositions:
         return None
 
     def unstored(self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None) -> Starts:
-        """Return what is acknowledged or confirmed, and not stored.
+        """Return the offsets that are acknowledged or confirmed, and not stored.
 
-        ``state`` is given if it is later than the committed one.
+        ``state`` replaces the lane's committed state if it is given.
         """
         return {
             at: start
@@ -202,7 +209,10 @@ class TaskPositions:
     def acknowledged(
         self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None
     ) -> Starts:
-        """Return where each partition of a lane would resume now."""
+        """Return where each partition of a lane would resume.
+
+        ``state`` replaces the lane's committed state if it is given.
+        """
         return {
             at: self._starts[at]._replace(
                 source_offset=reached.acknowledged,
@@ -216,35 +226,39 @@ class TaskPositions:
 
 
 LONGEST_S = 60.0
-"""Time for which a task waits until stored progress is acknowledged or committed. A new lane
-repeats records in flight, so no election and no restart of a broker should cause one.
-"""
+"""Time in seconds for which a task waits until stored progress is acknowledged or committed. A new
+lane copies records in flight again, so an election or a broker restart should not cause one."""
 
 Entries = Callable[[Mapping[TopicPartition, Reached]], Mapping[ProgressKey, Progress]]
 
 
 class TaskTransactions:
-    """Without any, of a flow that copies without them. One thread at a time calls it."""
+    """Transactions of a task. Not thread-safe.
+
+    In a flow without transactions, no transaction is ever due.
+    """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
         self.cutting = False
-        """Whether the lane waits until all of one is acknowledged."""
+        """Whether the lane waits for the acknowledgement of a transaction's records."""
         self._cut_at = -inf
 
     @property
     def due(self) -> bool:
-        """Whether the last commit was long enough ago."""
+        """Whether a new transaction should be committed."""
         if not self._context.exactly_once:
             return False
         interval_s = self._context.spec.delivery.commit_interval_ms / 1000
         return self._context.clock.monotonic() - self._cut_at >= interval_s
 
     def commit(self, lane: Transactional, entries: Entries) -> Storing | None:
-        """Return the write in progress, or None.
+        """Commit the open transaction step by step; return the write, or None.
 
-        It is None while the lane is ``cutting``, and if there are no ``entries`` to store with what
-        was reached; the lane then continues.
+        None means that the lane is still ``cutting``, or that ``entries`` returned no progress to
+        store. In the second case, the lane continues.
+
+        ``entries`` returns the progress for a state of the lane.
         """
         if not self.cutting:
             self._cut_at = self._context.clock.monotonic()
@@ -277,17 +291,18 @@ _NONE: Mapping[TopicPartition, Sequence[ContiguousRange]] = MappingProxyType({})
 _SILENCE_S = 0.2
 _POLL_S = 0.005
 _MOST_BYTES = 64 << 20
-"""Maximum size that is copied before progress is due: a new owner reads it again, to compare or to
-copy it. (Progress is also due after a second: see ``TaskLoop``.)
-"""
+"""Maximum size in bytes of the data that are copied before progress must be stored. A new owner
+reads data after the stored progress again. ``TaskLoop`` also stores progress every second."""
 _UNANSWERED_S = 2.0
-"""Time for which a task continues to copy without a response to stored progress, for the same
-reason.
-"""
+"""Time in seconds for which a task continues to copy while stored progress is not acknowledged. A
+new owner reads these data again."""
 
 
 class TaskProgress(TaskPositions):
-    """Not thread-safe, except for ``check_owner`` and ``write``."""
+    """Stored progress of a source task.
+
+    Not thread-safe, except for ``check_owner`` and ``write``.
+    """
 
     def __init__(
         self,
@@ -299,12 +314,12 @@ class TaskProgress(TaskPositions):
         """Create the object; ``copied`` counts the records of all lanes of the task."""
         super().__init__(context, ownership, syncing)
         self._copied, self._sent_at_bytes = copied, 0
-        """How much was copied when progress was sent last."""
+        """Number of copied bytes when progress was sent last."""
         self._storing: Storing | None = None
-        """Write that the target has not acknowledged yet."""
+        """Write that the target has not acknowledged yet, or None."""
         self.outcomes = StoringOutcomes(context.clock, context.target.name)
         self._moved_at: float | None = None
-        """When the last record was moved, of those that are not stored yet."""
+        """Monotonic time at which the last unstored record was moved, or None."""
         self.transactions = TaskTransactions(context)
 
     def restored(self, starts: Starts) -> None:
@@ -323,10 +338,10 @@ class TaskProgress(TaskPositions):
 
     @property
     def commit_requested(self) -> bool:
-        """Whether progress should be stored.
+        """Whether progress should be stored before the next regular time.
 
-        It should when the source is idle, so that a kill repeats nothing, and when much was copied
-        since the last stored progress was sent. It also should when a transaction is due.
+        That is the case if the source is idle, so that a kill repeats nothing, if much was copied
+        since progress was sent last, or if a transaction is due.
         """
         if self.transactions.cutting:
             return True
@@ -340,13 +355,13 @@ class TaskProgress(TaskPositions):
 
     @property
     def unanswered(self) -> bool:
-        """Whether nothing more should be copied until what was sent is stored."""
+        """Whether copying must wait until the sent progress is stored."""
         late = self._storing is not None and self._storing.unanswered_for(_UNANSWERED_S)
         return late and not self._answered
 
     @property
     def _answered(self) -> bool:
-        """Whether no answer is to come; the last one may not be taken yet."""
+        """Whether every acknowledgement has arrived. The last may not have been processed."""
         return self._storing is None or self._storing.answered
 
     def commit(
@@ -356,12 +371,14 @@ class TaskProgress(TaskPositions):
         *,
         at_once: bool = True,
     ) -> bool:
-        """Store what is acknowledged, without waiting; whether there was anything to store.
+        """Store acknowledged offsets without waiting; return whether there was anything to store.
 
-        ``refresh``: partitions to store also when nothing of them was moved. ``at_once``: also a
-        transaction that is not due.
+        Call ``stored`` first: a new write must not follow an unacknowledged one.
 
-        Call ``stored`` first: a write that is not answered yet must not be followed by another.
+        Args:
+            lane: Lane of the task.
+            refresh: Partitions that are stored even if nothing was copied.
+            at_once: Whether a transaction that is not due is also committed.
         """
         if lane.transactions is not None:
             refresh &= lane.partitions
@@ -369,7 +386,7 @@ class TaskProgress(TaskPositions):
         unstored = self.unstored(lane)
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
-            self._syncing.take(lane)  # behind its state: pairs may lie ahead of it, never behind
+            self._syncing.take(lane)  # after ``unstored``: pairs may be ahead of the offsets
             entries = self._entries(unstored)
             with self.outcomes.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, LONGEST_S)
@@ -382,7 +399,7 @@ class TaskProgress(TaskPositions):
     ) -> dict[ProgressKey, Progress]:
         """Return the progress to store, and mark it as sent.
 
-        ``runs`` are added to the pairs: syncing does not have them before they are committed.
+        ``runs`` are added to the pairs, because syncing receives them only after the commit.
         """
         unstored = {
             at: start._replace(
@@ -405,7 +422,7 @@ class TaskProgress(TaskPositions):
         *,
         at_once: bool,
     ) -> bool:
-        """Commit step by step; return True also while the target acknowledges sent records."""
+        """Commit step by step; return True also while sent records are not acknowledged."""
         if not self.transactions.cutting:
             if not (transactions.uncommitted or refresh or self.unstored(lane)):
                 self._moved_at = None
@@ -427,10 +444,10 @@ class TaskProgress(TaskPositions):
         return self._storing is not None or self.transactions.cutting
 
     def commit_settled(self, lane: Lane, within_s: float) -> None:
-        """Wait for the last transaction of a lane that has nothing in flight.
+        """Commit the last transaction of a lane that has nothing in flight, and wait for it.
 
-        If it fails, the next owner, which may be this one, aborts uncommitted data. That owner also
-        determines the outcome of a commit if it is unknown.
+        If it fails, the next owner, which may be this one, aborts uncommitted data. If the outcome
+        of a commit is unknown, the next owner determines it.
         """
         deadline_s = time.monotonic() + within_s
         try:
@@ -448,7 +465,7 @@ class TaskProgress(TaskPositions):
             _wait(deadline_s)
 
     def stored(self) -> bool:
-        """Whether the target has what was stored last; raises ``Retriable`` once for a refusal."""
+        """Return whether the last write is acknowledged; raise ``Retriable`` once if it failed."""
         if (storing := self._storing) is None:
             return True
         try:
@@ -464,11 +481,15 @@ class TaskProgress(TaskPositions):
 
     @property
     def late(self) -> str:
-        """A sentence when the target has not answered for a while."""
+        """Message about a late acknowledgement; empty if none is late."""
         return self._storing.late if self._storing is not None else ""
 
     def write(self, starts: Starts) -> None:
-        """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
+        """Store these offsets, and wait for the acknowledgement.
+
+        Raises:
+            Retriable: The acknowledgement does not arrive in time.
+        """
         entries = records(self._context, self.ownership, starts)
         if not entries:
             return
@@ -478,7 +499,7 @@ class TaskProgress(TaskPositions):
         self.outcomes.succeeded()
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
-        """Store that a partition resumes after this record, which is not copied; wait for it."""
+        """Store that a partition resumes after a record, which is not copied, and wait for it."""
         after = self.settled[at]._replace(source_offset=offset + 1)
         self.write({at: after})
         self.settled = {**self.settled, at: after}

@@ -1,1 +1,1 @@
-"""From an earlier owner to this one: fence it, read its progress and its tail, begin there."""
+"""Takeover from an earlier owner: fence it, read its progress, and find where to resume."""

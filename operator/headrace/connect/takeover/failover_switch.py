@@ -1,8 +1,8 @@
-"""Fail-over at the target, and starts that a command stores before a flow runs.
+"""Fail-over on the target, and offsets that a command stores before a flow starts.
 
-The switch is stored in progress, on the target: it outlives the source, the flow and its cluster.
-It is a claim with a higher epoch, so that a driver that was cut off finds a later owner there. An
-interrupted switch is repeated from the start; a stored one stays.
+The switch is stored in progress on the target, so it remains without the source, the flow and its
+Kubernetes cluster. It is a claim with a higher epoch, so that a driver that was disconnected finds
+a later owner. An interrupted switch is repeated from the start. A stored switch is kept.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 _ROUNDS = 5
 _SYNCS_WITHIN_S = 15.0
-"""Time that a fail-over waits for the translation of a group."""
+"""Time in seconds that a fail-over waits for the acknowledgement of offset syncs."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -36,18 +36,18 @@ class Wish(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """A partition that is failed over."""
+    """Partition that is failed over."""
 
     progress: Progress
     switch: Switch
     unstored: int = 0
-    """Records that the target has, and whose progress was not stored."""
+    """Number of records on the target whose progress was not stored."""
 
 
 def failed_over(
     context: FlowContext, stored: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, Retriable]:
-    """Why these of the partitions are not copied."""
+    """Return an error for each partition that is failed over and therefore not copied."""
     return {
         at: Retriable(
             f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}"
@@ -67,11 +67,13 @@ def _with_accepted(switch: Switch) -> str:
 def switch(
     context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
 ) -> dict[TopicPartition, Switched | Retriable]:
-    """Close the partitions of the target to all writers of the flow, and store where that was.
+    """Fence all writers of these target partitions, and store the ends as a fail-over.
 
-    A partition that has to be tried again has the reason. Partitions that are switched already stay
-    as they are. The caller has made sure that the losses of all partitions are accepted. Raises
-    ``Retriable`` for what concerns all of them.
+    Return an error for each partition that must be tried again. Partitions that are already failed
+    over are not changed. The caller must have checked that all losses are accepted.
+
+    Raises:
+        Retriable: An error concerns all partitions.
     """
     done = {
         at: Switched(one, one.switch)
@@ -90,8 +92,9 @@ def _switched(
         context,
         {
             at: replace(
-                # Progress that an ExactlyOnce task has stored counts once its transaction is
-                # committed.
+                # In an ExactlyOnce flow, stored progress counts only if its transaction was
+                # committed. This progress was read as committed, and is now stored outside a
+                # transaction.
                 stored.of_no_transaction(),
                 owner=owner,
                 epoch=stored.epoch + 1,
@@ -123,7 +126,7 @@ def _switched(
 
 
 def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:
-    """Write syncs that a killed driver had not written: groups are translated by them."""
+    """Write offset syncs that a killed driver has not written. Groups need them."""
     writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
     if context.spec.checkpoints.enabled and any(waiting.values()):
         try:
@@ -139,9 +142,12 @@ def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Swi
 def switch_deleted(
     context: FlowContext, stored: Mapping[TopicPartition, Progress], *, planned: bool
 ) -> None:
-    """Store the switch of partitions that the source has no longer, with their accepted losses.
+    """Store the fail-over of partitions that no longer exist on the source.
 
-    Nobody copies them, so there is no writer to fence. Raises ``Retriable``.
+    Their losses are accepted. No owner copies them, so there is no writer to fence.
+
+    Raises:
+        Retriable: The target does not store it in time.
     """
     owner = f"fail-over by {context.driver.incarnation}"
     _store(
@@ -162,17 +168,17 @@ def switch_deleted(
 
 
 def gaps(stored: Progress) -> tuple[Loss, ...]:
-    """Return the losses for which the copy of a partition lacks records."""
+    """Return the losses because of which the copy of a partition lacks records."""
     return tuple(one for one in stored.losses if one.leaves_gap)
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
-    """Undo a switch, so that the flow may resume where it was. Raise ``Retriable``."""
+    """Remove the fail-over of partitions, so that the flow can resume. Raise ``Retriable``."""
     _store(context, {at: replace(one, switch=None) for at, one in switched.items()})
 
 
 def _unknown(stored: Progress) -> frozenset[int]:
-    """Return the writers that cannot be fenced: those of owners without an identity."""
+    """Return the writers that cannot be fenced, because the owner has no identity."""
     return _NOBODY if stored.writer else frozenset({UNKNOWN})
 
 
@@ -190,7 +196,7 @@ def identify(context: FlowContext, verb: str) -> OwnerProducer | None:
 def _claimed(
     context: FlowContext, claims: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, Progress]:
-    """Progress names us, and we know all whom it named before: see ``fenced``."""
+    """Store claims until all writers that progress named before are known, as in ``fenced``."""
     claims = dict(claims)
     for _ in range(_ROUNDS):
         for at, claim in claims.items():
@@ -236,7 +242,7 @@ def _closed(
 
 
 def _store(context: FlowContext, entries: Mapping[TopicPartition, Progress]) -> None:
-    """Store progress and read it back; raise ``Retriable`` if another owner came later."""
+    """Store progress and read it again; raise ``Retriable`` if another owner stored later."""
     if not entries:
         return
     context.progress.write({context.progress_key(at): one for at, one in entries.items()})
@@ -252,15 +258,15 @@ class Beginning(NamedTuple):
     """Offsets at which a partition begins."""
 
     source_offset: int
-    """The next to be copied."""
+    """Next source offset to copy."""
     target_offset: int
-    """Where the log of the copy ends."""
+    """End of the copy's log."""
     before: Progress | None = None
-    """Progress that is already stored."""
+    """Progress that is already stored, or None."""
 
 
 def _resolved(before: Progress | None) -> tuple[Loss, ...]:
-    """Return the losses before. The partition continues after a loss that had stopped it."""
+    """Return the earlier losses. A loss that had stopped the partition becomes resolved."""
     if before is None:
         return ()
     return tuple(
@@ -272,14 +278,16 @@ def _resolved(before: Progress | None) -> tuple[Loss, ...]:
 def store_beginnings(
     context: FlowContext, verb: str, beginnings: Mapping[TopicPartition, Beginning]
 ) -> None:
-    """Store a claim with a higher epoch.
+    """Store where partitions begin, as claims with a higher epoch.
 
-    Raise ``Retriable``, and ``Fatal`` if another owner took a partition in the meantime.
+    Raises:
+        Retriable: The target does not respond.
+        Fatal: Another owner claimed a partition at the same time.
     """
     if not beginnings:
         return
     ids = known_topic_ids(context, {at.topic for at in beginnings})
-    context.progress.start()  # makes the topic where it is absent
+    context.progress.start()  # creates the topic if it is missing
     own, owner = identify(context, verb), f"{verb} by {context.driver.incarnation}"
     context.progress.write(
         {

@@ -1,9 +1,9 @@
-"""Take-over of partitions at the target: claim, fence, reconcile, claim again.
+"""Takeover of partitions on the target: claim, fence, compare, and claim again.
 
-Two owners that take over at the same time must detect each other. Each therefore writes its
-identity to progress, and only then reads the other claims: at least one of them sees the other. An
-owner that sees a later claim stops. An owner that sees an earlier claim fences its writer, even if
-that has appended nothing yet.
+Two owners that take over at the same time must detect each other. Therefore each one first writes
+its identity to progress, and then reads the other claims. At least one of them sees the other. An
+owner that sees a later claim stops. An owner that sees an earlier claim fences that writer, even if
+it has appended nothing yet.
 """
 
 from collections.abc import Mapping, Set
@@ -24,8 +24,8 @@ from headrace.replication.reconcile import Resume, ResumeReason
 log = get_logger(__name__)
 
 _UNFENCED_MS = 3_600_000
-"""Time for which an owner that could not be fenced may append: its process sends nothing more once
-it has thawed, and the network drops data in flight within about 15 minutes (tcp_retries2).
+"""Time in ms for which an owner that could not be fenced may append. A frozen process sends nothing
+more after it resumes, and the network drops data in flight within about 15 minutes (tcp_retries2).
 """
 _ROUNDS = 5
 _NOT_ALLOWED = (
@@ -46,11 +46,21 @@ def take_over(
     *,
     moved: Set[TopicPartition],
 ) -> Restored:
-    """Return where to resume after a fence, without copying unstored records again.
+    """Fence earlier owners; return where to resume without copying unstored records again.
 
-    ``starts`` has the stored positions; partitions in ``moved`` begin elsewhere. A partition that
-    cannot be fenced now is put off: its progress keeps naming the owners to fence. Raise
-    ``OwnershipLost`` for a later owner, and ``Retriable``.
+    If a partition cannot be fenced now, its error is returned, and its progress still names the
+    owners to fence.
+
+    Args:
+        context: The flow.
+        ownership: Claim of the unit.
+        starts: Offsets at which partitions resume, according to progress.
+        stored: Stored progress of partitions that have any.
+        moved: Partitions that do not begin at their stored offset.
+
+    Raises:
+        OwnershipLost: A later owner exists.
+        Retriable: A cluster does not respond.
     """
     fencing = context.mover.fencing
     if fencing is None:
@@ -87,8 +97,8 @@ def take_over(
     before, refused = fitting(context, before)
     resumes = {**(fencing.resume(own, before) if before else {}), **refused}
     if resumes:
-        # The compared records may be a later owner's, of the same epoch by another herder. In that
-        # case this owner must not store their end.
+        # The compared records may belong to a later owner, or to an owner of another herder with
+        # the same epoch. Then this owner must not store their end.
         context.progress.read_to_end()
         for at in claims:
             _check_owner(context, ownership, at)
@@ -122,10 +132,10 @@ def take_over(
 
 
 def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -> Starts:
-    """Return the same positions with a new epoch for another lane.
+    """Return the same offsets with a new producer epoch for another lane.
 
-    The outcome of everything sent is known, so nothing must be fenced. Sequences begin with 0
-    again, which requires another epoch.
+    The outcome of all sent records is known, so nothing must be fenced. Sequences begin with 0
+    again, which requires a new epoch.
     """
     fencing = context.mover.fencing
     if fencing is None or not any(start.writer for start in starts.values()):
@@ -135,17 +145,17 @@ def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -
     if own is not None and any(
         start.writer and start.writer.id != own.id for start in starts.values()
     ):
-        # The id has expired, or its epochs are spent. An owner that fences us must learn the new
-        # id.
+        # The id has expired, or its epochs are used up. A later owner must learn the new id to
+        # fence it.
         context.progress.write(records(context, ownership, following))
     return following
 
 
 def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> OwnerProducer | None:
-    """Our writer with a new epoch; ``None`` where the target does not allow it."""
+    """Return this owner's writer with a new epoch, or None if the target does not allow it."""
     driver = ownership.driver
-    # The name belongs to this process alone: two runs of one flow must fence each other by their
-    # progress, and not by chance.
+    # The name belongs to this process only, because two runs of one flow must fence each other by
+    # their progress.
     name = f"headrace-{ownership.name}-{driver.name}-{driver.incarnation}"
     try:
         return fencing.identify(name)
@@ -170,8 +180,8 @@ def _claimed(
 ) -> Starts:
     """Write the claims until all owners that progress named before are known.
 
-    Another owner may have appended already when the target's end was requested, if a partition was
-    never claimed before.
+    If a partition was never claimed before, another owner may already have appended when the
+    target's end was read.
     """
     for _ in range(_ROUNDS):
         context.progress.write(records(context, ownership, claims))
@@ -193,7 +203,8 @@ def _claimed(
 def _doubt(resume: Resume, *, first: bool) -> str:
     if resume.outcome is ResumeReason.UNFENCED:
         return _NOT_FENCED
-    # After a reset all is to be copied again: nobody doubts that. Not of two who claim it first.
+    # After a reset, all records are copied again on purpose. This does not apply if two owners
+    # claim a partition for the first time.
     reset = resume.outcome is ResumeReason.FILTER_CHANGED and not first
     again = 0 if reset else resume.doubled_at_most
     return f"copied again up to {again} records ({resume.outcome})" if again else ""
@@ -209,7 +220,10 @@ def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition)
 def progress_partition(
     context: FlowContext, at: TopicPartition, stored: Progress | None
 ) -> TopicPartition | None:
-    """Where it is stored, if earlier owners may have done so in their transactions."""
+    """Return the partition's progress partition if earlier owners may have used transactions.
+
+    Otherwise return None.
+    """
     if context.exactly_once or (stored is not None and stored.in_transaction):
         return context.progress.partition_of(context.progress_key(at))
     return None
@@ -218,7 +232,7 @@ def progress_partition(
 def earlier_writers(
     context: FlowContext, at: TopicPartition, stored: Progress | None
 ) -> Set[OwnerProducer]:
-    """Return the writers to which a partition must be closed."""
+    """Return the writers that must be fenced for a partition."""
     writers = {one.id: one for one in context.progress.writers(context.progress_key(at))}
     if stored is not None:
         own = (stored.writer,) if stored.writer is not None else ()
@@ -227,14 +241,14 @@ def earlier_writers(
 
 
 def _not_fencing(fencing: Fencing) -> str:
-    """Return why an owner without an identity cannot fence earlier ones."""
+    """Return why an owner without an identity cannot fence earlier owners."""
     if fencing.impossible:
         return f"earlier owners cannot be fenced: {fencing.impossible}"
     return _NOT_ALLOWED
 
 
 def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: str) -> Start:
-    """Add earlier owners that may append more, each for an hour after it was the owner last."""
+    """Add earlier owners that may still append, each for an hour after its ownership."""
     if start.writer is None:
         start = start._replace(doubt=not_fencing)
     if stored is None:
@@ -256,10 +270,13 @@ def _unfenced(start: Start, stored: Progress | None, now_ms: int, not_fencing: s
 def end_open_transactions(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     """End the transactions of all owners that may write these partitions.
 
-    Afterwards their committed progress is read, and other progress never counts. This happens after
-    the claim of the unit and before the claim in progress: what an earlier owner commits after that
-    does not count. Without it the tail would be needed, which does not help if the source was
-    compacted since. Raise ``Retriable``.
+    Afterwards their committed progress is read, and other progress never counts. The call must
+    follow the claim of the unit, and precede the claim in progress: a commit of an earlier owner
+    after that does not count. A comparison of the target's last records cannot replace this call,
+    because the source may have been compacted.
+
+    Raises:
+        Retriable: The target does not respond.
     """
     stored = {at: context.stored(at) for at in partitions}
     if not context.exactly_once:

@@ -1,4 +1,4 @@
-"""Storing of the topics that the source has at the first start of a flow, and their use."""
+"""Topics of the source at the first start of a flow: how they are stored and used."""
 
 from collections.abc import Set
 
@@ -14,9 +14,11 @@ log = get_logger(__name__)
 def remember_first_start(context: FlowContext) -> None:
     """Store the topics of the source, unless they were stored before.
 
-    Call it before tasks are published: a topic that is created later is then known to be new. So
-    is a topic that the flow may not describe now.
-    Raises as reading both clusters and writing progress do.
+    Call it before tasks are published. A topic that is created later is then known to be new, and
+    so is a topic that the flow may not describe now.
+
+    Raises:
+        HeadraceError: A cluster could not be read, or progress could not be stored.
     """
     progress, key = context.progress, _key(context)
     progress.read_to_end()
@@ -27,8 +29,8 @@ def remember_first_start(context: FlowContext) -> None:
         SourceTopic(name, _id(one.topic_id), one.partitions, context.topics.matches(name))
         for name, one in topics.items()
     )
-    # Another driver may have stored its list since. This list may contain a topic that was created
-    # after that one.
+    # Another driver may have stored its list in the meantime. This driver's list may contain a
+    # topic that was created after that.
     progress.read_to_end()
     if progress.first_start(key) is None:
         progress.store_first_start(key, first, context.now_ms)
@@ -40,8 +42,8 @@ def origins_of(
 ) -> dict[TopicPartition, Origin]:
     """Return the origin of each partition.
 
-    A partition counts as selected if the topics at the first start are not stored. That is so for
-    a flow that an earlier version started, until its source connector has started.
+    If the topics at the first start are not stored, all partitions count as selected. That is the
+    case for a flow that an earlier version started, until its source connector has started.
     """
     first = context.progress.first_start(_key(context))
     if first is None:

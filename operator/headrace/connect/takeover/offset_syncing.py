@@ -1,11 +1,11 @@
 """Selection of a source task's pairs of offsets that are written as offset syncs.
 
-They are the first and the last pair of each run of records with consecutive offsets on both sides.
-A reader therefore finds every record between two syncs, or that there is none. A run that continues
-is written again every ten seconds, and when the source is idle. Pairs beyond the allowance are left
-out: translation is conservative there.
+They are the first and the last pair of each run of records with consecutive offsets on both
+clusters. Between two syncs, a reader therefore knows the target offset of each record. While a run
+continues, its last pair is written every ten seconds, and when the source is idle. Pairs that
+exceed the allowance are not written, and offsets are translated conservatively there.
 
-Pairs that are not safe in the topic yet are kept in progress, and a new owner writes them.
+Pairs that may not be in the topic yet are kept in progress, and a new owner writes them.
 """
 
 import secrets
@@ -26,23 +26,23 @@ from headrace.replication import MOST_PAIRS, ContiguousRange, OffsetPair, few_en
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
 _MOST_SYNCS, _SYNCS_PER_S = 1_000, 50.0
-"""Allowance of a task, at once and for each second, for runs that begin and end."""
+"""Allowance of a task for syncs of runs that begin and end: at once, and for each second."""
 _SYNCS_OF_A_HOLE = 2
 _AGAIN_S = 10.0
-"""After the topic could not be made, or syncs were refused."""
+"""Delay in seconds after the topic could not be created, or syncs were rejected."""
 
 
 def new_stretch() -> str:
-    """Return a name that differs from the names of all other instances and lanes."""
+    """Return a random name that differs from the names of all other instances and lanes."""
     return secrets.token_hex(4)
 
 
 @dataclass
 class _Partition:
     stretch: int
-    """Number as in ``ContiguousRange``."""
+    """Number of the run's stretch, as in ``ContiguousRange``."""
     begins: OffsetPair
-    """Pair of the first record of the run that continues."""
+    """Pair of the first record of the current run."""
     last: OffsetPair
     """Pair of the last acknowledged record."""
     last_s: float
@@ -53,7 +53,7 @@ class _Partition:
 class OffsetSyncing:
     """Offset syncs of one task.
 
-    ``take`` may be called by several threads, for one lane at a time.
+    Several threads may call ``take``, for one lane at a time.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
@@ -68,19 +68,22 @@ class OffsetSyncing:
 
     @property
     def enabled(self) -> bool:
-        """Whether the flow has checkpoints, and offsets are others than the source's."""
+        """Whether the flow writes offset syncs.
+
+        It does if it has checkpoints, and if offsets are not preserved.
+        """
         return self._context.spec.checkpoints.enabled and not self._context.preserved
 
     @property
     def problem(self) -> str:
-        """Why syncs are not written; empty when they are."""
+        """Reason why syncs are not written; empty if they are."""
         return self._context.offset_syncs.problem if self.enabled else ""
 
     def opened(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Record that a lane now copies these partitions.
 
-        The records between its pairs and earlier ones are unknown. The earlier pairs are written
-        unless this instance has done so.
+        Records between their earlier pairs and the new lane's pairs are unknown. The earlier pairs
+        are written unless this instance has written them.
         """
         with self._taking:
             for at, start in starts.items():
@@ -91,7 +94,7 @@ class OffsetSyncing:
                         self._send(at, pair)
 
     def unsafe(self, at: TopicPartition) -> tuple[OffsetPair, ...]:
-        """Pairs that the topic may not have, in their order: see ``Progress``."""
+        """Return the pairs that may not be in the topic yet, in order, for ``Progress.pairs``."""
         if not self.enabled:
             return ()
         with self._taking:
@@ -102,13 +105,13 @@ class OffsetSyncing:
             return pairs if known is None or known.last == known.synced else (*pairs, known.last)
 
     def prepare(self) -> None:
-        """Make the topic, in the pool, until it is there."""
+        """Create the topic in the pool, and repeat that until it exists."""
         if not self.enabled or self._context.offset_syncs.ready:
             return
         if self._preparing.done:
             try:
                 self._preparing.take()
-            except HeadraceError:  # the writer keeps the sentence
+            except HeadraceError:  # the writer keeps the message
                 self._preparing.put_off(_AGAIN_S)
         if self._preparing.due:
             self._preparing.start(self._context.offset_syncs.prepare)
@@ -118,7 +121,7 @@ class OffsetSyncing:
 
         ``final`` states that it is the last call for the lane.
         """
-        runs = lane.take_runs()  # This also applies without checkpoints, or runs would accumulate.
+        runs = lane.take_runs()  # also without checkpoints, or runs would accumulate
         if not self.enabled:
             return
         now_s = self._context.clock.monotonic()
@@ -137,7 +140,7 @@ class OffsetSyncing:
         self._context.offset_syncs.poll()
 
     def _repeat_refused(self, now_s: float) -> None:
-        """Write each continuing run again, because individual rejected syncs are unknown."""
+        """Write each current run again, because it is unknown which syncs were rejected."""
         refused = self._context.offset_syncs.refused
         if refused != self._refused and now_s >= self._again_s:
             self._refused, self._again_s = refused, now_s + _AGAIN_S

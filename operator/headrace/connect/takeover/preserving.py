@@ -1,4 +1,4 @@
-"""Copies with their sources' offsets: checks before a take-over, and rebuilds."""
+"""Copies with preserved offsets: checks before a takeover, and rebuilds."""
 
 import time
 from collections.abc import Mapping, Set
@@ -20,10 +20,10 @@ from headrace.replication import Loss, Progress, settings_of_other_offsets
 def of_another_kind(
     context: FlowContext, stored: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, Fatal]:
-    """Return the partitions whose copies have offsets of the other kind.
+    """Return an error for each partition that a flow with the other ``spec.offsets.mode`` copied.
 
-    They were copied by a flow with the other ``spec.offsets``. With Preserved a reset compares them
-    from the start.
+    In a flow with mode Preserved, a reset makes such a partition acceptable: it is compared from
+    the start.
     """
     found = {}
     for at, progress in stored.items():
@@ -42,9 +42,10 @@ def of_another_kind(
 
 
 def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
-    """Return the progress of a copy with its source's offsets, given what exists.
+    """Return the progress of a copy with preserved offsets, adapted to the state of the clusters.
 
-    The target's end is decisive. A topic that was deleted on the target is copied again.
+    The target's end determines where the copy resumes. A topic that was deleted on the target is
+    copied again.
     """
     if replaced(progress.target_topic_id, found.target_topic_id):
         last = progress.known_good.target_offset - 1
@@ -63,16 +64,16 @@ def begun_again(progress: Progress, found: PartitionState, now_ms: int) -> Progr
             pairs=(),
         )
     if progress.target_offset < progress.source_offset:
-        # It is filled up to the source's first offset, which may be another one now.
+        # The copy is filled up to the source's first offset, which may be higher now.
         first = max(found.start, progress.source_offset)
         return replace(progress, source_offset=first, confirmed=None)
     return _truncated(progress, found, now_ms)
 
 
 def _truncated(progress: Progress, found: PartitionState, now_ms: int) -> Progress:
-    """Return the progress after an unclean election, so that the lost records are copied again.
+    """Return progress in which the target's lost records are copied again.
 
-    Everything after them was also lost.
+    An unclean election loses all records from an offset on.
     """
     seen, epoch_end = progress.target_seen, found.target_epoch_end
     end = found.target_end
@@ -80,7 +81,7 @@ def _truncated(progress: Progress, found: PartitionState, now_ms: int) -> Progre
         end = min(end, epoch_end)
     noticed = progress.loss
     if noticed and noticed.unresolved and noticed.cause is LossCause.TARGET_TRUNCATED:
-        end = min(end, noticed.first)  # while a lane ran; its log may be longer again
+        end = min(end, noticed.first)  # the log may have grown since a lane noticed the loss
     if end >= progress.target_offset:
         return progress
     lost = Loss(
@@ -123,7 +124,7 @@ def with_data_writers(
 def fitting(
     context: FlowContext, partitions: Mapping[TopicPartition, Before]
 ) -> tuple[dict[TopicPartition, Before], dict[TopicPartition, HeadraceError]]:
-    """Return partitions whose topics allow equal offsets, and errors of the others."""
+    """Return partitions whose topic settings allow equal offsets, and errors of the others."""
     if not context.preserved or not partitions:
         return dict(partitions), {}
     topics = {at.topic for at in partitions}
@@ -151,7 +152,7 @@ def fitting(
 
 
 def _unfit(source: TopicConfig, copy: TopicConfig, *, begins_later: bool) -> str:
-    """Empty: it fits."""
+    """Return why settings do not allow equal offsets; empty if they do."""
     found = settings_of_other_offsets(source.in_effect, copy.in_effect, begins_later=begins_later)
     return "; ".join(f"{one.setting}: {one.why}" for one in found)
 
@@ -160,19 +161,18 @@ def _compacts(config: TopicConfig | None) -> bool:
     return config is not None and "compact" in config.in_effect.get("cleanup.policy", "")
 
 
-# ``headrace flow rebuild``: deletes a copy that cannot continue its source's offsets.
-#
-# The owner of the partition creates the copy again. A log cannot be shortened from outside, so a
-# topic is deleted as a whole. A single partition can be rebuilt only if its source begins behind
-# the end of the copy (because of retention): its records are deleted, and its owner fills it up to
-# there.
+# Rebuild: deletion of a copy that cannot continue with its source's offsets (``headrace flow
+# rebuild``). The owner of the partition creates the copy again. A log cannot be truncated by a
+# client, so the whole topic is deleted. A single partition can be rebuilt only if its source now
+# begins after the end of the copy, because of retention. Then its records are deleted, and its
+# owner fills it up to the source's first offset.
 
 _GONE_WITHIN_S = 30.0
 _POLL_S = 0.2
 
 
 class Copy(NamedTuple):
-    """Offsets of one partition on both clusters."""
+    """Start and end offsets of one partition on both clusters."""
 
     source_start: int
     source_end: int
@@ -182,12 +182,12 @@ class Copy(NamedTuple):
 
     @property
     def overtaken(self) -> bool:
-        """Whether the source has deleted everything that the copy has, and its next record."""
+        """Whether the source has deleted all records of the copy, and the next one."""
         return self.end <= self.source_start
 
     @property
     def only_there(self) -> int:
-        """Number of offsets of the copy that the source lacks, and that cannot be copied again.
+        """Number of offsets of the copy that are not on the source and cannot be copied again.
 
         They were deleted on the source, or are after its end.
         """
@@ -196,21 +196,22 @@ class Copy(NamedTuple):
 
 
 class Rebuild(NamedTuple):
-    """Effect on one topic of the target."""
+    """Effect of a rebuild on one topic of the target."""
 
     topic: str
-    """On the target."""
+    """Name of the topic."""
     copies: Mapping[TopicPartition, Copy]
-    """By the partition of the source."""
+    """Copies by source partition."""
     topic_id: str
-    """Id of the topic that is deleted. Empty: only records of these partitions are deleted."""
+    """Id of the topic that is deleted; empty if only records of these partitions are deleted."""
 
 
 def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebuild:
     """Plan a rebuild for ``partitions`` of one topic of the source.
 
-    Raise ``InvalidSpec`` with a sentence if it is impossible, and ``Retriable`` while brokers do
-    not respond.
+    Raises:
+        InvalidSpec: The rebuild is impossible.
+        Retriable: Brokers do not respond.
     """
     if not context.preserved:
         raise InvalidSpec(
@@ -255,7 +256,7 @@ def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebui
 def _check_not_failed_over(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     progress = context.progress
     if not progress.exists():
-        return  # to follow it would make it
+        return  # following it would create the topic
     progress.start()
     progress.read_to_end()
     for at in sorted(partitions):
@@ -269,13 +270,17 @@ def _check_not_failed_over(context: FlowContext, partitions: Set[TopicPartition]
 
 
 def copy_ends(context: FlowContext, plan: Rebuild) -> dict[TopicPartition, int]:
-    """Return the ends on the target, which stay the same while nothing is written."""
+    """Return the ends of the copies, which do not change while nothing is written."""
     theirs = [target_partition(context, at) for at in plan.copies]
     return context.target.offsets(theirs, Position.LATEST)
 
 
 def delete_copies(context: FlowContext, plan: Rebuild) -> None:
-    """Delete the copies, which nothing copies now; they no longer exist when this returns."""
+    """Delete the copies, and wait until they no longer exist. No task may copy them.
+
+    Raises:
+        GaveUp: The topic still exists after ``_GONE_WITHIN_S``.
+    """
     target = context.target
     if not plan.topic_id:
         target.delete_records(copy_ends(context, plan))

@@ -1,6 +1,6 @@
-"""Restoration of a task: progress, checked against what both clusters hold.
+"""Restore of a task: progress is read and compared with both clusters.
 
-All functions wait for brokers: they run in a pool, not on the loop that moves data.
+All functions wait for brokers. They run in a pool, not in the loop that moves data.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -38,7 +38,8 @@ from headrace.replication import Confirmed, Progress, ProgressKey
 log = get_logger(__name__)
 
 _SHORTEST_MS = 60_000
-"""Nobody keeps tombstones for less: a usual take-over, of young progress, asks for no settings."""
+"""Minimum age of progress, in ms, for a check of tombstones. Topics keep tombstones for longer, so
+a usual takeover with recent progress reads no topic settings."""
 _CALLS = 8
 
 
@@ -49,10 +50,13 @@ def not_copied_since(
 ) -> dict[TopicPartition, int]:
     """Return partitions whose source may have dropped tombstones after the stored offset.
 
-    The result has the Unix time in ms at which that offset was stored. ``ends`` are the source's.
-    Raise ``Retriable``. A cleaner drops a tombstone ``delete.retention.ms`` after it found it, at
-    the earliest. Progress must therefore be older, and the records after the offset must not begin
-    with a younger one.
+    The result contains the Unix time in ms at which that offset was stored. ``ends`` are the ends
+    of the source. A log cleaner drops a tombstone at the earliest ``delete.retention.ms`` after it
+    found it. A partition is therefore returned only if its progress is older, and if its next
+    record is not younger.
+
+    Raises:
+        Retriable: The source does not respond.
     """
     now_ms = context.now_ms
     old = {}
@@ -78,7 +82,10 @@ def not_copied_since(
 
 
 def _tombstones_kept_ms(context: FlowContext, topic: str) -> int | None:
-    """``None``: for ever, or it is not known, without the right to read the topic's settings."""
+    """Return how long the topic keeps tombstones, in ms.
+
+    Return None if it keeps them forever, or if the settings may not be read.
+    """
     try:
         config = context.source.topic_config(topic)
     except Fatal as error:
@@ -89,7 +96,7 @@ def _tombstones_kept_ms(context: FlowContext, topic: str) -> int | None:
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
-    """Return the highest epoch in the progress of these partitions, as far as it is known.
+    """Return the highest known epoch in the progress of these partitions.
 
     The progress topic is read to its end only on the first call. ``restore`` always reads it, and
     claims again if it finds a higher epoch.
@@ -102,7 +109,7 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
 
 
 def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
-    """Send the requests of a take-over, and write nothing: its connections are warm then."""
+    """Send the requests of a takeover without writing, so that its connections exist."""
     epoch_floor(context, partitions)
     _, leaderless = describe_topics(context, partitions)
     reachable = partitions - leaderless.keys()
@@ -118,17 +125,26 @@ def restore(
     *,
     during_transactions: bool = False,
 ) -> Restored:
-    """Find where these partitions resume, and write the claim to progress: old offsets, new epoch.
+    """Find where partitions resume, and write claims to progress.
 
-    ``settled`` results of this instance count, unless stored progress names another owner.
-    ``during_transactions`` states that others are copied in transactions; then only leaders are
-    requested.
+    Call it after the claim of the unit. A claim contains the old offsets and the new epoch. If
+    stored progress does not match the clusters, ``spec.onDataLoss`` decides. Stored progress does
+    not count if a later reset is requested. A mover that can fence earlier writers resumes after
+    their records. Another mover resumes at the stored offsets. Partitions without a leader are
+    returned as put off.
 
-    It is called after the claim of the unit. If stored progress does not match the clusters,
-    ``spec.onDataLoss`` decides. If a reset is requested that progress does not have yet, stored
-    progress does not count. A mover that fences earlier writers then resumes after their records,
-    any other mover at the stored offsets. A partition without a leader is put off. Raise
-    ``Retriable`` while no broker responds.
+    Args:
+        context: The flow.
+        ownership: Claim of the unit.
+        partitions: Partitions to restore.
+        settled: Results of this instance's closed lanes. They replace stored progress of the same
+            owner.
+        during_transactions: Whether the lane copies other partitions in transactions. Then only
+            leaders are looked up, and the result requests a new lane.
+
+    Raises:
+        Retriable: No broker responds.
+        OwnershipLost: A later owner exists.
     """
     with ThreadPoolExecutor(1) as restore_pool:
         reading = restore_pool.submit(context.progress.read_to_end)
@@ -139,22 +155,21 @@ def restore(
         return Restored({}, leaderless, renew=bool(reachable))
     end_open_transactions(context, reachable)
     stored = _stored(context, reachable, records(context, ownership, settled))
-    # After progress: an owner that has not noticed yet that it lost the partition may continue
-    # until then.
+    # The offsets are read after progress, because an earlier owner may have appended until then.
     offsets = find_offsets(context, reachable, target_epochs(stored))
     put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
     put_off |= of_another_kind(context, stored)
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
     if _lost(context, stored, offsets, ids):
-        context.check_brokers()  # a foreign broker may have answered before: look again
+        context.check_brokers()  # repeat the requests, because a foreign broker may have responded
         ids, _ = describe_topics(context, reachable)
         offsets = find_offsets(context, reachable, target_epochs(stored))
         put_off |= offsets.failed
         reachable -= offsets.failed.keys()
         stored = {at: progress for at, progress in stored.items() if at in reachable}
     starts = _starts(context, reachable, stored, offsets, ids)
-    # A partition that comes from another task may carry a higher epoch than this unit's claim.
+    # A partition of another task may have a higher epoch than this unit's claim.
     owner = ownership.signature
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
     if highest >= ownership.epoch:
@@ -177,7 +192,7 @@ def _lost(
     offsets: KnownOffsets,
     ids: TopicIds,
 ) -> bool:
-    """Return True if a partition has a loss that is not stored yet."""
+    """Return whether a partition has a loss that is not stored yet."""
     return any(
         progress.loss is None
         and find_loss(begins_later(progress, found), found, context.now_ms) is not None
@@ -203,7 +218,7 @@ def _starts(
     offsets: KnownOffsets,
     ids: TopicIds,
 ) -> Starts:
-    """Return the starts according to progress and to both clusters."""
+    """Return the starts according to progress and both clusters."""
     resets = context.resets
     again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
     since_ms = not_copied_since(context, stored, offsets.stable_ends)
@@ -217,7 +232,8 @@ def _starts(
     new = partitions - stored.keys()
     for at, position in first_positions(context, new | again, again).items():
         end = offsets.stable_ends[at]
-        # Nothing of what a reset repeats is lost; what others wrote before is not ours.
+        # A reset copies existing records again, so they are not lost. Records of other writers do
+        # not count as copied.
         acknowledged = offsets.target_ends[at]
         starts[at] = Start(
             position,
@@ -240,8 +256,9 @@ def _starts(
 def _not_cured(context: FlowContext, before: Progress | None, found: PartitionState) -> int:
     """Return since when deletions may be missing in a copy that a reset did not rebuild.
 
-    With ``offsets.mode: Preserved`` a reset compares a copy and appends nothing again. Only
-    ``rebuild`` deletes the topic, or a copy that ends before its source begins.
+    The result is a Unix time in ms, or 0. With ``offsets.mode: Preserved``, a reset compares a copy
+    and appends nothing again. Only ``rebuild`` deletes the topic, or a copy that ends before its
+    source begins.
     """
     if before is None or not context.preserved:
         return 0
@@ -250,7 +267,10 @@ def _not_cured(context: FlowContext, before: Progress | None, found: PartitionSt
 
 
 def _start(progress: Progress, stable_end: int) -> Start:
-    """Return the start; the ends were requested after the ids, and the next check confirms them."""
+    """Return the start.
+
+    The ends were requested after the topic ids, so the next topic check confirms them.
+    """
     waits = progress.loss is not None and progress.loss.unresolved
     here = replace(progress, confirmed=None)
     return Start(
@@ -275,9 +295,9 @@ def _start(progress: Progress, stable_end: int) -> Start:
 def _without_loss(
     context: FlowContext, at: TopicPartition, progress: Progress, found: PartitionState
 ) -> Progress:
-    """Return where to resume according to the policy; one loss may hide another.
+    """Return the progress with which to resume, according to ``spec.onDataLoss``.
 
-    Each loss is logged once.
+    Several losses may be found one after the other. Each loss is logged once.
     """
     now_ms = context.now_ms
     progress = goes_on_as_new(begins_later(progress, found), found)
@@ -299,14 +319,17 @@ def _stored(
     partitions: Set[TopicPartition],
     settled: Mapping[ProgressKey, Progress],
 ) -> dict[TopicPartition, Progress]:
-    """Progress of those partitions that have some; what is settled in place of the same owner's."""
+    """Return the progress of partitions that have any.
+
+    A result in ``settled`` replaces stored progress of the same owner.
+    """
     stored = {}
     for at in partitions:
         key = context.progress_key(at)
         if (progress := context.stored(at)) is not None:
             mine = settled.get(key, progress)
             same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
-            # A commit whose outcome was not known.
+            # A later transaction was committed although its outcome was unknown.
             later = progress.in_transaction and progress.source_offset > mine.source_offset
             stored[at] = mine if same_owner and not later else progress
     return stored

@@ -1,4 +1,4 @@
-"""Starts of partitions: stored progress, first offsets and resets."""
+"""Offsets at which partitions start: stored progress, first offsets and resets."""
 
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -35,55 +35,56 @@ from headrace.replication.first_start import Origin
 log = get_logger(__name__)
 
 UNKNOWN = -1
-"""In the place of the producer id of an owner that has not stored it."""
+"""Producer id that stands for an owner that has not stored its own."""
 
 
 class Start(NamedTuple):
     """Offset at which one partition resumes, with its state.
 
-    Fields without a description here have the meaning of the same fields of ``Progress``.
+    Fields without a description have the meaning of the field of ``Progress`` with the same name.
     """
 
     source_offset: int
     target_offset: int
-    """End of what the target had acknowledged, or contained when it was first claimed."""
+    """End of the acknowledged records on the target, or of the target's log at the first claim."""
     leader_epoch: int
     source_topic_id: str
     target_topic_id: str
     end: int
-    """The last stable offset of the source when this was read."""
+    """Last stable offset of the source when the partition was restored."""
     seen_end: int
-    """The highest end of the source's log that was seen since."""
+    """Highest end of the source's log that was seen."""
     confirmed: Confirmed
     loss: Loss | None = None
-    """The last loss."""
+    """Last loss, or None."""
     reset_ms: int = 0
-    """The last reset, which need not be repeated."""
+    """Unix time in ms of the last reset that was done."""
     tombstones_since_ms: int = 0
     target_seen: TargetSeen | None = None
     pairs: tuple[OffsetPair, ...] = ()
     writer: OwnerProducer | None = None
-    """Identity with which it is copied, of one lane alone."""
+    """Producer identity with which one lane copies the partition, or None."""
     fencing: tuple[OwnerProducer, ...] = ()
     data_writer: OwnerProducer | None = None
     unfenced: tuple[int, ...] = ()
     unfenced_until_ms: int = 0
     doubt: str = ""
-    """Why records may be on the target twice; without a ``writer`` it is shown always."""
+    """Reason why records may be on the target twice; empty if there is none. Without a ``writer``
+    it is always reported."""
     doubt_until_ms: int = 0
-    """Unix time until which it is shown."""
+    """Unix time in ms until which ``doubt`` is reported."""
     earlier_losses: tuple[Loss, ...] = ()
     """Resolved losses before the last one."""
     first_offset: int = -1
-    """Where ``spec.startFrom`` let the partition begin; -1 if that is not known."""
+    """Offset at which the partition began by ``spec.startFrom``; -1 if it is not known."""
 
     @property
     def waits(self) -> bool:
-        """Whether the partition must not resume: its loss is unresolved."""
+        """Whether the partition must not resume, because its loss is unresolved."""
         return self.loss is not None and self.loss.unresolved
 
     def with_loss(self, loss: Loss) -> "Start":
-        """Return the same with this loss as the last one."""
+        """Return the start with this loss as the last one."""
         earlier = losses_before(loss, self.loss, self.earlier_losses)
         return self._replace(loss=loss, earlier_losses=earlier)
 
@@ -101,11 +102,11 @@ class Restored(NamedTuple):
 
     starts: Starts
     put_off: Mapping[TopicPartition, HeadraceError]
-    """Partitions to restore later, with the reason: a leader is unreachable. They delay no others.
-    """
+    """Errors of partitions that must be restored later, such as partitions without a leader. They
+    do not delay other partitions."""
     renew: bool = False
-    """Whether the lane has to be given up first: partitions that are restored beside its
-    transactions would share their epoch, and a fence would abort them."""
+    """Whether the lane must be replaced first. Partitions that are restored during its transactions
+    would share its epoch, and a fence would abort the transactions."""
 
 
 def records(
@@ -115,8 +116,9 @@ def records(
 ) -> dict[ProgressKey, Progress]:
     """Return the progress to store for these partitions, under this ownership.
 
-    Raise ``OwnershipLost`` after its end, so that work that hung in a pool stores nothing after the
-    next owner.
+    Raises:
+        OwnershipLost: The ownership has ended. A delayed step in a pool must store nothing after
+            the next owner.
     """
     if ownership.released:
         raise OwnershipLost(f"{ownership.name} was released")
@@ -154,7 +156,10 @@ def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
 
 
 def resets_done(resets: Resets, starts: Mapping[TopicPartition, Start]) -> tuple[Condition, ...]:
-    """``PartitionsReset``, while the annotation names partitions of the task that were reset."""
+    """Return condition ``PartitionsReset`` for partitions of the task that were reset.
+
+    It is reported as long as the annotation names such partitions.
+    """
     done = resets.among(at for at in starts if starts[at].reset_ms >= resets.time_ms(at))
     if not done.times:
         return ()
@@ -169,13 +174,13 @@ def first_positions(
 ) -> dict[TopicPartition, int]:
     """Return the first offset of each partition, by ``spec.startFrom``.
 
-    ``Latest`` means records since the flow was created, by their timestamps, for topics that the
-    flow selected at its first start. A partition that was created later is copied from its
-    beginning. A topic that existed, and that ``spec.topics`` selects later, begins at its end. The
-    ``again`` partitions are copied again: they begin as those that were selected.
+    With ``Latest``, a topic that the flow selected at its first start is copied from the first
+    record since the flow was created, by timestamps. A partition that was created later is copied
+    from its beginning. A topic that existed at the first start, and that ``spec.topics`` selected
+    later, begins at its end. Partitions in ``again`` are treated as selected at the first start.
 
     Raises:
-        Fatal: the source does not have an offset that ``spec.startFrom.offsets`` lists.
+        Fatal: The source does not have an offset that ``spec.startFrom.offsets`` lists.
     """
     source, start = context.source, context.spec.start_from
     if not partitions:
@@ -212,11 +217,12 @@ def _ends(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPa
 
 
 def _by_time(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offsets of the first records since the moment of ``spec.startFrom``."""
+    """Return the offsets of the first records since the time of ``spec.startFrom``."""
     if not partitions:
         return {}
     source, start = context.source, context.spec.start_from
-    # Ends first: a record that comes between the two requests is then found, or is above the end.
+    # The ends are read first. A record that arrives between the two requests is then found by its
+    # time, or is above the end.
     ends = source.offsets(partitions, Position.LATEST)
     moment = start.timestamp or context.flow.metadata.creation_timestamp
     found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
@@ -224,7 +230,7 @@ def _by_time(context: FlowContext, partitions: Set[TopicPartition]) -> dict[Topi
 
 
 def _listed(context: FlowContext, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the listed offsets, and the earliest one of each partition that is not listed."""
+    """Return the listed offsets, and the earliest offset of each unlisted partition."""
     source = context.source
     earliest = source.offsets(partitions, Position.EARLIEST)
     listed = {one.at: one.offset for one in context.spec.start_from.offsets or ()}
@@ -241,23 +247,26 @@ def _listed(context: FlowContext, partitions: Set[TopicPartition]) -> dict[Topic
 
 
 class Preview(NamedTuple):
-    """Preview of one partition; offsets are the source's."""
+    """Effect of a reset on one partition, in source offsets."""
 
     stored: int | None
-    """The next to copy, by its progress."""
+    """Next offset to copy according to progress, or None."""
     start: int
-    """The next to copy, after a reset."""
+    """Next offset to copy after the reset."""
     end: int
     repeated: int
-    """Offsets of which the target may have a copy, and gets another."""
+    """Number of offsets that are copied a second time."""
 
 
 def preview_reset(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Preview]:
-    """Return previews; raise ``Retriable`` while brokers do not respond.
+    """Return the effect of a reset on each partition.
 
-    Unreadable progress counts as none.
+    Unreadable progress counts as missing.
+
+    Raises:
+        Retriable: Brokers do not respond.
     """
     stored = _stored(context, partitions)
     starts = first_positions(context, partitions, partitions)
@@ -285,7 +294,7 @@ def _stored(
 ) -> dict[TopicPartition, Progress]:
     progress = context.progress
     if not progress.exists():
-        return {}  # to follow it would make it
+        return {}  # following it would create the topic
     progress.start()
     progress.read_to_end()
     now_ms = context.now_ms

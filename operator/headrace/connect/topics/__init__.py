@@ -1,1 +1,1 @@
-"""The topics of a flow: found, made, configured, deleted; headrace's own logs in topics."""
+"""Topics of a flow: discovery, creation, settings, deletion, and headrace's internal topics."""

@@ -15,11 +15,15 @@ from headrace.replication import AS_GIVEN
 log = get_logger(__name__)
 
 _LARGEST_BYTES = 104_857_600
-"""Brokers accept no larger request by default: what is too large for a copy is not for this."""
+"""``max.message.bytes`` of a dead-letter topic. Brokers accept no larger request by default, so a
+record that is too large for a copy still fits into the dead-letter topic."""
 
 
 def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) -> str:
-    """Make the topic if it is absent, with one partition as Connect's; else a sentence why not."""
+    """Create the dead-letter topic if it is missing, with one partition as in Connect.
+
+    Return a message if that fails, otherwise an empty string.
+    """
     topic = context.spec.on_record_error.dead_letter_topic
     if topic is None or topic in on_target:
         return ""
@@ -45,19 +49,22 @@ class DiscoveryResult:
     """Number of partitions of each topic to replicate."""
     partitions: set[TopicPartition] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
-    """Sentences, by topic."""
+    """Messages about topics that are not replicated completely, by source topic."""
     made: set[str] = field(default_factory=set)
-    """Topics whose copies were created in this discovery."""
+    """Source topics whose copies were created in this discovery."""
     there: Mapping[str, int] = field(default_factory=dict)
-    """All topics of the source, and their numbers of partitions."""
+    """Number of partitions of every topic of the source."""
     is_new: bool = True
-    """Whether it was not compared with what is stored."""
+    """Whether the result was not yet used to find deleted topics."""
 
 
 def prepare_target(
     context: FlowContext, on_source: Mapping[str, int], log: FilteringBoundLogger
 ) -> DiscoveryResult:
-    """Create what the target lacks; a topic that cannot be created or grown is a problem."""
+    """Create topics and partitions that the target lacks.
+
+    A topic that cannot be created or extended is added to ``problems``.
+    """
     on_target = context.target.topics()
     found = DiscoveryResult(on_source)
     for topic, wanted in sorted(on_source.items()):
@@ -104,11 +111,15 @@ def _grow(
 
 
 _READ_AGAIN_S = 300.0
-"""Replicas are reassigned by people, and rarely (Kafka's clients: ``metadata.max.age.ms``)."""
+"""Interval in seconds at which racks are read again. Replicas are rarely reassigned. Kafka's
+clients use the same interval (``metadata.max.age.ms``)."""
 
 
 class SourceRacks:
-    """Asks brokers only where drivers know their own racks: nobody else needs the answer."""
+    """Racks of the source's replicas.
+
+    They are read only if this driver knows its own rack, because they are not used otherwise.
+    """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -117,7 +128,7 @@ class SourceRacks:
         self.known: tuple[RackPartitions, ...] = ()
 
     def poll(self, partitions: Set[TopicPartition]) -> bool:
-        """Read them when that is due; whether what is known has changed."""
+        """Read the racks if that is due; return whether they have changed."""
         now_s = self._context.clock.monotonic()
         if not self._context.driver.rack or (
             partitions == self._partitions and now_s < self._again_s
@@ -136,7 +147,7 @@ class SourceRacks:
 
 
 def pack(racks: Mapping[TopicPartition, Set[str]]) -> tuple[RackPartitions, ...]:
-    """By rack, in order."""
+    """Return the partitions of each rack, sorted by rack."""
     found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for at, of_one in racks.items():
         for rack in of_one:

@@ -30,7 +30,7 @@ _BATCH = 1_000
 
 
 class TopicTail:
-    """One thread calls it."""
+    """Reader of one partition from an offset on. Not thread-safe."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class TopicTail:
         partition: int = 0,
         start: int = 0,
     ) -> None:
-        """``admin`` is of that cluster; ``start`` is the first offset to be read."""
+        """Create a reader.
+
+        ``admin`` is a client of ``cluster``, and ``start`` is the first offset to read.
+        """
         self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = start
@@ -51,10 +54,13 @@ class TopicTail:
         self._renewal = Renewal()
 
     def read(self) -> Iterator[Message]:
-        """Yield the records since the last call; all of them the first time.
+        """Yield the records since the last call; the first call begins at ``start``.
 
-        Records that were yielded before an error are not read again. Raise ``Retriable`` if a
-        broker does not respond, and ``Fatal`` without permission to read.
+        Records that were yielded before an error are not read again.
+
+        Raises:
+            Retriable: A broker does not respond.
+            Fatal: The permission to read is missing.
         """
         end = self._admin.offsets([self._at], Position.LATEST)[self._at]
         if end < self._position:
@@ -77,7 +83,7 @@ class TopicTail:
                 raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
 
     def close(self) -> None:
-        """Close the client; the next read continues at the current offset."""
+        """Close the client. The next read continues at the current offset."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
@@ -100,9 +106,11 @@ class TopicTail:
         if self._consumer is None:
             self._renewal = Renewal(self._cluster)
             settings = {
-                # Compaction and retention move the start; deleted records are not needed.
+                # Compaction and retention move the start of the log. Deleted records are not
+                # needed.
                 "auto.offset.reset": "earliest",
-                # A new record ends a wait; between reads a client asks once a second.
+                # A new record ends the wait of a fetch. Between reads, the client sends one fetch a
+                # second.
                 "fetch.wait.max.ms": 1_000,
             }
             self._consumer = self._clients.consumer(self._cluster, settings)
@@ -114,19 +122,22 @@ _ANSWER_S = 10.0
 
 
 class Keyed(NamedTuple):
-    """A record to write."""
+    """Record to write."""
 
     key: bytes
     value: bytes | None
-    """None: a tombstone."""
+    """Value, or None for a tombstone."""
     headers: dict[str, str | bytes | None] | None = None
 
 
 class TopicWriter:
-    """On the target. One thread calls it."""
+    """Writer of a topic on the target. Not thread-safe."""
 
     def __init__(self, topic: str, context: FlowContext, *, by_key: bool = False) -> None:
-        """Create a writer for one partition, or for the partitions that Java clients choose."""
+        """Create a writer.
+
+        ``by_key`` chooses the partition as Java's clients do. Otherwise it is partition 0.
+        """
         self._topic, self._target = topic, context.target
         self._partition = -1 if by_key else 0
         settings = {"partitioner": "murmur2"}
@@ -137,8 +148,11 @@ class TopicWriter:
     def write(self, records: Iterable[Keyed], what: str) -> None:
         """Write records, and wait until the target has acknowledged all of them.
 
-        ``what`` is used in messages. Raise the error that rejected one of them, or ``Retriable``
-        without a response: some may have been written nevertheless.
+        ``what`` names the records in messages.
+
+        Raises:
+            Retriable: A response is missing. Some records may have been written nevertheless.
+            HeadraceError: A record was rejected.
         """
         tried = f"write {what} to topic {self._topic} on {self._target.name}"
         errors: list[KafkaError] = []
@@ -174,7 +188,7 @@ log = get_logger(__name__)
 
 
 class CompactedLog:
-    """One thread calls it."""
+    """Compacted topic with one partition, which is read and written. Not thread-safe."""
 
     def __init__(
         self,
@@ -186,15 +200,15 @@ class CompactedLog:
         because: str = "or not all of it would be read",
         consequence: str = "",
     ) -> None:
-        """Prepare to read and write a topic.
+        """Create the object without reading.
 
         Args:
-            topic: The topic's name.
-            context: The flow that uses it.
-            what: A noun for messages, such as "ACLs".
-            earlier: The name that the topic had in an earlier version, if it had another.
-            because: Why the topic must have one partition.
-            consequence: What follows if the topic is deleted.
+            topic: Name of the topic.
+            context: Flow that uses it.
+            what: Noun for messages, such as "ACLs".
+            earlier: Name of the topic in an earlier version; empty if it was the same.
+            because: Reason why the topic must have one partition, for messages.
+            consequence: Effect of a deletion of the topic, for messages.
         """
         self._topic, self._context, self._what = topic, context, what
         self._earlier = earlier
@@ -203,9 +217,9 @@ class CompactedLog:
         self._tail: TopicTail | None = None
 
     def read(self) -> Iterator[Message]:
-        """Yield the records since the last call; create the topic if it is absent.
+        """Yield the records since the last call; create the topic if it is missing.
 
-        Raise as the creation and ``TopicTail.read`` do.
+        Raise the errors of the creation and of ``TopicTail.read``.
         """
         context = self._context
         if self._tail is None:
@@ -222,24 +236,29 @@ class CompactedLog:
         yield from self._tail.read()
 
     def exists(self) -> bool:
-        """Return True if something may be remembered; ``read`` would make the topic otherwise."""
+        """Return whether the topic exists, under its present or earlier name.
+
+        Unlike ``read``, it creates nothing.
+        """
         return not self._context.target.topics().keys().isdisjoint((self._topic, self._earlier))
 
     def write(self, records: Iterable[Keyed]) -> None:
-        """Wait until the target has all of them. Raises as ``TopicWriter.write``."""
+        """Write records, and wait until the target has acknowledged all of them.
+
+        Raise the errors of ``TopicWriter.write``.
+        """
         if records := list(records):
             self._writer.write(records, self._what)
 
     def close(self) -> None:
-        """Free the reader."""
         if self._tail is not None:
             self._tail.close()
         self._tail = None
 
     def _take_over(self) -> None:
-        """Move what an earlier version remembered in a topic with another name.
+        """Move the records of an earlier version's topic, which has another name.
 
-        After a crash between the two writes the records are moved again.
+        After a crash between the two writes, the records are moved again.
         """
         earlier = self._earlier
         if not earlier or earlier not in self._context.target.topics():

@@ -26,7 +26,10 @@ _ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
 
 
 class DataLoss(Fatal):
-    """Records were lost before they were copied, or copies were lost; the message says which."""
+    """Records were lost before they were copied, or copies were lost.
+
+    The message names the offsets.
+    """
 
 
 class PartitionState(NamedTuple):
@@ -35,19 +38,20 @@ class PartitionState(NamedTuple):
     source_topic_id: str
     target_topic_id: str
     start: int
-    """The first offset on the source."""
+    """First offset on the source."""
     end: int
     """End of the source's log."""
     target_end: int
     target_epoch_end: int | None = None
-    """Where the log of the target's leader ends the epoch of ``Progress.target_seen``; None: not
-    known."""
+    """End of the leader epoch of ``Progress.target_seen`` in the log of the target's leader; None
+    if unknown."""
 
 
 def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
-    """Return the progress of a new topic that has the name of a deleted one.
+    """Return the progress for a new topic that has the name of a deleted one.
 
-    If the deletion was accepted, the new topic is copied from its beginning.
+    If the deletion was accepted, the new topic is copied from its beginning. Otherwise progress is
+    returned unchanged.
     """
     loss = progress.loss
     if loss is None or loss.cause is not LossCause.SOURCE_DELETED or loss.unresolved:
@@ -67,8 +71,8 @@ def goes_on_as_new(progress: Progress, found: PartitionState) -> Progress:
 def begins_later(progress: Progress, found: PartitionState) -> Progress:
     """Return progress at the start of the source's log if retention overtook the first copy.
 
-    Nothing was copied yet, so nothing is lost: the partition begins at the first offset that is
-    there, as it would if it was claimed now.
+    Nothing was copied yet, so nothing counts as lost: the partition begins at the first existing
+    offset, as it would if it was claimed now. Otherwise progress is returned unchanged.
     """
     if (
         progress.has_begun
@@ -81,7 +85,10 @@ def begins_later(progress: Progress, found: PartitionState) -> Progress:
 
 
 def find_loss(progress: Progress, found: PartitionState, now_ms: int) -> Loss | None:
-    """Return the loss that prevents resuming here; a resolved loss does not."""
+    """Return the loss that prevents resuming at this progress, or None.
+
+    A resolved loss is not returned.
+    """
     if progress.loss is not None and progress.loss.unresolved:
         return _until_now(progress.loss, progress, found)
     return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
@@ -107,7 +114,10 @@ def _truncated_log(progress: Progress, found: PartitionState, now_ms: int) -> Lo
 
 
 def _target_truncated_at(progress: Progress, found: PartitionState) -> int | None:
-    """Markers and other writers may have made the log long again: the epoch decides."""
+    """Return the target offset from which copies were lost, or None.
+
+    Markers and other writers may have extended the log again, so the leader epoch is decisive.
+    """
     seen, end = progress.target_seen, found.target_epoch_end
     if seen is not None and end is not None and end < seen.offset:
         return end
@@ -115,8 +125,11 @@ def _target_truncated_at(progress: Progress, found: PartitionState) -> int | Non
 
 
 def _until_now(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
-    """Update a loss: retention may have continued, or the topic was created again."""
-    if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
+    """Return the loss with its current extent.
+
+    Retention may have continued, or the topic was created again.
+    """
+    if loss.cause is LossCause.SOURCE_DELETED:  # the topic exists again
         return replace(loss, cause=LossCause.SOURCE_RECREATED)
     if loss.cause is LossCause.TARGET_TRUNCATED:
         if replaced(progress.target_topic_id, found.target_topic_id):
@@ -130,7 +143,10 @@ def _until_now(loss: Loss, progress: Progress, found: PartitionState) -> Loss:
 
 
 def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
-    """``known_good``: the last that is known to be of the old topic."""
+    """Return the loss by a source topic that was created again.
+
+    ``known_good`` is the last state that belongs to the old topic with certainty.
+    """
     first = known_good.source_offset
     last = max(known_good.source_end, first) - 1
     return Loss(LossCause.SOURCE_RECREATED, first, last, now_ms, lower_bound=True)
@@ -141,7 +157,7 @@ def deleted_on_source(
 ) -> Loss | None:
     """Return the loss of a deleted log, or None if all of it was copied and nothing else was lost.
 
-    ``end`` is the end of the log as last seen. With ``unseen``, more may have been written since.
+    ``end`` is the last known end of the log. ``unseen`` states that more may have been written.
     """
     first = progress.source_offset
     if first < end or unseen:
@@ -151,17 +167,20 @@ def deleted_on_source(
 
 
 def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
-    """``target_offset``: the last that is known to be of the old topic."""
+    """Return the loss by a target topic that was created again.
+
+    ``target_offset`` is the last end that belongs to the old topic with certainty.
+    """
     return Loss(LossCause.TARGET_RECREATED, 0, target_offset - 1, now_ms)
 
 
 def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDataLoss) -> Progress:
-    """Return the progress at which the copy resumes, according to ``spec.onDataLoss``.
+    """Return the progress with which the copy resumes, according to ``spec.onDataLoss``.
 
-    With Fail it keeps its offset. Restart copies all existing records again, from the earliest
-    offset. Continue resumes after the lost records. That is the start of a log that was truncated
-    or created again, the offset from which the source differs from the copy, or the next record if
-    the target has lost copies.
+    Fail keeps the offset, and the partition stops. Restart copies all existing records again, from
+    the earliest offset. Continue resumes after the lost records: at the start of a log that was
+    truncated or created again, at the offset from which the source differs from the copy, or at the
+    next record if the target has lost copies.
     """
     if policy is OnDataLoss.FAIL:
         return progress.with_loss(replace(loss, action=LossAction.STOPPED))
@@ -192,7 +211,8 @@ def resolve(progress: Progress, loss: Loss, found: PartitionState, policy: OnDat
 
 
 _SHOWN_S = 86_400
-"""Time for which a resolved loss is shown, so that a user sees it the next morning."""
+"""Time in seconds for which a resolved loss is reported, so that a user sees it the next
+morning."""
 _MOST_LOSSES = 100
 
 
@@ -204,7 +224,7 @@ class Shown(NamedTuple):
 
 
 def is_shown(loss: Loss, now_s: float) -> bool:
-    """``now_s``: Unix time."""
+    """Return whether a loss is reported at ``now_s`` (Unix time)."""
     return loss.unresolved or loss.time_ms > (now_s - _SHOWN_S) * 1000
 
 
@@ -213,7 +233,7 @@ def shown_losses(
     now_s: float,
     sentence: Callable[[TopicPartition, Loss], str],
 ) -> Shown:
-    """Return the losses to show at ``now_s`` (Unix time)."""
+    """Return the losses that are reported at ``now_s`` (Unix time)."""
     shown = {at: loss for at, loss in sorted(losses.items()) if is_shown(loss, now_s)}
     if not shown:
         return Shown((), ())
@@ -224,7 +244,7 @@ def shown_losses(
 
 
 def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
-    """Return a loss as data."""
+    """Return a loss in the form of the status."""
     return LostOffsets(
         topic=at.topic,
         partition=at.partition,

@@ -1,14 +1,20 @@
 """Deletion of copies whose source topics were deleted.
 
-A copy is deleted only if all conditions hold; each is checked again immediately before:
+A copy is deleted only if all conditions are true. Each condition is checked again immediately
+before the deletion:
 
-- the flow created it while ``mode`` was not Disabled, and it is still the same topic;
-- the source is the same cluster, responds, and reports by name that the topic does not exist (a
-  topic that the flow may not describe does not count as deleted);
-- that was true for ``delaySeconds``, without a break in this connector;
-- no task holds a partition of it, no fail-over has made it the original, and no loss of it is open;
-- no group with members reads it on the target;
-- at most ``maxTopics`` are due at once; if more are due, none is deleted.
+- The flow created the copy while ``mode`` was not Disabled, and it is still the same topic.
+
+- The source is the same cluster, responds, and reports by name that the topic does not exist. A
+topic that the flow may not describe does not count as deleted.
+
+- That was true for ``delaySeconds`` without interruption in this connector.
+
+- No task has a partition of the topic, the copy is not failed over, and it has no unresolved loss.
+
+- No group with members reads the copy on the target.
+
+- At most ``maxTopics`` copies are due at once. If more are due, none is deleted.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -47,13 +53,15 @@ _ACTIONS = {
 
 
 class DeletedTopics:
-    """The partitions that have progress and that the source has no longer.
+    """Partitions that have progress and no longer exist on the source. Not thread-safe.
 
-    Their progress is kept while it has a loss, until a reset, as a fail-over lists the loss.
-    Without a loss it is purged. A partition counts as deleted when the source did not have it in
-    two successive discoveries: a list may omit topics for a moment, or for lack of permissions. A
-    topic that is created again with fewer partitions deletes the others. For the partitions that
-    exist again, the task that copies them finds the loss. Not thread-safe.
+    A partition counts as deleted if the source did not have it in two successive discoveries,
+    because a list may omit topics temporarily, or for lack of permissions. If a topic is created
+    again with fewer partitions, its other partitions are deleted. The loss of partitions that exist
+    again is found by the task that copies them.
+
+    Progress without a loss is purged. Progress with a loss is kept until a reset, because a
+    fail-over lists the loss.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -61,17 +69,20 @@ class DeletedTopics:
         self._ends: dict[TopicPartition, int] = {}
         self._absent: Set[TopicPartition] = frozenset()
         self.losses: Mapping[TopicPartition, Loss] = {}
-        """Stored losses."""
 
     def saw(self, ends: Mapping[TopicPartition, int]) -> None:
         """Record the current ends of the source's logs."""
         self._ends |= ends
 
     def find(self, there: Mapping[str, int], held: Set[TopicPartition]) -> None:
-        """Find partitions that were deleted, and store what was lost with them.
+        """Find partitions that were deleted, and store their losses.
 
-        ``there`` is the number of partitions of each topic of the source. ``held`` are partitions
-        whose progress a task may still store. Raises ``Retriable`` while brokers do not answer.
+        Args:
+            there: Number of partitions of each topic of the source.
+            held: Partitions whose progress a task may still store.
+
+        Raises:
+            Retriable: Brokers do not respond.
         """
         stored = self._stored()
         absent: Set[TopicPartition] = {
@@ -98,8 +109,7 @@ class DeletedTopics:
     ) -> Set[TopicPartition]:
         """Return the partitions that the source also lacks when it describes their topics.
 
-        A topic can only have fewer partitions than before if it was created again, so its id is
-        another one.
+        A topic has fewer partitions than before only if it was created again with another id.
         """
         context = self._context
 
@@ -136,9 +146,10 @@ class DeletedTopics:
     def _settle(
         self, topic: str, stored: Mapping[TopicPartition, Progress], *, exists: bool
     ) -> dict[TopicPartition, Loss]:
-        """Store the losses of deleted partitions of a topic; without any, purge their progress.
+        """Store the losses of a topic's deleted partitions, and return the losses to report.
 
-        ``exists`` says whether there is a topic of this name again, with fewer partitions.
+        If there are none, the progress is purged. ``exists`` states that a topic with this name
+        exists again, with fewer partitions.
         """
         context = self._context
         judged = {
@@ -161,15 +172,15 @@ class DeletedTopics:
         return {at: loss for at, loss in losses.items() if is_shown(loss, now_s)}
 
     def _judge(self, at: TopicPartition, progress: Progress, *, exists: bool) -> Progress | None:
-        """Return progress with its loss, answered by the policy, or None without a loss."""
+        """Return progress with its loss and the policy's action, or None without a loss."""
         context = self._context
         if at.topic == HEARTBEATS or context.resets.time_ms(at) > progress.reset_ms:
             return None
         end = max(self._ends.get(at, 0), progress.source_end)
         loss = progress.loss
         if loss is None or not _is_deletion(loss):
-            # A topic that was created again was in use: of a log whose end was not watched until
-            # then, nobody can say that all of it was copied.
+            # The topic was in use until it was created again. If the end of its log was not
+            # observed, it is unknown whether all of it was copied.
             unseen = exists and at not in self._ends
             loss = deleted_on_source(progress, end, context.now_ms, unseen=unseen)
         if loss is None:
@@ -180,9 +191,9 @@ class DeletedTopics:
 
 
 def described(context: FlowContext, topics: Set[str]) -> Mapping[str, Topic | None]:
-    """Return the topics that the source has; None for those that the flow may not describe.
+    """Return the topics that exist on the source; None for topics that the flow may not describe.
 
-    A topic is only absent if no foreign broker answers at the source's addresses.
+    A missing topic is requested again, after a check that no foreign broker responds.
     """
     present = _described(context.source, topics)
     if absent := set(topics) - present.keys():
@@ -205,7 +216,7 @@ def _is_deletion(loss: Loss) -> bool:
 
 
 class MadeTopics:
-    """One thread calls it."""
+    """Topic that records the copies which flows of a source have created. Not thread-safe."""
 
     def __init__(self, context: FlowContext) -> None:
         self.topic = made_topics_topic(context.spec.source.alias)
@@ -219,7 +230,7 @@ class MadeTopics:
         self._known: dict[str, MadeTopic] = {}
 
     def read(self) -> Mapping[str, MadeTopic]:
-        """Return all created copies by name; create the topic if it is absent.
+        """Return all recorded copies by name; create the topic if it is missing.
 
         Raise the errors of its creation.
         """
@@ -235,15 +246,14 @@ class MadeTopics:
         return dict(self._known)
 
     def remember(self, made: Mapping[str, MadeTopic]) -> None:
-        """Remember copies that were just created."""
+        """Record copies that were just created."""
         self._write({name: one.encode() for name, one in made.items()})
 
     def forget(self, names: Collection[str]) -> None:
-        """Forget copies that were deleted, or replaced by other topics."""
+        """Remove copies that were deleted, or replaced by other topics."""
         self._write(dict.fromkeys(names))
 
     def close(self) -> None:
-        """Free the reader."""
         self._log.close()
 
     def _write(self, values: Mapping[str, bytes | None]) -> None:
@@ -251,30 +261,31 @@ class MadeTopics:
 
 
 _SHOWN_S = 3600.0
-"""Time for which the condition names deleted copies."""
+"""Time in seconds for which the condition names deleted copies."""
 _MOST = 10
 _LONGEST_MESSAGE = 4096
 
 
 class TopicDeleter:
-    """Deletion of copies by one thread.
+    """Deletion of copies whose source topics were deleted. Not thread-safe.
 
-    It raises nothing, because data is copied anyway. The condition reports what prevents deletion.
+    It raises no errors, because records are copied even if a deletion fails. The condition reports
+    what prevents deletion.
     """
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
         self._topics = MadeTopics(context)
         self._made: set[str] = set()
-        """Copies that were made just now, until they are remembered."""
+        """Source topics whose copies were just created and are not recorded yet."""
         self._absent_since: dict[str, float] = {}
-        """When the source of a copy was missed first, monotonic."""
+        """Monotonic time at which the source topic of a copy was first missing, by copy."""
         self._deleted: dict[str, float] = {}
-        """Copies, and when they were deleted, monotonic."""
+        """Monotonic time at which each copy was deleted."""
         self.conditions: tuple[Condition, ...] = ()
 
     def made(self, topics: Collection[str]) -> None:
-        """Record that the flow has just created the copies of these source topics."""
+        """Note that the flow has just created the copies of these source topics."""
         if self._mode is not TopicDeletionMode.DISABLED:
             self._made.update(topics)
 
@@ -283,7 +294,7 @@ class TopicDeleter:
 
         Args:
             there: Topics that the source has just listed.
-            held: Topics of which a task has partitions.
+            held: Source topics of which a task has partitions.
         """
         if self._mode is TopicDeletionMode.DISABLED:
             self._absent_since, self._deleted, self.conditions = {}, {}, ()
@@ -295,7 +306,6 @@ class TopicDeleter:
             self._report(Reason.DELETION_REFUSED, f"no copy is deleted: {error}")
 
     def close(self) -> None:
-        """Free clients."""
         self._topics.close()
 
     @property
@@ -308,7 +318,7 @@ class TopicDeleter:
         context, names = self._context, {}
         for topic in self._made:
             names[context.policy.target_topic(topic)] = topic
-        self._topics.read()  # makes the topic
+        self._topics.read()  # creates the topic
         found = context.target.describe(names)
         id = context.source_cluster_id
         self._topics.remember(
@@ -366,7 +376,7 @@ class TopicDeleter:
         return same
 
     def _kept(self, due: Mapping[str, MadeTopic]) -> dict[str, str]:
-        """Why these are not deleted."""
+        """Return the reason for each due copy that must not be deleted."""
         if not due:
             return {}
         context = self._context

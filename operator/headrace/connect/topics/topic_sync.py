@@ -1,4 +1,4 @@
-"""Settings and ACLs of copies, kept like those of their sources."""
+"""Settings and ACLs of copies, synchronized with their source topics."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +15,8 @@ from headrace.replication import AS_GIVEN, TopicAcl, config_changes, wanted_acls
 log = get_logger(__name__)
 
 _AGAIN_S = 1.0
-"""A broker may not know a topic yet that another one has just created."""
+"""Interval in seconds while a copy is missing. A broker may not know a topic yet that another
+broker has just created."""
 _LONGEST_MESSAGE = 4096
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -26,10 +27,10 @@ Changes = Mapping[str, Mapping[str, str | None]]
 def change_settings(
     change: Callable[[Changes], Mapping[str, HeadraceError]], changes: Changes
 ) -> dict[str, dict[str, HeadraceError]]:
-    """Change settings of topics; return the error of each refused setting, by topic.
+    """Change settings of topics; return the error of each rejected setting, by topic.
 
-    A broker that refuses one setting of a topic changes none of them. The settings of such a
-    topic are therefore changed one by one, so that the others follow.
+    A broker that rejects one setting of a topic changes none of them. The settings of such a topic
+    are therefore changed one by one, so that the others are synchronized.
     """
     refused: dict[str, dict[str, HeadraceError]] = {}
     for topic in sorted(change(changes)):
@@ -42,10 +43,10 @@ def change_settings(
 
 
 class TopicConfigSync:
-    """Synchronization of settings every ``topicConfigs.intervalSeconds``. One thread calls it.
+    """Synchronization of topic settings every ``topicConfigs.intervalSeconds``. Not thread-safe.
 
-    It raises nothing, because data is copied even without it. ``problems`` says why settings
-    differ.
+    It raises no errors, because records are copied even without it. ``problems`` contains the
+    reasons why settings differ.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -53,16 +54,16 @@ class TopicConfigSync:
         self._next_s = 0.0
         self._topics: frozenset[str] = frozenset()
         self._before: dict[str, Mapping[str, str]] = {}
-        """By source topic: what was set there when the target's last followed it."""
+        """Settings of each source topic at the last synchronization."""
         self.problems: Mapping[str, str] = {}
-        """Sentences, by topic of the target; or one that holds for all, by ``""``."""
+        """Messages by target topic. The key ``""`` contains a message about all topics."""
         self.conditions: tuple[Condition, ...] = ()
-        """Whether the target refuses settings."""
+        """Condition that the target rejects settings, if it does."""
 
     def poll(self, topics: Collection[str]) -> float:
-        """Synchronize if that is due, or if ``topics`` (of the source) has new ones.
+        """Synchronize if that is due, or if ``topics`` (of the source) contains new ones.
 
-        Returns the seconds until it is due again.
+        Return the seconds until the next synchronization is due.
         """
         wanted, now_s = self._context.spec.topic_configs, self._context.clock.monotonic()
         if not wanted.enabled:
@@ -83,7 +84,7 @@ class TopicConfigSync:
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
     def _change(self, changes: Changes) -> dict[str, str]:
-        """Change settings of the target; return a sentence for each topic with a refused one."""
+        """Change settings of the target; return a message for each topic with a rejected one."""
         refused = change_settings(self._context.target.change_topic_configs, changes)
         for name, change in sorted(changes.items()):
             errors = refused.get(name, {})
@@ -95,7 +96,7 @@ class TopicConfigSync:
         }
 
     def _synchronize(self) -> tuple[bool, dict[str, str]]:
-        """Whether topics were absent, and why others could not be made equal."""
+        """Return whether copies were missing, and the reasons why others differ."""
         target_topic = {topic: self._context.policy.target_topic(topic) for topic in self._topics}
         source, refused = self._context.source.topic_configs(self._topics)
         problems = {target_topic[topic]: str(error) for topic, error in refused.items()}
@@ -126,7 +127,7 @@ class TopicConfigSync:
 
 
 def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condition, ...]:
-    """Return a condition that names each setting that cannot follow until a user changes it."""
+    """Return a condition with each setting that stays different until a user changes something."""
     sentences = [
         str(error)
         for errors in refused.values()
@@ -150,17 +151,16 @@ def _refused(refused: Mapping[str, Mapping[str, HeadraceError]]) -> tuple[Condit
     )
 
 
-# The ACLs that headrace has added, remembered in a compacted topic on the target. They are
-# remembered before they are added, and forgotten after they are removed. ACLs that a crash in
-# between leaves are removed by the next connector, and an ACL of a user is never taken for one of
-# these.
+# ACLs that headrace has added are recorded in a compacted topic on the target. They are recorded
+# before they are added, and removed from the record after they are removed. If a crash leaves ACLs,
+# the next connector removes them. An ACL of a user never counts as one of them.
 
 
 class AddedAcls:
-    """Log of the ACLs that flows of a source have added. Not thread-safe."""
+    """Record of the ACLs that flows of a source have added. Not thread-safe."""
 
     def __init__(self, context: FlowContext, topic: str) -> None:
-        """Create the log on ``topic``."""
+        """Create the record in ``topic``."""
         self.topic = topic
         self._flow = context.name
         self._log = CompactedLog(self.topic, context, "ACLs", earlier=earlier_name(topic))
@@ -184,19 +184,18 @@ class AddedAcls:
         return frozenset(self._known)
 
     def exists(self) -> bool:
-        """Return whether the topic exists. Unlike ``read``, this does not create it."""
+        """Return whether the topic exists. Unlike ``read``, it creates nothing."""
         return self._log.exists()
 
     def remember(self, acls: Collection[TopicAcl]) -> None:
-        """Store ACLs that are about to be added."""
+        """Record ACLs that will be added."""
         self._write(acls, self._flow.encode())
 
     def forget(self, acls: Collection[TopicAcl]) -> None:
-        """Forget ACLs that were removed."""
+        """Remove ACLs from the record after they were removed."""
         self._write(acls, None)
 
     def close(self) -> None:
-        """Free the reader."""
         self._log.close()
 
     def _write(self, acls: Collection[TopicAcl], value: bytes | None) -> None:
@@ -204,9 +203,10 @@ class AddedAcls:
 
 
 class AclSync:
-    """Polls both clusters every ``acls.intervalSeconds``. One thread calls it.
+    """Synchronization of ACLs every ``acls.intervalSeconds``. Not thread-safe.
 
-    It raises nothing: data is copied without, and ``problem`` says why they differ.
+    It raises no errors, because records are copied even without it. ``problem`` contains the reason
+    why ACLs differ.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -217,9 +217,9 @@ class AclSync:
         self.problem = ""
 
     def poll(self, topics: Collection[str]) -> float:
-        """Synchronize if that is due, or if ``topics`` (of the source) has new ones.
+        """Synchronize if that is due, or if ``topics`` (of the source) contains new ones.
 
-        Returns the seconds until it is due again.
+        Return the seconds until the next synchronization is due.
         """
         wanted, now_s = self._context.spec.acls, self._context.clock.monotonic()
         if not wanted.enabled:
@@ -238,7 +238,6 @@ class AclSync:
         return max(0.0, self._next_s - self._context.clock.monotonic())
 
     def close(self) -> None:
-        """Free clients."""
         self._added.close()
 
     def _synchronize(self) -> None:
@@ -248,10 +247,11 @@ class AclSync:
         copies = {topic: context.policy.target_topic(topic) for topic in self._topics}
         wanted = wanted_acls((TopicAcl(**acl) for acl in source.topic_acls()), copies)
         there = {TopicAcl(**acl) for acl in target.topic_acls()}
-        # Other flows of the source have topics of their own there.
+        # The record also contains ACLs of other flows of the source.
         ours = {acl for acl in self._added.read() if acl.topic in copies.values()}
         new, gone = wanted - there, ours - wanted
-        # Denials are added first, so that at no time a user may read more than on the source.
+        # Denials are added first and removed last, so that no user ever gets more permissions than
+        # on the source.
         self._added.remember(new - ours)
         for permission in ("Deny", "Allow"):
             target.add_acls([one._asdict() for one in new if one.permission == permission])

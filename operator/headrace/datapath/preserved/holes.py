@@ -1,8 +1,8 @@
-"""Holes between batches, filled by aborted transactions.
+"""Holes between batches, which are filled by aborted transactions.
 
-Holes of many partitions share transactions; a hole of several offsets has the markers of several
-transactional ids at the same time, or empty records before a marker
-(``offsets.holes: AbortedFillers``).
+Holes of several partitions share transactions. A hole of several offsets gets the markers of
+several transactional ids at the same time, or empty records before a marker (``offsets.holes:
+AbortedFillers``).
 """
 
 import time
@@ -35,14 +35,17 @@ from headrace.kafka.wire import (
 )
 
 REBUILD = "have it copied again: `headrace flow rebuild`"
-"""End of a sentence that asks a user to rebuild the copy."""
+"""End of an error message that recommends to rebuild the copy."""
 
 
 class WrongOffset(Fatal):
-    """A record was written at another offset than on the source, so another client writes there."""
+    """A record was appended at another offset than on the source.
+
+    Another client writes to the partition.
+    """
 
     def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
-        """Create the error; ``offset`` is the first that differs from the source."""
+        """Create the error; ``offset`` is the first one that differs from the source."""
         super().__init__(message)
         self.at, self.offset = at, offset
 
@@ -50,13 +53,18 @@ class WrongOffset(Fatal):
 def appended_elsewhere(
     at: TopicPartition, name: str, offset: int, base_offset: int, *, what: str = ""
 ) -> HeadraceError:
-    """Return the error about ``what``, which belongs at ``offset`` of a partition.
+    """Return the error for a batch that was not appended at ``offset``.
 
-    ``name`` is the partition's cluster. By default ``what`` is a record of the source.
+    Args:
+        at: Partition of the target.
+        name: Name of the target cluster.
+        offset: Expected offset.
+        base_offset: Offset in the broker's response.
+        what: Description of the batch. By default it contains source records.
     """
     what = what or f"what the source holds at offset {offset}"
     if base_offset < offset:
-        # Nothing is appended before a log's end.
+        # No log accepts data before its end.
         return Retriable(
             f"{name} took {what} for a repetition of what {at} holds at {base_offset}: no log "
             "takes records before its end (possible causes: an earlier owner appended meanwhile, "
@@ -70,22 +78,23 @@ def appended_elsewhere(
     )
 
 
-# Filler of offsets by aborted transactions: empty records, followed by a marker.
-#
-# Consumers of committed records see neither.
+# Filler of offsets by aborted transactions: empty records, followed by a marker. Read-committed
+# consumers see neither.
 
 BATCH_RECORDS = 10_000
-"""Empty records of a batch, at most: with zstd some 0.9 bytes an offset."""
+"""Maximum number of empty records in a batch. With zstd they need about 0.9 bytes an offset."""
 _COORDINATOR_S = 15.0
 _ANSWER_WITHIN_S = 30.0
 _OLD_MS = 0
-"""Timestamp of the records if the target allows it. Their segment is then not kept for them, and
-searches by time do not find them.
-"""
+"""Timestamp of the empty records, if the target accepts it. Such records do not delay the deletion
+of their segment, and searches by time do not find them."""
 
 
 class Filler:
-    """Filler with one transactional id in its owner's epoch, in the target loop's thread."""
+    """Fills holes with one transactional id, in its owner's epoch.
+
+    Call it in the target loop's thread.
+    """
 
     def __init__(
         self, target: ClusterClient, transactions: Transactions, identity: ProducerIdentity
@@ -93,17 +102,19 @@ class Filler:
         self._target, self._transactions = target, transactions
         self._identity = replace(identity, transactional=True)
         self._sequences: dict[TopicPartition, int] = {}
-        """Next sequence where everything sent before is acknowledged."""
+        """Next sequence of partitions for which it is known."""
         self._timestamp_ms = _OLD_MS
 
     async def fill(
         self, holes: Mapping[TopicPartition, Hole]
     ) -> dict[TopicPartition, HeadraceError]:
-        """Fill gaps by one transaction, whose markers have the last offset of each gap.
+        """Fill holes by one transaction, whose markers take the last offset of each hole.
 
-        A gap of a single offset may be filled by others at the same time. A gap that failed may be
-        filled in part. Raise ``HeadraceError`` if nothing was begun: either all partitions of a
-        request are added, or none.
+        Several fillers may fill single offsets of a partition at the same time. Return the errors
+        of holes that failed, which may be filled in part.
+
+        Raises:
+            HeadraceError: The transaction could not begin, for all holes.
         """
         await self._transactions.add_partitions(
             self._identity, holes.keys(), timeout_s=_COORDINATOR_S
@@ -116,21 +127,21 @@ class Filler:
             except HeadraceError as error:
                 self._sequences.pop(at, None)
                 failed[at] = error
-        try:  # always: while it is open, the ends of the partitions are unknown
+        try:  # an open transaction would hide the partitions' ends
             await self._transactions.end(self._identity, commit=False, timeout_s=_COORDINATOR_S)
         except HeadraceError as error:
             return dict.fromkeys(holes, error) | failed
         return failed
 
     async def _append(self, at: TopicPartition, hole: Hole) -> None:
-        """All but its last offset."""
+        """Append empty records at all offsets of a hole except the last."""
         for piece in Hole(hole.first, hole.next - 1).pieces(BATCH_RECORDS):
             sequence = await self._next_sequence(at)
             await self._send(at, piece, sequence)
             self._sequences[at] = sequence_after(sequence, piece.offsets)
 
     async def _next_sequence(self, at: TopicPartition) -> int:
-        """0, unless this owner was here before."""
+        """Return the next sequence: 0 unless this owner has appended to the partition before."""
         if (known := self._sequences.get(at)) is not None:
             return known
         for one in (await describe_producers(self._target, [at])).all()[at]:
@@ -154,8 +165,8 @@ class Filler:
         if answer is None:
             raise Retriable(f"{name} gave no answer for {at}")
         if answer.name == "INVALID_TIMESTAMP" and self._timestamp_ms == _OLD_MS:
-            # message.timestamp.before.max.ms: they stay until their segment goes, and nobody sees
-            # them.
+            # The target limits the age of timestamps (message.timestamp.before.max.ms). The records
+            # then stay until their segment is deleted. No consumer sees them.
             self._timestamp_ms = int(time.time() * 1000)
             await self._send(at, piece, sequence)
             return
@@ -170,9 +181,9 @@ class Filler:
             )
 
 
-@lru_cache(maxsize=64)  # holes have as many sizes as they like
+@lru_cache(maxsize=64)  # holes can have any size
 def _records(count: int, timestamp_ms: int) -> Batch:
-    """With a key each: compacted topics take no other."""
+    """Return a batch of empty records with keys, because compacted topics require keys."""
     writer = BatchWriter("zstd")
     for number in range(count):
         writer.add(encoded(number, timestamp_ms, b"", None))
@@ -180,9 +191,9 @@ def _records(count: int, timestamp_ms: int) -> Batch:
 
 
 def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError:
-    """Return ``Retriable`` if another owner took the partition over, or if it moved.
+    """Return ``Retriable`` if another owner took the partition over, or if its leader moved.
 
-    The partition's end then says how far it is filled.
+    The partition's end then shows how far it is filled.
     """
     if outcome in {ProduceResult.OUT_OF_ORDER, ProduceResult.INDEFINITE, ProduceResult.AGAIN}:
         return Retriable(str(error))
@@ -190,31 +201,31 @@ def _as_retriable(outcome: ProduceResult, error: HeadraceError) -> HeadraceError
 
 
 _READ_WITHIN_S = 5.0
-"""From the end of a transaction to its marker below the high watermark."""
+"""Time in seconds from the end of a transaction until its marker is below the high watermark."""
 _LEADER_S = 5.0
 _POLL_S = 0.002
 
 
 Filled = Callable[[TopicPartition, HeadraceError | None], None]
-"""Called once for each ``fill``. ``Retriable``: how much of it is filled is not known."""
+"""Called once for each ``fill``. ``Retriable`` means that the hole may be filled in part."""
 
 
 @dataclass
 class _Open:
     hole: Hole
     first: int
-    """All before it is filled."""
+    """First offset that is not filled."""
     closer: Closer | None
-    """Closer that writes its first marker."""
+    """Closer that writes the hole's first marker; None if that is done or not needed."""
 
     @property
     def left(self) -> int:
-        """Offsets that no transaction has been ended for."""
+        """Number of offsets that are not filled."""
         return self.hole.next - self.first
 
 
 class Holes:
-    """Gaps of one owner, filled in the thread of the loop of ``cluster``, the target."""
+    """Holes of one owner. Call it in the loop's thread of ``cluster``, which is the target."""
 
     def __init__(
         self,
@@ -224,7 +235,15 @@ class Holes:
         *,
         with_records: bool = False,
     ) -> None:
-        """``with_records``: holes that take more than one round of markers have empty records."""
+        """Create the object.
+
+        Args:
+            cluster: The target.
+            owner: Producers of the task.
+            filled: Receives the outcome of each ``fill``.
+            with_records: Whether holes that need more than one round of markers are filled with
+                empty records.
+        """
         self._cluster, self._filled, self._with_records = cluster, filled, with_records
         writers = zip(owner.transactions(cluster), owner.identities, strict=True)
         self._fillers = [Filler(cluster, *one) for one in writers]
@@ -232,10 +251,11 @@ class Holes:
         self._open: dict[TopicPartition, _Open] = {}
         self._running = self._stopping = self._closed = False
         self._singly = False
-        """A coordinator has refused some, and does not say whom: one partition at a time."""
+        """Whether a round fills one partition for each id. It is set after a coordinator has
+        rejected a request without naming the partition."""
 
     def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
-        """Fill a gap at the partition's end, with nothing of this owner in flight to it.
+        """Fill a hole at the partition's end. This owner must have nothing in flight to it.
 
         ``closer`` writes the first marker before all others.
         """
@@ -245,11 +265,11 @@ class Holes:
             start(self._run()).then(self._ended)
 
     def stop(self) -> None:
-        """Begin no more transactions: what is filled only in part fails."""
+        """Begin no more transactions. Holes that are filled only in part fail."""
         self._stopping = True
 
     def close(self) -> None:
-        """Stop filling; an open transaction has no record."""
+        """Stop filling at once. An open transaction may remain; it contains no data."""
         self._closed = True
 
     async def _run(self) -> None:
@@ -268,9 +288,9 @@ class Holes:
                     self._end(at, Retriable(f"{at} is released while a hole of it is filled"))
 
     async def _grown(self) -> dict[TopicPartition, HeadraceError]:
-        """Return partitions that are to be closed but received data of an earlier owner.
+        """Return partitions with a closer to which an earlier owner has appended data.
 
-        Its records are at their offsets, and a marker would not be.
+        Those data are at their correct offsets, but a marker would not be.
         """
         closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
         if not closing:
@@ -286,7 +306,7 @@ class Holes:
         return failed
 
     async def _round(self) -> dict[TopicPartition, HeadraceError]:
-        """Run one transaction of each needed id; a gap that fails may be filled in part."""
+        """Run one transaction of each needed id. Return the errors of holes that failed."""
         sent: list[tuple[dict[TopicPartition, Hole], Reply[dict[TopicPartition, HeadraceError]]]]
         sent = []
         for filler, wanted in self._wanted():
@@ -309,7 +329,7 @@ class Holes:
         return failed
 
     def _wanted(self) -> Iterator[tuple[Filler, dict[TopicPartition, Hole]]]:
-        """Yield each filler with the gaps that it fills next."""
+        """Yield each filler with the holes that it fills next."""
         closing: dict[Closer, dict[TopicPartition, Hole]] = {}
         for at, one in self._open.items():
             if one.closer is not None:
@@ -324,7 +344,7 @@ class Holes:
             yield filler, {at: piece for at, piece in pieces.items() if piece is not None}
 
     def _piece(self, one: _Open, number: int) -> Hole | None:
-        """Return the part of a gap that filler ``number`` fills next."""
+        """Return the part of a hole that filler ``number`` fills next, or None."""
         if one.closer is not None or one.left <= number:
             return None
         if not self._with_records or one.left <= len(self._fillers):
@@ -332,9 +352,9 @@ class Holes:
         return None if number else Hole(one.first, min(one.hole.next, one.first + BATCH_RECORDS))
 
     async def _read(self, done: dict[TopicPartition, Hole]) -> None:
-        """Wait until the high watermarks have passed the markers.
+        """Wait until the high watermarks have passed the markers, and report the holes as filled.
 
-        A coordinator's response is only a promise, and a leader's end may be lost with it.
+        A coordinator's response does not guarantee a marker, and a leader may lose its log's end.
         """
         loop = self._cluster.loop
         deadline_s = loop.now_s() + _READ_WITHIN_S

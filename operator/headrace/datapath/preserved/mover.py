@@ -1,4 +1,4 @@
-"""Mover and lanes of a flow whose copies have their sources' offsets."""
+"""Mover and lanes of a flow with preserved offsets."""
 
 from collections.abc import Callable, Set
 from functools import partial
@@ -17,7 +17,7 @@ from headrace.replication import OwnerProducer
 
 
 class PreservedLane(BatchLane):
-    """Lane with preserved offsets. One writer opens all its partitions and fills their gaps."""
+    """Lane with preserved offsets. One writer opens all its partitions and fills their holes."""
 
     _pipeline: PreservedPipeline
 
@@ -29,7 +29,7 @@ class PreservedLane(BatchLane):
         on_error: Callable[[str], None],
         copied: CopiedCounts,
     ) -> None:
-        """Create a lane; the arguments are the ones of ``Mover.lane``."""
+        """Create a lane. ``Mover.lane`` describes most arguments."""
         self._openings = openings
         self._writer: OwnerProducer | None = None
         super().__init__(resources, task, on_error, copied)
@@ -51,10 +51,10 @@ class PreservedLane(BatchLane):
         self._post(partial(self._pipeline.write_from, target, opening))
 
     def _write_as(self, target: TopicPartition, writer: OwnerProducer) -> None:
-        """Do nothing: the producer of data belongs to its partition."""
+        """Do nothing, because data are written with the partition's producer id."""
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
-        """Leave partitions without waiting for a long gap."""
+        """Leave partitions without waiting for a long hole to be filled."""
         with self._state.lock:
             for at in partitions - self._state.leaving:
                 self._post(partial(self._pipeline.leave, at))
@@ -67,7 +67,7 @@ class PreservedLane(BatchLane):
             super().forget(partitions)
 
     def drop_unsent(self) -> None:
-        """Drop unsent data; the next takeover uses a higher epoch."""
+        """Drop unsent data, and end the use of this lane's writer."""
         if self._writer is not None:
             self._openings.close(self._writer)
         super().drop_unsent()
@@ -84,14 +84,11 @@ class PreservedMover(BatchMover):
         *more: Any,
         **named: Any,
     ) -> None:
-        """Create the mover with the arguments of ``BatchMover``."""
         super().__init__(source, target, target_topic, *more, **named)
         self._openings = Openings()
         self.fencing = PreservedFencing(source, target, self._openings, self.fencing.impossible)
-        """Fencing for copies with the source's offsets."""
 
     def lane(
         self, task: TaskId, on_error: Callable[[str], None], copied: CopiedCounts
     ) -> PreservedLane:
-        """Create a lane of a task."""
         return PreservedLane(self._resources, self._openings, task, on_error, copied)

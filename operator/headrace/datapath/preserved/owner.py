@@ -1,16 +1,18 @@
 """Owners of partitions with preserved offsets: producer ids, ends and openings.
 
-All owners append data with the same producer id, in the epoch that the partition has, and with the
-next sequence there. A batch is therefore appended only after the batch that it follows on the
-source, whichever owner sends it, and the second sender gets an error. No fencing is needed for
-that, and no marker occupies an offset for it.
+All owners append data with the same producer id, in the partition's current epoch, and with its
+next sequence. A batch is therefore appended only after the batch that it follows on the source,
+whichever owner sends it. A second owner that sends it gets an error. Data need no fence and no
+marker, which would occupy an offset.
 
-A marker is appended anywhere. An owner therefore writes markers with transactional ids of its task,
-and the next owner raises the epochs of those ids first. From then on the earlier owner writes none.
+A marker can be appended anywhere. An owner therefore writes markers with transactional ids of its
+task. The next owner first raises the epochs of those ids, so that the earlier owner can write no
+more markers.
 
-An owner's first marker has the data's producer id, in a higher epoch. A later batch of an earlier
-owner is then rejected. By the sequence alone it would be appended after that marker, if compaction
-has removed its first record since it was read. Until then both give each offset the same sequence.
+An owner's first marker has the data's producer id with a higher epoch. Batches of earlier owners
+are then rejected. With the sequence alone, such a batch could be appended after the marker, if
+compaction has removed its first record since it was read. Before the marker, all owners give each
+offset the same sequence.
 """
 
 import threading
@@ -43,14 +45,13 @@ _POLL_S = 0.01
 
 
 class End(NamedTuple):
-    """End of one partition."""
+    """End of one partition of the target."""
 
     offset: int
-    """All below is on all in-sync replicas."""
+    """Offset after the last record. All in-sync replicas have all records below it."""
     identity: ProducerIdentity
-    """Identity of the data, in the epoch that the partition has, so that the broker compares the
-    sequence. The first batch of a newer epoch would have sequence 0 and could be appended anywhere.
-    """
+    """Identity for data, in the partition's current epoch, so that the broker checks the sequence.
+    The first batch of a newer epoch would have sequence 0 and could be appended anywhere."""
     sequence: int
     """Sequence of the next batch of data."""
 
@@ -58,12 +59,13 @@ class End(NamedTuple):
 async def ends_of(
     target: ClusterClient, producers: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, End | HeadraceError]:
-    """Return the ends of partitions; ``producers`` has the producer id of each partition's data.
+    """Return the ends of partitions.
 
-    The producers' state is read first, then the leaders' log ends. If an earlier owner's batch
-    arrives in between, the sequence is stale, and the broker rejects it. In the other order the end
-    would be stale, which no broker rejects. The *leader's* end is needed, because a high watermark
-    may be below records that the state includes already.
+    ``producers`` contains the producer id of each partition's data. The producers' states are read
+    first, then the leaders' log ends. If an earlier owner's batch arrives in between, the sequence
+    is outdated, and the broker rejects it. In the other order the end would be outdated, which no
+    broker rejects. The leader's log end is used, because a high watermark may be below records that
+    the state already includes.
     """
     try:
         states = await describe_producers(target, producers, timeout_s=_LEADER_S)
@@ -96,8 +98,9 @@ def _end(
             )
     own = next((one for one in states if one.producer_id == producer_id), None)
     if own is None:
-        # Brokers accept any first sequence of an unknown producer, and compare from then on. The
-        # sequence of the offset is the same for all owners that find the partition in this state.
+        # Brokers accept any first sequence of an unknown producer, and check the following ones.
+        # The sequence that is derived from the offset is the same for all owners that find this
+        # state.
         return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset))
     sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
     return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence)
@@ -106,7 +109,10 @@ def _end(
 async def not_replicated(
     target: ClusterClient, ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, HeadraceError]:
-    """Return the partitions whose high watermark does not reach, or exceeds, these ends."""
+    """Wait until the high watermarks reach these ends; return the errors of other partitions.
+
+    A partition also fails if its high watermark exceeds the end.
+    """
     loop = target.loop
     deadline_s = loop.now_s() + _REPLICATED_WITHIN_S
     failed: dict[TopicPartition, HeadraceError] = {}
@@ -132,10 +138,11 @@ async def not_replicated(
 async def copies_lost(
     target: ClusterClient, acknowledged: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, HeadraceError]:
-    """Return the partitions whose new leader lacks records below these offsets, or is silent.
+    """Return errors of partitions whose leader lacks records below these offsets.
 
-    An unclean election may have lost the producer's state with the records. The next batch would
-    then be appended with any sequence, at a wrong offset.
+    Partitions with an unreachable leader are included. An unclean election may have lost the
+    producer's state together with the records. The next batch would then be appended with any
+    sequence, at a wrong offset.
     """
     ends = await log_ends(target, acknowledged, timeout_s=_LEADER_S)
     lost = {
@@ -156,50 +163,51 @@ def _leader_epoch(target: ClusterClient, at: TopicPartition) -> int:
 
 
 HELPERS = 3
-"""Ids besides the first: each writes a marker of a hole of several offsets at the same time."""
+"""Number of additional transactional ids for holes. Each writes the marker of one offset of a hole
+at the same time."""
 _PADDING = "padding"
 _AGAIN_S = 0.002
-"""A coordinator takes no transaction while it writes the markers of the last one: a millisecond or
-two, and each marker of a hole is a transaction."""
+"""Delay before a transaction request is repeated, in seconds. A coordinator accepts no transaction
+while it writes the markers of the last one, which takes one or two milliseconds. Each marker of a
+hole is a transaction."""
 
 
 class Closer(NamedTuple):
-    """Writer of a marker that closes partitions to data that earlier owners have sent.
+    """Producer identity whose first marker fences the data that earlier owners have sent.
 
-    A partition that has its epoch is closed. Either the coordinator has written the end of an
-    earlier transaction there, in the epoch that it raised for that, or no other owner had the id
-    before. After another marker in this epoch, data would continue with its sequence instead of
-    beginning with 0.
+    A partition in which this epoch exists is fenced already: either the coordinator has ended an
+    earlier transaction there with this epoch, or no earlier owner used the id. Such a partition
+    must get no second marker. After it, the broker would expect the next sequence of data instead
+    of 0.
     """
 
     transactional_id: str
     identity: ProducerIdentity
-    """The data's, in an epoch that no earlier owner has had."""
+    """Producer id of the data, in an epoch that no earlier owner has used."""
 
 
 @dataclass(frozen=True)
 class TaskProducers:
-    """The ids of a task, with their producer ids in this owner's epoch."""
+    """Transactional ids of a task, with their producer identities in this owner's epoch."""
 
     ids: Sequence[str]
-    """Transactional ids for gaps."""
+    """Transactional ids for holes."""
     identities: Sequence[ProducerIdentity]
     padding_id: str
-    """Transactional id for filling a partition before its copy begins. Gaps of others are filled at
-    the same time.
-    """
+    """Transactional id for filling a partition before its copy begins. Holes of other partitions
+    may be filled at the same time."""
     padding: ProducerIdentity
 
     def transactions(self, cluster: ClusterClient) -> list[Transactions]:
-        """Return the transactions of each id, with a client of the target."""
+        """Return the transactions of the ids for holes."""
         return [Transactions(cluster, one, again_s=_AGAIN_S) for one in self.ids]
 
 
 async def identified(target: ClusterClient, name: str) -> TaskProducers:
-    """Return the producers of a new owner, with a higher epoch than any owner before.
+    """Return the producers of a new owner, with a higher epoch than any earlier owner.
 
-    All transactions of these ids have ended, with their markers, when the call returns. Brokers
-    lose markers of partitions without a leader.
+    All earlier transactions of these ids have ended when the call returns. A marker may be missing
+    in partitions without a leader.
     """
     holes = [name, *(f"{name}-holes-{number}" for number in range(1, HELPERS + 1))]
     ids = [*holes, f"{name}-{_PADDING}"]
@@ -209,25 +217,26 @@ async def identified(target: ClusterClient, name: str) -> TaskProducers:
 
 
 async def data_producer(target: ClusterClient, data_id: str) -> int:
-    """Return the producer id of data for partitions that were never written.
+    """Return the producer id for data of partitions that were never written.
 
     It is the same for all callers within a week (``transactional.id.expiration.ms``). A partition
-    keeps its producer id permanently, in its progress.
+    keeps its producer id permanently, because its progress stores it.
     """
     return (await new_epoch(target, data_id)).producer_id
 
 
 class Opening(NamedTuple):
-    """Opening of one partition of the target; it is used once."""
+    """State from which a lane begins to write one partition of the target. It is used once."""
 
     owner: TaskProducers
     end: End
     closer: Closer | None
-    """None: it has expired, so that nobody can close the partition."""
+    """Closer of the partition; None if the data's transactional id has expired, so that the
+    partition cannot be fenced."""
 
 
 class Openings:
-    """Openings of one flow's mover."""
+    """Openings of one flow's mover. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -237,20 +246,23 @@ class Openings:
         self._used: set[OwnerProducer] = set()
 
     def taking_over(self, name: str) -> threading.Lock:
-        """Return the lock to hold during a takeover for the task with this transactional id.
+        """Return the lock to hold during a takeover by the task with this transactional id.
 
-        A restore that its task has given up may still be filling a partition.
+        An abandoned takeover of the same task may still be filling a partition.
         """
         with self._lock:
             return self._taking_over.setdefault(name, threading.Lock())
 
     def current(self, name: str) -> OwnerProducer | None:
-        """Return an open lane's writer: with another epoch the lane could fill no gap."""
+        """Return the writer of an open lane with this transactional id, or None.
+
+        With a new epoch, the lane could no longer fill holes.
+        """
         with self._lock:
             return next((one for one in self._used if one.transactional_id == name), None)
 
     def identified(self, writer: OwnerProducer, owner: TaskProducers) -> None:
-        """Record a new identity; its earlier epochs become unusable."""
+        """Record a new owner of an id. Its earlier epochs become unusable."""
         with self._lock:
             for one in [one for one in self._owners if one.id == writer.id]:
                 del self._owners[one]
@@ -258,7 +270,7 @@ class Openings:
             self._owners[writer] = owner
 
     def owner(self, writer: OwnerProducer) -> TaskProducers:
-        """All its ids. ``Retriable``: it has another epoch by now."""
+        """Return the producers of a writer; raise ``Retriable`` if its epoch was replaced."""
         with self._lock:
             if (owner := self._owners.get(writer)) is None:
                 raise Retriable(f"{writer.transactional_id} has another epoch by now")
@@ -267,12 +279,16 @@ class Openings:
     def found(
         self, writer: OwnerProducer, at: TopicPartition, end: End, closer: Closer | None
     ) -> None:
-        """Nobody writes to the partition now, and there it ends."""
+        """Record the end of a partition to which no other owner can write."""
         with self._lock:
             self._ends[writer, at] = end, closer
 
     def begin(self, writer: OwnerProducer, at: TopicPartition) -> Opening:
-        """Return the opening from which a lane writes until ``close``."""
+        """Remove and return the opening of a partition. The writer is in use until ``close``.
+
+        Raises:
+            Fatal: No takeover has found the partition's end.
+        """
         with self._lock:
             owner, found = self._owners.get(writer), self._ends.pop((writer, at), None)
             if owner is None or found is None:
@@ -281,6 +297,6 @@ class Openings:
             return Opening(owner, *found)
 
     def close(self, writer: OwnerProducer) -> None:
-        """No lane writes any more."""
+        """Record that no lane uses the writer any more."""
         with self._lock:
             self._used.discard(writer)

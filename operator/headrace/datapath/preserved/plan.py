@@ -1,4 +1,4 @@
-"""Plan that makes the target's log equal: batches at their offsets, and holes."""
+"""Plan of a copy with preserved offsets: batches at their offsets, and holes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -9,15 +9,15 @@ from headrace.datapath.spans import Outgoing
 from headrace.kafka.wire import Batch, BatchWriter, StoredRecord, stored_records
 
 _BATCH_BYTES = 512 << 10
-"""Size of a rebuilt batch before compression: half of the brokers' default limit."""
+"""Size in bytes of a rebuilt batch before compression: half of the brokers' default limit."""
 _MOST_COPIES = 10_000
 """Maximum number of copies of a record in a batch."""
 _AMONG_RECORDS = 100
-"""Maximum gap, in offsets, that is filled within the batch of the neighbouring records."""
+"""Maximum number of missing offsets that are filled within a batch of records."""
 
 
 def runs(batch: Batch, start: int) -> Iterator[Outgoing]:
-    """Yield the records from offset ``start`` on: a batch for each run of offsets without gaps."""
+    """Yield the records from offset ``start`` on, in one batch for each range without holes."""
     writer, next_offset = _writer(batch), -1
     for record in stored_records(batch):
         if record.offset < start:
@@ -32,10 +32,9 @@ def runs(batch: Batch, start: int) -> Iterator[Outgoing]:
 
 
 def filled_runs(batch: Batch, start: int, first: int) -> Iterator[Outgoing]:
-    """Yield the records from offset ``start`` on, with copies at the offsets before each.
+    """Yield the records from offset ``start`` on, without holes from ``first`` on.
 
-    Offsets without a record, from ``first`` on, contain a copy of the next record, so that there is
-    no gap.
+    Each missing offset contains a copy of the next record.
     """
     writer, next_offset = _compressing(batch), first
     for record in stored_records(batch):
@@ -65,7 +64,7 @@ def copies_before(batch: Batch, first: int) -> Iterator[Outgoing]:
 
 
 def _copies(batch: Batch, record: StoredRecord, offsets: range) -> Iterator[Outgoing]:
-    """Yield copies of a record at these offsets; in long gaps most batches have the same bytes."""
+    """Yield copies of a record at these offsets. In long holes most batches have the same bytes."""
     most = min(_MOST_COPIES, max(1, _BATCH_BYTES // (len(record.content) + 8)))
     made: dict[int, Batch] = {}
     for place in range(0, len(offsets), most):
@@ -93,45 +92,45 @@ def _writer(batch: Batch) -> BatchWriter:
 
 
 def _compressing(batch: Batch) -> BatchWriter:
-    """Return a writer that compresses, because copies then need almost no space."""
+    """Return a writer that compresses, because copies of a record then need little space."""
     codec = batch.codec if batch.magic == 2 and batch.codec != "none" else "zstd"
     return BatchWriter(codec, leader_epoch=batch.leader_epoch if batch.magic == 2 else -1)
 
 
 def _nothing() -> None:
-    """Do nothing on release, because the batch has memory of its own."""
+    """Do nothing, because the batch has its own memory."""
 
 
 class Append(NamedTuple):
-    """Records that follow each other without a gap."""
+    """Batch of records without a hole."""
 
     outgoing: Outgoing
     rebuilt: bool
 
     @property
     def first(self) -> int:
-        """Their offset on both sides."""
+        """Offset of the first record on the source and the target."""
         return self.outgoing.first_offset
 
     @property
     def next(self) -> int:
-        """The offset behind the last record."""
+        """Offset after the last record."""
         return self.outgoing.first_offset + self.outgoing.records
 
 
 class Hole(NamedTuple):
-    """Offsets at which a consumer of committed records sees nothing on the source.
+    """Offsets at which read-committed consumers of the source get no record.
 
-    They are markers, aborted records, and records that compaction removed.
+    They contain markers, aborted records, or records that compaction removed.
     """
 
     first: int
     next: int
-    """The first offset behind it."""
+    """First offset after the hole."""
 
     @property
     def offsets(self) -> int:
-        """Number of its offsets."""
+        """Number of offsets in the hole."""
         return self.next - self.first
 
     def pieces(self, most: int) -> "Iterator[Hole]":
@@ -147,13 +146,21 @@ _UNSEEN = {Why.MARKER, Why.ABORTED}
 def planned(
     found: Iterable[Judged | Run], *, start: int, release: Callable[[], None], copies: bool = False
 ) -> Iterator[Operation]:
-    """Yield the operations for one partition of a response, which was fetched from ``start`` on.
+    """Yield the operations that copy one partition's part of a response, in order.
 
-    They have no gap or overlap, from ``start`` to the end of the last batch. Holes are as long as
-    possible; records that compaction removed after the last batch are not known yet. ``release`` is
-    called for each batch that is sent as it is. With ``copies``, offsets that compaction removed,
-    up to the next record or marker, contain copies of the next record instead. Raise
-    ``CorruptBatch`` and ``UnreadableBatch`` after what precedes such a batch.
+    The operations cover all offsets from ``start`` to the end of the last batch, without overlap.
+    Holes are as long as possible.
+
+    Args:
+        found: Batches of the response.
+        start: Offset from which they were fetched.
+        release: Called for each batch that is sent unchanged, when its memory is no longer used.
+        copies: Whether offsets that compaction removed, up to the next record or marker, contain
+            copies of the next record.
+
+    Raises:
+        CorruptBatch: A batch is damaged. Earlier operations are yielded first.
+        UnreadableBatch: A batch's records cannot be read. Earlier operations are yielded first.
     """
     written = read = unseen = start
     for one in found:
@@ -172,7 +179,7 @@ def planned(
                 yield append
                 written = append.next
         finally:
-            if waiting is not None:  # nobody takes it any more
+            if waiting is not None:  # the caller did not take it
                 waiting.release()
         read = max(read, written, one.batch.last_offset + 1)
     if read > written:
@@ -180,10 +187,10 @@ def planned(
 
 
 def trailing(start: int, stable_end: int) -> Hole | None:
-    """Return the gap if a response for one partition alone had nothing from ``start`` on.
+    """Return the hole from ``start`` to the last stable offset, or None if there is none.
 
-    If the last stable offset is higher, compaction removed what was there. (Other partitions in the
-    request may otherwise have used all the space in the response.)
+    Call it after a response for only this partition without data from ``start`` on. With several
+    partitions in the request, the data could be missing because the response was full.
     """
     return Hole(start, stable_end) if stable_end > start else None
 

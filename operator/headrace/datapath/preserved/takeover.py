@@ -1,6 +1,6 @@
-"""Take-over of partitions whose copies have their sources' offsets.
+"""Takeover of partitions with preserved offsets.
 
-It waits: for a thread of its own, as a fence does.
+The calls wait, so a takeover needs its own thread, as other fences do.
 """
 
 from collections.abc import (
@@ -50,12 +50,11 @@ from headrace.logs import get_logger
 from headrace.replication import OwnerProducer
 from headrace.replication.reconcile import Accounts, Dropped, Marker, Record, Resume, ResumeReason
 
-# The offsets before the source's first one: filled with records that are aborted, then deleted.
-#
-# Aborted, so that a consumer of committed records that is there already sees none of them.
+# The target gets records for all offsets before the source's first offset. They are then deleted.
+# They are in aborted transactions, so that read-committed consumers never see them.
 
 _TRANSACTION_OFFSETS = 1_000_000
-"""A second or two."""
+"""Number of offsets that one transaction fills, which takes one or two seconds."""
 
 
 async def pad(
@@ -67,10 +66,14 @@ async def pad(
     *,
     until_s: float = inf,
 ) -> None:
-    """Fill an empty partition from its end to ``first``, and delete what was filled.
+    """Fill a partition from its end to ``first``, and delete the records below ``first``.
 
-    Raise ``Filling`` once the loop's clock is past ``until_s``. Raise ``Retriable`` if filling must
-    be repeated from the partition's end, which is never after ``first``.
+    ``until_s`` is a time of the loop's clock.
+
+    Raises:
+        Filling: The time ``until_s`` has passed before the end of the filling.
+        Retriable: The filling must be repeated from the partition's end, which is never after
+            ``first``.
     """
     filler = Filler(target, Transactions(target, owner.padding_id), owner.padding)
     for piece in Hole(end.offset, first).pieces(_TRANSACTION_OFFSETS):
@@ -83,51 +86,51 @@ async def pad(
                 f"{at} on {target.name} is filled up to offset {first}, where its source begins: "
                 f"{piece.next} so far",
             )
-    # Leaders delete up to the high watermark only.
+    # Leaders delete records only below the high watermark.
     for error in (await not_replicated(target, {at: first})).values():
         raise error
     for error in (await delete_records(target, {at: first})).failed.values():
         raise error
 
 
-# Comparison of two logs, offset by offset, before a copy resumes. Pure.
-#
-# The end of the target's log is not sufficient: with one marker too many, all that follows would be
-# one offset late.
+# Comparison of two logs, offset by offset, before a copy resumes. It has no side effects. A
+# comparison of the logs' ends is not sufficient: after one additional marker, all following records
+# would have wrong offsets.
 
 Entry = Record | Dropped | Marker
-"""Entry as ``Tail`` yields it, in the order of offsets. Offsets without an entry were removed by
-compaction.
-"""
+"""Entry of ``Tail``, in the order of offsets. Compaction removed offsets without an entry."""
 
 
 class Difference(NamedTuple):
-    """The first offset at which they differ, and how."""
+    """First offset at which two logs differ, and a description of the difference."""
 
     offset: int
     what: str
 
 
 class _Cursor:
-    """Entries, one by one."""
+    """Lookup of entries by ascending offset."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries: Iterator[Entry] = iter(entries)
         self._entry: Entry | None = next(self._entries, None)
 
     def at(self, offset: int) -> Entry | None:
-        """Return the entry at an offset; offsets must be requested in ascending order."""
+        """Return the entry at an offset, or None. Offsets must be requested in ascending order."""
         while self._entry is not None and self._entry.last < offset:
             self._entry = next(self._entries, None)
         return self._entry if self._entry is not None and self._entry.offset <= offset else None
 
     @property
     def following(self) -> Entry | None:
-        """The first entry behind an offset that has none, which was asked for."""
+        """First entry after the requested offset, if that offset has no entry."""
         return self._entry
 
     def changes(self, offset: int, end: int) -> int:
-        """Return the next offset that may differ in kind from ``offset``, which was requested."""
+        """Return the next offset at which the kind of entry may change.
+
+        ``offset`` must be the offset that was requested last.
+        """
         if self._entry is None:
             return end
         return self._entry.offset if self._entry.offset > offset else self._entry.last + 1
@@ -142,12 +145,19 @@ def first_difference(
     target_compacts: bool = False,
     compare_timestamps: bool = True,
 ) -> Difference | None:
-    """Return the first difference in these offsets.
+    """Return the first difference in these offsets, or None.
 
-    Both logs have reached them, and neither has deleted them at its start. A marker and an aborted
-    record are equivalent: no consumer sees them. ``compacts`` states that this side may have
-    removed records since they were copied. Where the source has no entry, the target may have a
-    copy of the record that follows there (``offsets.holes: Copies``).
+    Both logs must contain the whole range, apart from compacted records. A marker and an aborted
+    record are equivalent, because no consumer sees them. If the source has no entry at an offset,
+    the target may contain a copy of the next source record (``offsets.holes: Copies``).
+
+    Args:
+        source: Entries of the source.
+        target: Entries of the target.
+        offsets: Offsets to compare.
+        source_compacts: Whether the source may have removed records after they were copied.
+        target_compacts: Whether the target may have removed copied records.
+        compare_timestamps: Whether timestamps must be equal.
     """
     ours, theirs = _Cursor(source), _Cursor(target)
     offset = offsets.start
@@ -170,7 +180,7 @@ def _difference(
     target_compacts: bool,
     compare_timestamps: bool,
 ) -> str:
-    """Empty: none."""
+    """Return a description of the difference; empty if there is none."""
     if copy is None:
         return "" if target_compacts else "the target does not hold this offset"
     if isinstance(copy, Record) and isinstance(original, Record):
@@ -199,38 +209,39 @@ def _other(original: Record, copy: Record, compare_timestamps: bool) -> str:
 _PATIENCE_S = 10.0
 _ENDS_S = 60.0
 _PAD_S = 600.0
-"""Time for one transaction, and to delete what it wrote."""
+"""Time in seconds for all transactions that fill a partition, and for the deletion of their
+records."""
 _TRIED = "find where the copies of the target end"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A partition of the source, and its copy."""
+    """Partition of the source with its copy."""
 
     source: TopicPartition
     target: TopicPartition
     producer_id: int
     """Producer id of the copy's data, which never changes."""
     compare_from: int = 0
-    """All below was found equal, or is progress of this flow."""
+    """Offset below which records were compared before, or copied by this flow."""
     source_compacts: bool = False
     target_compacts: bool = False
 
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Offsets of one pair."""
+    """Start and end offsets of one pair."""
 
     source_start: int
     source_end: int
-    """The last stable offset."""
+    """Last stable offset of the source."""
     target_start: int
 
 
 class Starts:
-    """Starts of one owner's partitions.
+    """Offsets at which one owner's partitions resume.
 
-    Both clusters have the same loop, which runs while it waits.
+    Both cluster clients must have the same loop. Calls run the loop while they wait.
     """
 
     def __init__(
@@ -247,17 +258,18 @@ class Starts:
             source: Client of the source.
             target: Client of the target.
             owner: Producers of the owner.
-            pad_s: Total time for filling partitions up to the source's first offset. Afterwards
-                ``Filling`` reports the progress of each. One transaction of each is always
-                completed.
+            pad_s: Total time in seconds for filling partitions up to the source's first offset.
+                Afterwards ``Filling`` reports the progress of each partition. At least one
+                transaction of each partition is completed.
         """
         self._source, self._target, self._owner = source, target, owner
         self._pad_until_s = target.loop.now_s() + pad_s
 
     def of(self, pairs: Sequence[Pair]) -> dict[Pair, End | HeadraceError]:
-        """Return the end of each pair, or an error.
+        """Return the end of each pair's copy, at which it resumes, or an error.
 
-        ``Fatal``, including ``WrongOffset``, requires a user's action. ``Retriable`` is retried.
+        ``Fatal``, including ``WrongOffset``, requires a user's action. ``Retriable`` errors are
+        retried.
         """
         ends = self._ends({pair.target: pair.producer_id for pair in pairs})
         bounds = self._bounds(pairs)
@@ -285,7 +297,7 @@ class Starts:
         )
 
     def _without_heads(self, starts: Mapping[Pair, int]) -> dict[Pair, HeadraceError]:
-        """Delete what the sources have deleted, in one request for all; why that failed."""
+        """Delete records below these offsets, which the sources have deleted; return errors."""
         if not starts:
             return {}
         deleted = delete_records(self._target, {pair.target: at for pair, at in starts.items()})
@@ -315,7 +327,10 @@ class Starts:
         return end
 
     def _bounds(self, pairs: Sequence[Pair]) -> dict[Pair, _Bounds | HeadraceError]:
-        """After the ends: the source's was no lower before."""
+        """Return the offsets of each pair, or an error.
+
+        Call it after the target's ends were read, because the source's end must not be older.
+        """
         sources, targets = [one.source for one in pairs], [one.target for one in pairs]
         starts = _offsets(self._source, sources, EARLIEST)
         stable = _offsets(self._source, sources, LATEST)
@@ -331,7 +346,7 @@ class Starts:
         return found
 
     def _padded(self, pair: Pair, end: End, bounds: _Bounds) -> End:
-        """Fill the partition; it contains only an earlier owner's fillers so far."""
+        """Fill a partition that contains no data yet up to the source's first offset."""
         target, at, first = self._target, pair.target, bounds.source_start
         if end.offset > bounds.target_start:
             tail = Tail(target, at, bounds.target_start, patience_s=_PATIENCE_S)
@@ -379,29 +394,28 @@ class Starts:
 def _offsets(
     cluster: ClusterClient, partitions: Sequence[TopicPartition], time: int
 ) -> dict[TopicPartition, int | HeadraceError]:
-    """Return the offsets of committed records."""
+    """Return offsets for read-committed consumers, or an error for each partition."""
     listed = list_offsets(cluster, partitions, time, read_committed=True, timeout_s=_PATIENCE_S)
     answers = wait_for(cluster.loop, listed, _ENDS_S, _TRIED)
     found: dict[TopicPartition, int | HeadraceError] = dict(answers.failed)
     return found | {at: one.offset for at, one in answers.found.items()}
 
 
-# Takes partitions over whose copies have their sources' offsets.
-#
-# No marker closes a partition to earlier owners: it would take an offset. All append data with the
-# same producer id, in its sequence (see ``owner``); and who takes over raises the epochs of the
-# transactional ids by which earlier owners write markers.
+# Takeover of partitions with preserved offsets. No marker fences earlier owners, because it would
+# occupy an offset. All owners append data with the same producer id and its sequence (see
+# ``owner``). The new owner raises the epochs of the transactional ids with which earlier owners
+# write markers.
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
 PAD_S = 10.0
-"""Time for which a takeover fills partitions before it reports their progress."""
+"""Time in seconds for which a takeover fills partitions before it reports their progress."""
 _RAISE_EPOCHS = "raise the epochs of earlier owners on the target"
 
 
 class PreservedFencing(MarkerFencing):
-    """Fencing for copies with the source's offsets."""
+    """Fencing for copies with preserved offsets."""
 
     def __init__(
         self, source: ClusterAccess, target: ClusterAccess, openings: Openings, impossible: str
@@ -410,10 +424,10 @@ class PreservedFencing(MarkerFencing):
         self._openings = openings
 
     def identify(self, transactional_id: str) -> OwnerProducer:
-        """Return an identity with a new epoch, or an open lane's identity.
+        """Return an identity with a new epoch, or the identity of an open lane.
 
-        While a lane is open its epoch is kept: partitions that are added to it have no earlier
-        writers with a higher one.
+        The epoch of an open lane is kept, because a new one would prevent the lane from filling
+        holes.
         """
         self._require_transactions()
         with self._openings.taking_over(transactional_id):
@@ -428,7 +442,7 @@ class PreservedFencing(MarkerFencing):
             return writer
 
     def data_writer(self, task: str) -> OwnerProducer:
-        """Return the writer of data; its epoch is the one that the partition has."""
+        """Return the writer of data. Its epoch is not used: data have the partition's epoch."""
         name = f"headrace-{task}-data"
         with self._clients() as (loop, _, target):
             asked = data_producer(target, name)
@@ -474,7 +488,10 @@ class PreservedFencing(MarkerFencing):
     def close(
         self, own: OwnerProducer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
-        """Close the partitions to data with a marker, after which nothing is copied."""
+        """Fence the partitions with a marker that also rejects data.
+
+        Nothing is copied afterwards.
+        """
         with self._clients() as (_, _, target):
             for error in _raise_epochs(target, own, partitions.values()).values():
                 log.warning("an earlier owner may write markers", why=str(error))
@@ -499,7 +516,7 @@ def _data_id(before: Before) -> frozenset[str]:
 def _raise_epochs(
     target: ClusterClient, own: OwnerProducer, partitions: Collection[Before]
 ) -> dict[str, Fatal]:
-    """Raise the epochs of all earlier owners; return the ones for which permission is missing."""
+    """Raise the epochs of all earlier owners; return an error for each id without permission."""
     names = {name for before in partitions for name in _names(own, before)}
     return _of_each(target, partial(identified, target), names)[1]
 
@@ -507,10 +524,10 @@ def _raise_epochs(
 def _closers(
     target: ClusterClient, partitions: Collection[Before]
 ) -> tuple[dict[int, Closer], dict[str, Fatal]]:
-    """Return the closers by producer id, and the ids for which permission is missing.
+    """Return the closers by producer id, and an error for each id without permission.
 
-    An earlier owner's markers with these ids are then written, or never. An expired id returns with
-    another producer id, which closes nothing.
+    Afterwards no earlier owner can write markers with these ids. If an id has expired, its closer
+    has another producer id, which fences nothing.
     """
     names = {name for before in partitions for name in _data_id(before)}
     found, refused = _of_each(target, partial(new_epoch, target), names)
@@ -551,9 +568,9 @@ def _pair(at: TopicPartition, before: Before) -> Pair:
 
 
 def _resumed(before: Before, end: End) -> Resumed:
-    """Return that the copy resumes at the target's end.
+    """Return the target's end as the offset at which the copy resumes.
 
-    The leader epoch of the source's record before it is not known.
+    The leader epoch of the source's record before that end is unknown.
     """
     copied, nothing = max(0, end.offset - before.source_offset), Accounts(0, 0, 0)
     resume = Resume(

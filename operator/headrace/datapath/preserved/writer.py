@@ -1,4 +1,4 @@
-"""Writer of planned batches and holes, each in its place."""
+"""Writer of planned batches and holes at their offsets."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -29,14 +29,15 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import ProducerIdentity, Reply, start
 
 _NOBODY = ProducerIdentity(-1, -1)
-"""Each partition begins with an identity of its own."""
+"""Unused identity: ``begin`` sets an identity for each partition."""
 
 
 class FirstBatch(Protocol):
-    """Whether the first batch after a take-over is on the target as it was sent.
+    """Check that the target stores the first batch after a takeover as it was sent.
 
-    An earlier owner may have sent one with as many records, from what the source held before it was
-    compacted; which comes late, and ours is taken for its repetition.
+    An earlier owner may have sent another batch with as many records, from the source's log before
+    it was compacted. If that batch is appended first, the broker takes this owner's batch for a
+    repetition.
     """
 
     def __call__(
@@ -45,43 +46,49 @@ class FirstBatch(Protocol):
         outgoing: Outgoing,
         done: Callable[[HeadraceError | None], None],
     ) -> None:
-        """Handle a first batch, whose memory is free afterwards; ``done`` is called once."""
+        """Check a first batch. Call ``done`` once, with an error or None.
+
+        The memory of ``outgoing`` may be released afterwards.
+        """
         ...
 
 
 class WrittenCallback(Protocol):
-    """Called in order, for each partition of the target."""
+    """Receiver of written offsets, in order for each partition of the target."""
 
     def __call__(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
-        """All below ``next_offset`` is as on the source; ``None``: it was a hole."""
+        """Receive that all offsets below ``next_offset`` are written.
+
+        ``outgoing`` is the written batch, or None for a hole.
+        """
         ...
 
 
 @dataclass
 class _Partition:
     next: int
-    """All below is acknowledged."""
+    """Offset below which everything is acknowledged."""
     given: int
-    """All below is given to the appender."""
+    """Offset below which everything was given to the appender."""
     waiting: deque[Operation] = field(default_factory=deque)
-    """The first waits for what is before it: a hole for all, data for the first batch."""
+    """Operations that wait. A hole waits for all earlier operations. Data wait for earlier holes,
+    and until the first batch is checked."""
     closer: Closer | None = None
-    """Closer that writes the first marker."""
+    """Closer that writes the first marker; None if that is done or not needed."""
     filling: bool = False
-    """The first of them is a hole that is being filled."""
+    """Whether the first waiting operation is a hole that is being filled."""
     checked: bool = True
-    """Whether the first batch is known to be as it was sent."""
+    """Whether the first batch is confirmed to be stored as it was sent."""
     unchecked: deque[Outgoing] = field(default_factory=deque)
-    """The first batch and later ones that were appended; ``first`` decides whether they count as
-    written.
-    """
+    """Appended batches, from the first one on, that count as written only after the check of the
+    first one."""
 
 
 class Writer:
-    """Writer of one owner, used in the thread of the target's loop.
+    """Writes the partitions of one owner. Call it in the thread of the target's loop.
 
-    A partition fails at most once, and is not written afterwards: its lane takes it over again, or
-    a user must act.
+    A partition fails at most once, and is not written afterwards. Its lane must take it over again,
+    or a user must act.
     """
 
     def __init__(
@@ -95,7 +102,17 @@ class Writer:
         waiting: Callable[[str], None] = lambda _: None,
         with_records: bool = False,
     ) -> None:
-        """``with_records``: see ``Holes``."""
+        """Create a writer without partitions.
+
+        Args:
+            leaders: Leaders of the target.
+            owner: Producers of the task.
+            written: Receives written offsets.
+            failed: Receives failed partitions.
+            first: Check of each partition's first batch; None for no check.
+            waiting: Receives messages about operations that are retried.
+            with_records: Whether long holes are filled with empty records, as in ``Holes``.
+        """
         self._cluster = leaders.cluster
         self._written, self._failed, self._first = written, failed, first
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -111,21 +128,21 @@ class Writer:
         )
 
     def begin(self, at: TopicPartition, end: End, closer: Closer | None = None) -> None:
-        """Write the partition from ``end`` on."""
+        """Write a partition from ``end`` on. ``closer`` writes its first marker."""
         if closer is not None:
-            # Its epoch was raised again: that of others before has no effect.
+            # The epoch was raised again, so the closers of other partitions need the new one.
             for one in self._partitions.values():
                 if one.closer and one.closer.transactional_id == closer.transactional_id:
                     one.closer = closer
             if closer.identity.epoch == end.identity.epoch:
-                closer = None  # see ``Closer``
+                closer = None  # the partition is fenced already
         self._partitions[at] = _Partition(
             end.offset, end.offset, closer=closer, checked=self._first is None
         )
         self._appender.begin(at, end.identity, end.sequence)
 
     def write(self, at: TopicPartition, operation: Operation) -> None:
-        """Queue an operation that follows the previous ones without a gap; ``flush`` sends it."""
+        """Queue an operation that follows the previous one without a hole. ``flush`` sends it."""
         one = self._partitions.get(at)
         if one is None:
             if isinstance(operation, Append):
@@ -135,27 +152,26 @@ class Writer:
         self._go_on(at, one)
 
     def forget(self, at: TopicPartition) -> None:
-        """Stop writing a partition that has nothing pending."""
         if (one := self._partitions.pop(at, None)) is not None:
             _release(one)
 
     def leave(self, at: TopicPartition) -> list[Operation]:
-        """Drop waiting operations and return them in order; later ones follow the others."""
+        """Drop and return waiting operations. Later operations follow the remaining ones."""
         one = self._partitions.get(at)
         return [] if one is None else _release(one)
 
     def waits(self, at: TopicPartition) -> int:
-        """How many operations wait for others before them."""
+        """Return the number of operations that wait for earlier ones."""
         one = self._partitions.get(at)
         return 0 if one is None else len(one.waiting)
 
     def flush(self) -> None:
-        """Send what may be sent."""
+        """Send queued batches without waiting."""
         self._appender.flush()
 
     @property
     def pending(self) -> int:
-        """Operations that are not acknowledged."""
+        """Number of operations that are not acknowledged."""
         waiting = (len(one.waiting) + len(one.unchecked) for one in self._partitions.values())
         return self._appender.pending + sum(waiting)
 
@@ -167,7 +183,7 @@ class Writer:
         self._appender.drop_unsent()
 
     def close(self) -> None:
-        """Drop all: what is in flight may be written, or not."""
+        """Drop all operations. The outcome of operations in flight remains unknown."""
         self._holes.close()
         self._appender.close()
         for one in self._partitions.values():
@@ -253,7 +269,7 @@ class Writer:
 
 
 def _release(one: _Partition) -> list[Operation]:
-    """Drop all that waits, but for a hole that is being filled."""
+    """Drop and return all waiting operations, except a hole that is being filled."""
     waiting = list(one.waiting)
     kept = waiting[: int(one.filling)]
     dropped = waiting[len(kept) :]
@@ -265,29 +281,28 @@ def _release(one: _Partition) -> list[Operation]:
 
 
 _MOST_WAITING = 64
-"""Operations of a partition that wait for a hole before them: then no more is read."""
+"""Number of waiting operations of a partition at which no more of it is read."""
 _MARKERS = 1_000
-"""Number of offsets of a longer gap that are filled at a time, in some seconds, or a batch of
-fillers. They count then, and the rest may be left to another owner.
-"""
+"""Number of offsets of a long hole that are filled by markers at a time, which takes some seconds.
+They then count as copied, so that another owner can fill the rest."""
 
 
 class PreservedPipeline(Pipeline):
-    """Pipeline of a lane whose partitions have been taken over by one owner."""
+    """Pipeline of a lane with preserved offsets. One owner has taken over all its partitions."""
 
     _copies_spans = False
     _writer: Writer | None = None
     _owner: TaskProducers | None = None
 
     async def begin(self) -> None:
-        """Do nothing: the producer ids arrive with the partitions."""
+        """Do nothing, because the producer ids arrive with the partitions."""
 
     @property
     def _sending(self) -> Writer | None:
         return self._writer
 
     def write_from(self, at: TopicPartition, opening: Opening) -> None:
-        """Open a partition of the target before it is read."""
+        """Open a partition of the target, before it is read."""
         if self._writer is None or self._owner is not opening.owner:
             if self._writer is not None:
                 self._writer.close()
@@ -310,7 +325,7 @@ class PreservedPipeline(Pipeline):
             self._writer.forget(at)
 
     def leave(self, at: TopicPartition) -> None:
-        """Leave a partition of the source: drop waiting data, and complete data in flight."""
+        """Drop waiting data of a source partition, and complete data in flight."""
         with self._state.lock:
             window = self._state.windows.get(at)
             if window is None or self._writer is None:
@@ -387,7 +402,7 @@ class PreservedPipeline(Pipeline):
                 copied.rebuild(1, len(one.batch.data), one.why)
             yield one
 
-    # Reports of the writer.
+    # Callbacks of the writer
 
     def _written(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
         if outgoing is not None:
