@@ -1,4 +1,4 @@
-"""Random topics of real brokers, copied by both movers: each record as the source has it.
+"""Random topics of real brokers, copied with and without transactions.
 
 ``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs 100
 seeds.
@@ -6,7 +6,6 @@ seeds.
 
 import os
 import signal
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ from support.lanes import (
     batch_mover,
     copy_in_transactions,
     lane_of,
-    record_mover,
     run_until_caught_up,
 )
 from support.patience import WITHIN_S
@@ -125,23 +123,10 @@ def copy(
     return copied
 
 
-def restamped(records: Records, since_ms: float) -> Records:
-    """Return the records with timestamp 0 where the record mover stamps the time of copying."""
-    return {
-        partition: [
-            one._replace(timestamp_ms=0)
-            if one.timestamp_ms <= 0 or one.timestamp_ms >= since_ms
-            else one
-            for one in those
-        ]
-        for partition, those in records.items()
-    }
-
-
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in SEEDS]
 )
-def test_both_movers_copy_each_record_as_the_source_has_it(
+def test_each_record_is_copied_as_the_source_has_it(
     sandbox: Sandbox,
     wait_until: WaitUntil,
     decoded: list[Batch],
@@ -156,16 +141,13 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
         after = {topic: stored(client, topic) for topic in topics}
         while True:  # until the cleaner, which is off now, made no change
             decoded.clear()
-            before, by_batch, by_record = after, unique("batch"), unique("record")
-            once = unique("once")
+            before, plain, once = after, unique("plain"), unique("once")
             for topic in topics:
-                for prefix in (by_batch, by_record, once):
+                for prefix in (plain, once):
                     make_topic(spec(west), f"{prefix}.{topic}", 1, **KEPT)
-            mover = batch_mover(east, west, by_batch, BatchVerification.SAMPLED)
+            mover = batch_mover(east, west, plain, BatchVerification.SAMPLED)
             copied = copy(mover, east, topics, wait_until)
-            read_by_batch = len(decoded)
-            since_ms = time.time() * 1000
-            copy(record_mover(east, west, by_record), east, topics, wait_until)
+            decoded_batches = len(decoded)
             ats = [TopicPartition(topic, 0) for topic in topics]
             mover = batch_mover(east, west, once, exactly_once=True)
             copy_in_transactions(mover, spec(east), ats, wait_until)
@@ -179,10 +161,8 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
         source = read(spec(east), topic)
         records += len(source[0])
         wanted += expected(batches)
-        assert read(spec(west), f"{by_batch}.{topic}") == source
+        assert read(spec(west), f"{plain}.{topic}") == source
         assert read(spec(west), f"{once}.{topic}") == source
-        target = read(spec(west), f"{by_record}.{topic}")
-        assert restamped(target, since_ms) == restamped(source, since_ms)
     assert copied.records == records
     small = copied.rebuilt.get(Why.SMALL, 0)
     assert (copied.batches_copied + small, copied.batches_rebuilt - small) == (
@@ -193,7 +173,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     assert wanted.others
     assert small
     in_python = wanted.others + (small if helper is None else 0)
-    assert read_by_batch == in_python, "a batch that is copied as it is was decoded"
+    assert decoded_batches == in_python, "a batch that is copied as it is was decoded"
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])

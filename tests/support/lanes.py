@@ -1,6 +1,5 @@
 """Lanes between two clusters of a sandbox."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,16 +7,14 @@ from typing import Any
 from confluent_kafka import Producer
 from support.flows import spec
 from support.patience import WITHIN_S
-from support.record_mover import RecordMover
 from support.records import unique
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
-from headrace.datapath import KAFKA, BatchMover, CopiedCounts, CopyFrom, Lane, Mover
+from headrace.datapath import BatchMover, CopiedCounts, CopyFrom, Lane, Mover
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
-from headrace.replication import RecordChanges
 from headrace.sandbox import SandboxCluster
 
 TASK = TaskId("orders", "SourceTask", 0)
@@ -53,26 +50,6 @@ def batch_mover(
         spec(west),
         lambda topic: f"{prefix}.{topic}",
         verification=lambda: verification,
-        exactly_once=exactly_once,
-    )
-
-
-def record_mover(
-    east: SandboxCluster,
-    west: SandboxCluster,
-    prefix: str = "record",
-    *,
-    changes: RecordChanges | None = None,
-    exactly_once: bool = False,
-) -> RecordMover:
-    """Return a mover that copies ``orders`` to ``record.orders``."""
-    return RecordMover(
-        spec(east),
-        spec(west),
-        lambda topic: f"{prefix}.{topic}",
-        KAFKA,
-        time,
-        changes=changes,
         exactly_once=exactly_once,
     )
 
