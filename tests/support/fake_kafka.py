@@ -13,10 +13,10 @@ from itertools import count
 from typing import Any, NamedTuple, cast
 
 import confluent_kafka
-from support.record_mover import RecordMover
+from support.memory_mover import MemoryMover
 
 from headrace.api import ClusterAccess
-from headrace.api.flow import DeliveryMode, ReplicationFlowSpec
+from headrace.api.flow import ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
 from headrace.datapath import Clients, TokenBucket
 from headrace.errors import Fatal, HeadraceError, Retriable
@@ -36,7 +36,6 @@ from headrace.kafka import (
     TopicConfig,
     TopicRights,
 )
-from headrace.replication import RecordChanges
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
 
@@ -212,8 +211,6 @@ class FakeCluster:
 
         A younger record was in flight: librdkafka continues with it.
         """
-        self.loses_markers: set[TopicPartition] = set()
-        """Partitions in which transactions stay open, even after their coordinator ended them."""
         self.changed = threading.Condition()
         self._made = count(1)
 
@@ -639,81 +636,6 @@ class FakeProducer:
         self._reports.append(lambda: produced.report(error, message))
 
 
-class FakeTransactionalProducer(FakeProducer):
-    """A producer with a ``transactional.id``: a record that is not appended fails all of them."""
-
-    def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
-        super().__init__(cluster, settings)
-        self.open = self.failed = self.fenced = False
-        self.commits: deque[KafkaError] = deque()
-        """Errors that the next commits raise."""
-        self._first: dict[TopicPartition, int] = {}
-        """Offsets of the first record of each partition of the transaction."""
-
-    def init_transactions(self, timeout: float) -> None:
-        for other in self._cluster.producers:
-            if other is not self and isinstance(other, FakeTransactionalProducer):
-                other.fenced |= other.settings == self.settings
-
-    def begin_transaction(self) -> None:
-        assert not self.open
-        self.open, self.failed = True, False
-
-    def produce(self, *args: Any, **kwargs: Any) -> None:
-        assert self.open
-        if self.failed:
-            raise KafkaException(KafkaError(KafkaError._STATE))
-        super().produce(*args, **kwargs)
-
-    def append(self, produced: Produced) -> None:
-        super().append(produced)
-        assert produced.offset is not None
-        log = self._cluster.logs[produced.at]
-        self._first.setdefault(produced.at, produced.offset)
-        if log.open_from is None:
-            log.open_from = produced.offset
-
-    def answer(self, batch: list[Produced]) -> None:
-        if self.fenced:
-            self.refuse_batch(dict.fromkeys(batch, KafkaError.INVALID_PRODUCER_EPOCH))
-        else:
-            super().answer(batch)
-
-    def commit_transaction(self, timeout: float) -> None:
-        self.poll(0)
-        if self.commits:
-            raise KafkaException(self.commits.popleft())
-        if self.fenced:
-            raise KafkaException(KafkaError(KafkaError._FENCED, "another", True))
-        if self.failed or self.queue:
-            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "failed", False, False, True))
-        self._end()
-
-    def abort_transaction(self, timeout: float) -> None:
-        if not self.open:
-            raise KafkaException(KafkaError(KafkaError._STATE))
-        for at, first in self._first.items():
-            log = self._cluster.logs[at]
-            log.entries[first - log.start :] = [MARKER] * (log.end - first)
-        self._end()
-
-    def _end(self) -> None:
-        for at in self._first:
-            self._cluster.write(at, MARKER)
-            if at not in self._cluster.loses_markers:
-                self._cluster.logs[at].open_from = None
-        self.open = False
-        self._first.clear()
-
-    def refuse_batch(self, codes: Mapping[Produced, int]) -> None:
-        super().refuse_batch(codes)
-        self.purge(in_flight=False)
-
-    def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
-        self.failed = True
-        super().purge(in_queue, in_flight)
-
-
 class FakeConsumer:
     """Reads logs as ``auto.offset.reset=error`` and ``enable.partition.eof`` have it."""
 
@@ -822,21 +744,11 @@ class FakeKafka:
         target: ClusterAccess,
         target_topic: Callable[[str], str],
         bandwidth: TokenBucket,
-    ) -> RecordMover:
+    ) -> MemoryMover:
         """Return a mover that needs no wire protocol."""
         for access in (source, target):
             self.clusters[access.alias].cluster_id()
-        asked = spec()
-        return RecordMover(
-            source,
-            target,
-            target_topic,
-            self.clients(),
-            self.clock,
-            changes=RecordChanges(asked.record_filter, asked.headers),
-            bandwidth=bandwidth,
-            exactly_once=asked.delivery.mode is DeliveryMode.EXACTLY_ONCE,
-        )
+        return MemoryMover(source, target, target_topic, self.clients(), self.clock, bandwidth)
 
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]
@@ -848,6 +760,5 @@ class FakeKafka:
 
     def _producer(self, access: ClusterAccess, settings: Any = None, **_: Any) -> FakeProducer:
         cluster = self.clusters[access.alias]
-        make = FakeTransactionalProducer if "transactional.id" in settings else FakeProducer
-        cluster.producers.append(producer := make(cluster, settings))
+        cluster.producers.append(producer := FakeProducer(cluster, settings))
         return producer

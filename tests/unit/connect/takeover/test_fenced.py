@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from support.fake_kafka import MARKER
-from support.record_mover.lane import RecordLane
+from support.memory_mover import MemoryLane
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, condition
@@ -399,7 +399,7 @@ def renew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
 
     def outdate(scene: Scene) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(RecordLane, "outdated", True)
+            patch.setattr(MemoryLane, "outdated", True)
             scene.task.process()
 
     return outdate
