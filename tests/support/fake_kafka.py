@@ -463,6 +463,13 @@ class FakeCluster:
     ) -> dict[TopicPartition, int]:
         return self.found_offsets(partitions, position)[0]
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        self._answer()
+        for at, offset in before.items():
+            if at.topic in self.forbidden:
+                raise Fatal(f"could not delete records of {at} on {self.name}: grant rights")
+            self.logs[at].delete_before(offset)
+
     def partition_of(self, topic: str, key: bytes) -> TopicPartition:
         """Return the partition to which any producer writes a record of this key."""
         return TopicPartition(topic, zlib.crc32(key) % self._size(topic))

@@ -24,6 +24,7 @@ from headrace.connect.source.copying import Copying
 from headrace.connect.source.source_status import Partitions, UnreadLag
 from headrace.connect.source.task_context import TaskContext
 from headrace.connect.takeover.starts import Start, Starts, resets_done
+from headrace.connect.topics.copy_starts import follow_starts
 from headrace.connect.topics.losses import recreated_on_source, recreated_on_target
 from headrace.datapath import Lane, Reached
 from headrace.errors import Fatal, HeadraceError, Retriable
@@ -256,7 +257,7 @@ class TopicCheck:
 
     The source's ids are also compared after records of a topic were acknowledged. Nothing else
     reveals that a topic was created again: the client continues at the same offset in the new
-    topic.
+    topic. With preserved offsets, the starts of copies are updated after a check of all topics.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
@@ -307,15 +308,27 @@ class TopicCheck:
         self._asked = {at: start for at, start in starts.items() if at.topic in topics}
         ids_of = known_topic_ids if of_all else source_topic_ids
         describe = partial(ids_of, self._context, topics)
-        self._describing.start(partial(self._measured, describe, dict(self._asked)))
+        self._describing.start(partial(self._measured, describe, dict(self._asked), of_all))
 
-    def _measured(self, describe: Callable[[], Ids], asked: Starts) -> tuple[Ids, float]:
+    def _measured(
+        self, describe: Callable[[], Ids], asked: Starts, of_all: bool
+    ) -> tuple[Ids, float]:
         """Describe topics, twice if an id changed, because a foreign broker may have responded."""
         began_s = self._clock.monotonic()
         ids = describe()
         if any(self._compare(start, ids[at.topic]) for at, start in asked.items()):
             self._context.check_brokers()
             ids = describe()
+        if of_all and self._context.preserved:
+            with suppress(HeadraceError):  # brokers that are unreachable are reported where needed
+                follow_starts(
+                    self._context,
+                    {
+                        at: start.source_offset
+                        for at, start in asked.items()
+                        if all(ids[at.topic]) and not self._compare(start, ids[at.topic])
+                    },
+                )
         return ids, self._clock.monotonic() - began_s
 
     def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
