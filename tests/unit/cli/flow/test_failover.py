@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -406,12 +407,27 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     scene.recover()
     assert len(scene.copies()) == 10
     assert "was failed over to west at offset" in scene.error
-    assert "copies on" in say("failover", "f", "--abort")
+    assert "f is not failed over any more, and copies again." in say("failover", "f", "--abort")
     assert state(herder) is FlowState.RUNNING
     scene.recover()
     scene.settle()
     assert len(scene.copies()) == 11
     assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort")
+
+
+def test_abort_does_not_claim_that_a_flow_which_it_did_not_start_copies(
+    say: Say, herder: StandaloneHerder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "flow.json"
+    file.write_text(herder.flow("f").model_dump_json(by_alias=True, exclude_none=True))
+    say("failover", "f")
+    monkeypatch.setattr("headrace.cli.flow.flow_access.flows_here", lambda: None)
+    printed = say("failover", "f", "-f", str(file), "--abort")
+    assert (
+        "f is not failed over any more, and copies again once it runs with spec.state Running"
+        in printed
+    )
+    assert state(herder) is FlowState.STOPPED
 
 
 DENIED = write_denial(TOPIC)._asdict()
@@ -427,7 +443,7 @@ def test_writes_are_denied_until_it_is_aborted(
     say("failover", "f", "--deny-writes")
     assert scene.source.acls == [own, DENIED]
     assert len(scene.copies()) == 11
-    assert "copies on" in say("failover", "f", "--abort")
+    assert "f is not failed over any more, and copies again." in say("failover", "f", "--abort")
     assert scene.source.acls == [own]
 
 
