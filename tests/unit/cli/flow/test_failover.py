@@ -15,7 +15,15 @@ import pytest
 from support.fake_kafka import FakeClock, FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import FlowState, LossAction, LossCause, ReplicationFlow, TopicPartition
+from headrace.api import (
+    FlowState,
+    LossAction,
+    LossCause,
+    Reason,
+    ReplicationFlow,
+    TaskPhase,
+    TopicPartition,
+)
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.survey import deny_writes
 from headrace.connect.runtime.context import FlowContext
@@ -407,6 +415,11 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     scene.recover()
     assert len(scene.copies()) == 10
     assert "was failed over to west at offset" in scene.error
+    assert "`headrace failover f --abort`; `headrace flow reverse f` copies back" in scene.error
+    error = scene.task.status.last_error
+    assert error is not None
+    assert error.reason == Reason.FAILED_OVER
+    assert scene.phase is TaskPhase.RESTORING
     assert "f is not failed over any more, and copies again." in say("failover", "f", "--abort")
     assert state(herder) is FlowState.RUNNING
     scene.recover()
