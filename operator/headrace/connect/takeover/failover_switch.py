@@ -177,8 +177,20 @@ def gaps(stored: Progress) -> tuple[Loss, ...]:
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
-    """Remove the fail-over of partitions, so that the flow can resume. Raise ``Retriable``."""
-    _store(context, {at: replace(one, switch=None) for at, one in switched.items()})
+    """Undo a switch, so that the flow may resume where it was.
+
+    A flow that runs claims a partition as soon as its switch is removed. Raise ``Retriable`` if a
+    partition still has a switch.
+    """
+    if not switched:
+        return
+    without = {context.progress_key(at): replace(one, switch=None) for at, one in switched.items()}
+    context.progress.write(without)
+    context.progress.read_to_end()
+    for at in switched:
+        there = context.stored(at)
+        if there is None or there.switch is not None:
+            raise Retriable(f"{at} is still failed over: try again")
 
 
 def _unknown(stored: Progress) -> frozenset[int]:

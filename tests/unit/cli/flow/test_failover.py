@@ -428,6 +428,24 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort")
 
 
+def test_flow_that_runs_may_claim_partitions_while_the_fail_over_is_aborted(
+    say: Say, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("failover", "f")
+    progress, key = scene.context.progress, scene.context.progress_key(P0)
+    write = progress.write
+
+    def with_claim(entries: Any) -> None:
+        write(entries)
+        known = scene.stored(P0)
+        assert known.switch is None
+        write({key: replace(known, owner="a driver", epoch=known.epoch + 1)})
+
+    monkeypatch.setattr(progress, "write", with_claim)
+    assert "is not failed over any more" in say("failover", "f", "--abort")
+    assert scene.stored(P0).owner == "a driver"
+
+
 def test_abort_does_not_claim_that_a_flow_which_it_did_not_start_copies(
     say: Say, herder: StandaloneHerder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
