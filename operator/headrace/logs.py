@@ -87,6 +87,11 @@ def override(level: str | None, format: str | None) -> None:
     _Format.render = _renderer(format or _Format.default)
 
 
+def is_json() -> bool:
+    """Return whether the configured format is JSON."""
+    return _Format.default == "json"
+
+
 def set_level(name: str) -> str:
     """Log events from this level on; returns it in capitals. Raises ``InvalidSpec``."""
     level = name.upper()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess, Partitioning, TopicPartition
 from headrace.errors import GaveUp
-from headrace.kafka import Admin, Position
+from headrace.kafka import Position
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_SHARES,
@@ -28,6 +28,7 @@ from headrace.mirror_test import (
 from headrace_spark import blocks, checks, examples, messages, records
 from headrace_spark.blocks import Block, doubts
 from headrace_spark.checks import IDENTITY
+from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms, spark_versions
 
@@ -148,7 +149,7 @@ def of_target(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
 
 def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
     """Raise ``GaveUp`` for a topic that has fewer partitions than it had."""
-    there = Admin(cluster).topics()
+    there = PatientAdmin(cluster).topics()
     for name, count in before.items():
         now = there.get(name, 0)
         if now < count:
@@ -163,7 +164,7 @@ def _check_offsets(cluster: ClusterAccess, planned: OffsetRange) -> None:
         for name, starts in planned.start.items()
         for number, start in enumerate(starts)
     }
-    admin = Admin(cluster)
+    admin = PatientAdmin(cluster)
     firsts = admin.offsets(ranges, Position.EARLIEST)
     ends = admin.offsets(ranges, Position.LATEST)
     lost = []

@@ -28,6 +28,7 @@ from headrace.mirror_test import (
     created_in,
     documents,
 )
+from headrace_spark.patient_admin import PatientAdmin
 
 HEADER_ID = "id"
 HEADER_SEQ = "seq"
@@ -231,7 +232,7 @@ def prepare(run: MirrorTestRun) -> None:
     """
     journal.create(run.source)
     admin = Admin(run.source)
-    missing = run.first_topics.keys() - admin.topics().keys()
+    missing = run.first_topics.keys() - PatientAdmin(run.source).topics().keys()
     taken = on_target(run).keys() if missing else frozenset()
     created = {name for name in missing if admin.create_topic(name, run.test.spec.load.partitions)}
     journal.wait_for_topics(admin, run.first_topics.keys())
@@ -251,7 +252,7 @@ def record_created(run: MirrorTestRun, topic: Topic, copy: str | None) -> None:
 def created_topics(run: MirrorTestRun) -> CreatedTopics:
     """Return the topics that the run created, with the ids of their copies."""
     created = created_in(journal.read_all(run.source, run.name))
-    copies = Admin(run.target).describe(created.copies)
+    copies = PatientAdmin(run.target).describe(created.copies)
     return created.with_copies({name: one.topic_id for name, one in copies.items()})
 
 
@@ -261,7 +262,7 @@ def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
     There are as many keys as the larger side has partitions in the end: a mirror that partitions by
     key can then reach all of the target's partitions.
     """
-    source, target = Admin(run.source).topics(), on_target(run)
+    source, target = PatientAdmin(run.source).topics(), on_target(run)
     more = sum(step.partitions or 0 for step in run.test.spec.chaos)
     return tuple(
         LoadTopic(name, mirrored, source[name], max(source[name] + more, target.get(mirrored, 0)))
@@ -290,14 +291,14 @@ def added(run: MirrorTestRun, name: str, partitions: int) -> LoadTopic:
 
 def on_target(run: MirrorTestRun) -> dict[str, int]:
     """Return the target's existing topics of this run, with their partitions."""
-    there = Admin(run.target).topics()
+    there = PatientAdmin(run.target).topics()
     return {name: there[name] for name in run.topics.values() if name in there}
 
 
 def ends(cluster: ClusterAccess, topics: dict[str, int]) -> dict[str, tuple[int, ...]]:
     """Last stable offset of each partition of the topics, given with their partitions."""
     partitions = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
-    offsets = Admin(cluster).offsets(partitions, Position.LAST_STABLE)
+    offsets = PatientAdmin(cluster).offsets(partitions, Position.LAST_STABLE)
     return {
         name: tuple(offsets[TopicPartition(name, p)] for p in range(count))
         for name, count in topics.items()

@@ -13,10 +13,11 @@ from threading import Event, Thread
 from pyspark.sql import SparkSession
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.kafka import Admin, journal
+from headrace.kafka import journal
 from headrace.mirror_test import MirrorTestRun, ProbeMeasurements, documents
 from headrace_spark import messages
 from headrace_spark.live_metrics import ArrivalFigures, Sink, nowhere
+from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.probe_consumer import (
     POLL_S,
     consumers,
@@ -51,7 +52,7 @@ def probe(
         on_ready(missing)
         return ProbeMeasurements(unmeasured_topics=missing)
     sources = {target: source for source, target in run.first_topics.items() if target in there}
-    counts = Admin(run.source).topics()
+    counts = PatientAdmin(run.source).topics()
     starts = _ends(run.target, there)
     origins = dict(_ends(run.source, {name: counts[name] for name in sources.values()}))
     if not times_both(run, len(starts)):

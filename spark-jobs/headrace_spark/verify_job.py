@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.api import Partitioning, TopicPartition, Verdict
-from headrace.kafka import Admin, Position, assign, journal, make_consumer
+from headrace.kafka import Position, assign, journal, make_consumer
 from headrace.mirror_test import (
     LoadManifest,
     MirroredTopic,
@@ -22,6 +22,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark import job_documents, messages
 from headrace_spark.comparison import ClusterComparison, compare
+from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.session import Phases, event, now_ms, session, versions
 from headrace_spark.verdict import Evidence, acknowledged_per_second, checks, judge, objections
 
@@ -99,7 +100,7 @@ def _from_the_end_of_the_load(
 ) -> list[tuple[TopicPartition, int]]:
     """Return the first offset of each partition that is not older than the last acknowledgement."""
     partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
-    admin = Admin(run.target)
+    admin = PatientAdmin(run.target)
     ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
     since = admin.offsets_at(partitions, manifest.finished_ms)
     return [(at, since[at] if since[at] >= 0 else ends[at]) for at in partitions]

@@ -16,6 +16,7 @@ from headrace.errors import InvalidSpec
 @pytest.fixture
 def stream() -> Iterator[StringIO]:
     yield StringIO()
+    logs.configure()
     structlog.reset_defaults()
 
 

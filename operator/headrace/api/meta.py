@@ -187,6 +187,8 @@ class Reason(StrEnum):
     dead-letter topic could not be made."""
     DATA_LOST = "DataLost"
     """The message names the offsets that are lost."""
+    FAILED_OVER = "FailedOver"
+    """The flow is failed over and is not to run; the message says how to undo or reverse it."""
     PARTITION_STOPPED = "PartitionStopped"
     """A partition is not copied, for an error that does not go away by itself; others are."""
     UNEXPECTED_OFFSET = "UnexpectedOffset"

@@ -151,6 +151,9 @@ async def _show_lines(herder: StandaloneHerder) -> None:
 
 
 def _say(line: str) -> None:
+    if logs.is_json() and not sys.stderr.isatty():  # a program reads the log there
+        log.info(line)
+        return
     with suppress(OSError):  # a full disk behind standard error ends no flow
         click.echo(line, err=True)
 

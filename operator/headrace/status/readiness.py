@@ -119,6 +119,9 @@ _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_F
 """Reasons that are retried although only a user can fix them."""
 
 
+_SETTLED = (TaskPhase.RUNNING, TaskPhase.PAUSED)
+
+
 def judge(facts: FlowFacts) -> Readiness:
     """Return the first hit of ``CHECKS``, or ready if there is none."""
     return next((hit for check in CHECKS if (hit := check(facts))), None) or _ready(facts)
@@ -257,9 +260,17 @@ def _connector_starts(facts: FlowFacts) -> Readiness | None:
     return Readiness.reconciling(Reason.STARTING, message)
 
 
+def _failed_over(facts: FlowFacts) -> Readiness | None:
+    """Name a fail-over: units retry, but only a user can end it."""
+    for task in facts.tasks:
+        error = task.status.last_error
+        if task.status.phase not in _SETTLED and error and error.reason == Reason.FAILED_OVER:
+            return Readiness.stalled(Reason.FAILED_OVER, error.message)
+    return None
+
+
 def _units_start(facts: FlowFacts) -> Readiness | None:
-    settled = (TaskPhase.RUNNING, TaskPhase.PAUSED)
-    waiting = [task for task in facts.tasks if task.status.phase not in settled]
+    waiting = [task for task in facts.tasks if task.status.phase not in _SETTLED]
     if not waiting:
         return None
     errors = (f": {error.message}" for task in waiting if (error := task.status.last_error))
@@ -331,6 +342,7 @@ CHECKS: tuple[Check, ...] = (
     _task_failed,
     _unit_not_ready,
     _connector_starts,
+    _failed_over,
     _units_start,
     # Ready, with a message that a user should read.
     _unit_recovers,

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.api import AuditExamples, Verdict
-from headrace.kafka import Admin
 from headrace.mirror_test import (
     MAX_AUDITED_TOPICS,
     MAX_EXAMPLES,
@@ -30,6 +29,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark.audit.comparing import Found, Totals, compare
 from headrace_spark.audit.differences import HashedRecord, RecordDifference
+from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
 from headrace_spark.verdict import Objection, checks, few
 
@@ -53,7 +53,8 @@ def judged(run: MirrorTestRun) -> Result:
         GaveUp: A range does not exist any more. Errors of Spark are also raised.
     """
     phases, started_ms = Phases(), now_ms()
-    topics = audited_topics(run, Admin(run.source).topics(), Admin(run.target).topics())
+    source, target = (PatientAdmin(side).topics() for side in (run.source, run.target))
+    topics = audited_topics(run, source, target)
     began_s = time.monotonic()
     with session("audit", run.name) as spark:
         phases.add("starting Spark", time.monotonic() - began_s)

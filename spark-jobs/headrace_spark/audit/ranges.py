@@ -7,8 +7,9 @@ from datetime import datetime
 
 from headrace.api import AuditStart, ClusterAccess, TopicPartition
 from headrace.errors import GaveUp
-from headrace.kafka import Admin, Position, replaced
+from headrace.kafka import Position, replaced
 from headrace.mirror_test import AuditedTopic, MirrorTestRun
+from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
 
 _POLL_S = 0.5
@@ -77,12 +78,12 @@ def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[]
     topics = tuple(topics)
     sides = (
         (
-            Admin(run.source),
+            PatientAdmin(run.source),
             run.source,
             {t.source: t.source for t in topics if t.source_partitions},
         ),
         (
-            Admin(run.target),
+            PatientAdmin(run.target),
             run.target,
             {t.target: t.source for t in topics if t.target_partitions},
         ),
@@ -121,7 +122,7 @@ def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[]
 
 def check(side: AuditedSide, ends: Offsets) -> None:
     """Raise ``GaveUp`` if a topic was created again, or a log is shorter than it was."""
-    admin = Admin(side.cluster)
+    admin = PatientAdmin(side.cluster)
     described = admin.describe(side.ids)
     for name, topic_id in side.ids.items():
         if name not in described:
@@ -142,7 +143,7 @@ def check(side: AuditedSide, ends: Offsets) -> None:
 
 def moved_start(side: AuditedSide) -> dict[TopicPartition, tuple[int, int]]:
     """Return the old and the new first offset of the partitions that lost records since."""
-    oldest = Admin(side.cluster).offsets(side.start, Position.EARLIEST)
+    oldest = PatientAdmin(side.cluster).offsets(side.start, Position.EARLIEST)
     return {
         at: (start, oldest[at])
         for at, start in side.start.items()
@@ -156,7 +157,7 @@ def without(side: AuditedSide, moved: Mapping[TopicPartition, tuple[int, int]]) 
     return replace(side, start={**side.start, **starts}, oldest={**side.oldest, **starts})
 
 
-def _start(admin: Admin, start: AuditStart, oldest: Offsets, ends: Offsets) -> Offsets:
+def _start(admin: PatientAdmin, start: AuditStart, oldest: Offsets, ends: Offsets) -> Offsets:
     if start.timestamp is None:
         return oldest
     found = admin.offsets_at(oldest, _milliseconds(start.timestamp))
@@ -182,7 +183,7 @@ def _has_as_much(source: AuditedSide, target: AuditedSide) -> bool:
 
 
 def _settings(
-    source: Admin, target: Admin, topics: Iterable[AuditedTopic]
+    source: PatientAdmin, target: PatientAdmin, topics: Iterable[AuditedTopic]
 ) -> tuple[dict[str, int], frozenset[str]]:
     """Return ``Ranges.compacted`` and ``Ranges.stamped``."""
     compacted: dict[str, int] = {}

@@ -205,6 +205,26 @@ def plan_of(run: TestRun) -> str:
     return plan
 
 
+def test_message_names_why_there_is_no_latency() -> None:
+    """The column P99-Ms is blank then."""
+    sentence = "latency was not measured: the probe gave no result"
+    checks = [
+        {"name": "missing", "verdict": "Passed", "sentences": []},
+        {"name": "latency", "verdict": "Passed", "sentences": [sentence]},
+    ]
+    more = {"latencyMs": None, "checks": checks}
+    step = decide(read(), jobs=ALL, report=json.dumps(json.loads(report()) | more))
+    assert step.status.latency_ms is None
+    assert message(step) == f"all is well; {sentence}"
+    measured = decide(
+        read(), jobs=ALL, report=json.dumps(json.loads(report()) | {"checks": checks})
+    )
+    assert message(measured) == "all is well"
+    reasons = {"verdict": "Inconclusive", "reasons": [sentence], "checks": checks}
+    document = json.loads(report()) | more | reasons
+    assert message(decide(read(), jobs=ALL, report=json.dumps(document))) == sentence
+
+
 def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
     planned = read_plan(plan_of(BREAKS), "chaos.json")
     assert planned.steps == STEPS

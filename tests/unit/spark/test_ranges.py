@@ -59,7 +59,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
         return there[cluster.alias]
 
     for module in (comparison, messages):
-        monkeypatch.setattr(module, "Admin", admin)
+        monkeypatch.setattr(module, "PatientAdmin", admin)
     return there
 
 

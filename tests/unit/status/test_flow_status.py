@@ -23,6 +23,8 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.conditions import condition
+from headrace.connect.takeover.failover_switch import FailedOver
+from headrace.controller.events import occurrences
 from headrace.status import FlowFacts, flow_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -287,3 +289,16 @@ def test_what_was_reset_and_what_cannot_be_is_a_condition(
 def test_a_reset_that_is_not_done_yet_is_no_condition() -> None:
     assert reset_condition(f"orders/3@{AT}") is None
     assert reset_condition("") is None
+
+
+def test_flow_that_runs_after_a_fail_over_waits_for_a_user() -> None:
+    words = "orders/0 was failed over to west at offset 5: it is not copied until `headrace ..."
+    error = TaskError(reason=FailedOver.__name__, message=words, time=NOW)
+    waiting = unit(TaskType.SOURCE_TASK, TaskPhase.RESTORING, last_error=error)
+    conditions = flow_status(facts(CONNECTOR, waiting)).conditions
+    assert {one.type for one in conditions} >= {"Ready", "Stalled"}
+    assert readiness(CONNECTOR, waiting) == ("False", "FailedOver", words)
+    events = [one for one in occurrences((), conditions) if one.reason == Reason.FAILED_OVER]
+    assert [one.warning for one in events] == [True]
+    again = unit(TaskType.SOURCE_TASK, last_error=error)
+    assert readiness(CONNECTOR, again)[0] == "True", "aborted"

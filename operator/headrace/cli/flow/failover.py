@@ -33,6 +33,7 @@ from headrace.replication import Applied, Precision
 
 _Json = dict[str, Any]
 _MOST = 5
+_ONCE_RUNNING = "once it runs with spec.state Running, which this command did not set"
 _NOTES = {
     Applied.ACTIVE: "left alone: it has members at the target",
     Applied.FOREIGN: "left alone: consumers of the target have committed",
@@ -74,13 +75,17 @@ def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-def document(context: FlowContext, outcome: FailoverResult) -> _Json:
-    """All that is known, for programs."""
+def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) -> _Json:
+    """Return all that is known, for programs.
+
+    ``state_set`` is False for a flow of a manifest that does not run on this machine.
+    """
     found = outcome.found
     return {
         "flow": context.name,
         "done": outcome.done,
         "planned": outcome.planned,
+        "stateSet": state_set,
         "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
         "groups": _groups(outcome.groups) if outcome.groups else [],
         "losses": [
@@ -195,14 +200,16 @@ def _sentences(found: _Json) -> list[str]:
         case "dry run":
             lines.append("Nothing was changed.")
         case "aborted":
-            lines.append(f"{found['flow']} is not failed over any more, and copies on.")
+            rest = "copies again" if found["stateSet"] else f"copies again {_ONCE_RUNNING}"
+            lines.append(f"{found['flow']} is not failed over any more, and {rest}.")
         case "unchanged":
             lines.append(f"{found['flow']} is not failed over: nothing is changed.")
         case "refused":
             lines.append(f"{found['flow']} is not failed over.")
         case _:
+            stopped = ", and stopped" if found["stateSet"] else ""
             lines.append(
-                f"{found['flow']} is failed over, and stopped: start applications at the target."
+                f"{found['flow']} is failed over{stopped}: start applications at the target."
             )
     for group in dict.fromkeys(one["group"] for one in found["groups"]):
         of_group = [one for one in found["groups"] if one["group"] == group]
@@ -319,7 +326,7 @@ def command(context: FlowContext, flows: Flows | None, **options: Any) -> Docume
     """
     run = _Run(context, flows, _Options(**options))
     outcome = run.undo() if run.options.aborts else run.fail_over()
-    return document(context, outcome)
+    return document(context, outcome, state_set=flows is not None)
 
 
 @dataclass(frozen=True)

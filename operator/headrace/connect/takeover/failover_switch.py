@@ -44,15 +44,19 @@ class Switched(NamedTuple):
     """Number of records on the target whose progress was not stored."""
 
 
+class FailedOver(Retriable):
+    """A partition is failed over. The name is the reason of the flow's condition."""
+
+
 def failed_over(
     context: FlowContext, stored: Mapping[TopicPartition, Progress]
-) -> dict[TopicPartition, Retriable]:
+) -> dict[TopicPartition, FailedOver]:
     """Return an error for each partition that is failed over and therefore not copied."""
     return {
-        at: Retriable(
+        at: FailedOver(
             f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}"
             f"{_with_accepted(known.switch)}: it is not copied until `headrace failover "
-            f"{context.name} --abort`"
+            f"{context.name} --abort`; `headrace flow reverse {context.name}` copies back"
         )
         for at, known in stored.items()
         if known.switch is not None
@@ -173,8 +177,20 @@ def gaps(stored: Progress) -> tuple[Loss, ...]:
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
-    """Remove the fail-over of partitions, so that the flow can resume. Raise ``Retriable``."""
-    _store(context, {at: replace(one, switch=None) for at, one in switched.items()})
+    """Undo a switch, so that the flow may resume where it was.
+
+    A flow that runs claims a partition as soon as its switch is removed. Raise ``Retriable`` if a
+    partition still has a switch.
+    """
+    if not switched:
+        return
+    without = {context.progress_key(at): replace(one, switch=None) for at, one in switched.items()}
+    context.progress.write(without)
+    context.progress.read_to_end()
+    for at in switched:
+        there = context.stored(at)
+        if there is None or there.switch is not None:
+            raise Retriable(f"{at} is still failed over: try again")
 
 
 def _unknown(stored: Progress) -> frozenset[int]:

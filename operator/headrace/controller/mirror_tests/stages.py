@@ -138,7 +138,8 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
             else None
             for key, model in (("counts", MirrorTestCounts), ("latencyMs", LatencyMs))
         )
-        reasons = "; ".join(str(one).removesuffix(".") for one in document["reasons"])
+        why = [*document["reasons"], *([] if latency else _about_latency(document))]
+        reasons = "; ".join(dict.fromkeys(str(one).removesuffix(".") for one in why))
         if verdict is Verdict.INCONCLUSIVE:
             reasons = "; ".join([reasons, *ended_badly(facts, *_BEFORE_VERDICT)])
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
@@ -150,6 +151,12 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
             "report": report_name(facts.test),
         }
     )
+
+
+def _about_latency(document: Object) -> list[str]:
+    """Return the sentences of the check of latency, which the column P99-Ms cannot show."""
+    checks = document.get("checks") or ()
+    return [one for check in checks if check["name"] == "latency" for one in check["sentences"]]
 
 
 def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]:

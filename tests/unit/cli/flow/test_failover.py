@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,15 @@ import pytest
 from support.fake_kafka import FakeClock, FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
-from headrace.api import FlowState, LossAction, LossCause, ReplicationFlow, TopicPartition
+from headrace.api import (
+    FlowState,
+    LossAction,
+    LossCause,
+    Reason,
+    ReplicationFlow,
+    TaskPhase,
+    TopicPartition,
+)
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.failover.survey import deny_writes
 from headrace.connect.runtime.context import FlowContext
@@ -406,12 +415,50 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     scene.recover()
     assert len(scene.copies()) == 10
     assert "was failed over to west at offset" in scene.error
-    assert "copies on" in say("failover", "f", "--abort")
+    assert "`headrace failover f --abort`; `headrace flow reverse f` copies back" in scene.error
+    error = scene.task.status.last_error
+    assert error is not None
+    assert error.reason == Reason.FAILED_OVER
+    assert scene.phase is TaskPhase.RESTORING
+    assert "f is not failed over any more, and copies again." in say("failover", "f", "--abort")
     assert state(herder) is FlowState.RUNNING
     scene.recover()
     scene.settle()
     assert len(scene.copies()) == 11
     assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort")
+
+
+def test_flow_that_runs_may_claim_partitions_while_the_fail_over_is_aborted(
+    say: Say, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("failover", "f")
+    progress, key = scene.context.progress, scene.context.progress_key(P0)
+    write = progress.write
+
+    def with_claim(entries: Any) -> None:
+        write(entries)
+        known = scene.stored(P0)
+        assert known.switch is None
+        write({key: replace(known, owner="a driver", epoch=known.epoch + 1)})
+
+    monkeypatch.setattr(progress, "write", with_claim)
+    assert "is not failed over any more" in say("failover", "f", "--abort")
+    assert scene.stored(P0).owner == "a driver"
+
+
+def test_abort_does_not_claim_that_a_flow_which_it_did_not_start_copies(
+    say: Say, herder: StandaloneHerder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "flow.json"
+    file.write_text(herder.flow("f").model_dump_json(by_alias=True, exclude_none=True))
+    say("failover", "f")
+    monkeypatch.setattr("headrace.cli.flow.flow_access.flows_here", lambda: None)
+    printed = say("failover", "f", "-f", str(file), "--abort")
+    assert (
+        "f is not failed over any more, and copies again once it runs with spec.state Running"
+        in printed
+    )
+    assert state(herder) is FlowState.STOPPED
 
 
 DENIED = write_denial(TOPIC)._asdict()
@@ -427,7 +474,7 @@ def test_writes_are_denied_until_it_is_aborted(
     say("failover", "f", "--deny-writes")
     assert scene.source.acls == [own, DENIED]
     assert len(scene.copies()) == 11
-    assert "copies on" in say("failover", "f", "--abort")
+    assert "f is not failed over any more, and copies again." in say("failover", "f", "--abort")
     assert scene.source.acls == [own]
 
 
