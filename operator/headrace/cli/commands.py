@@ -1,7 +1,6 @@
-"""All commands of headrace: names, one-line summaries, modules, and names that have changed.
+"""Table of all commands: names, summaries, modules, and former names.
 
-A command's module is imported when the command is called. The lists in help texts and in shell
-completion need no import.
+Help texts and shell completion read this table. They need not import the modules of the commands.
 """
 
 from collections.abc import Mapping
@@ -10,16 +9,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Command:
-    """A command, or a group that its own module builds."""
+    """A command, or a group of commands that its module builds."""
 
     summary: str
-    """Sentence of the lists in help texts, in the imperative."""
+    """Imperative sentence for the lists in help texts."""
     place: str
-    """Module below ``headrace.cli``, and the name of the command there."""
+    """Module below ``headrace.cli``, a colon, and the name of the command in that module."""
     for_cluster: bool = False
-    """Whether ``kubectl headrace`` has it."""
+    """True if ``kubectl headrace`` includes the command."""
     hidden: bool = False
-    """Whether it is started by headrace only."""
+    """True if only headrace itself starts the command."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "driver": Command("Run one driver process.", "driver:command", hidden=True),
 }
 NOUNS = ("flow", "task", "test", "job", "sandbox")
-"""Commands that the help lists as groups."""
+"""Entries that the help lists as groups of commands."""
 
 RENAMED: Mapping[tuple[str, ...], str] = {
     ("tasks",): "task list",
@@ -174,12 +173,12 @@ RENAMED: Mapping[tuple[str, ...], str] = {
     ("sandbox", "freeze"): "sandbox broker freeze",
     ("sandbox", "thaw"): "sandbox broker thaw",
 }
-"""Earlier names of commands, and what they are called now."""
+"""Former names of commands, and the present names."""
 
 
 @dataclass(frozen=True)
 class _Extra:
-    """Packages that an extra of the distribution installs."""
+    """An extra of the distribution, and the packages that it installs."""
 
     name: str
     packages: frozenset[str] = field(default_factory=frozenset)
@@ -209,13 +208,13 @@ _EXTRAS = (
 
 
 def extra_of(package: str) -> str | None:
-    """Return the extra of headrace that installs this package, or None if there is none."""
+    """Return the extra that installs this package, or None."""
     name = package.partition(".")[0]
     return next((extra.name for extra in _EXTRAS if name in extra.packages), None)
 
 
 def new_name(words: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the earlier and the present name of the command that ``words`` begin with.
+    """Return the former and the present name of a renamed command that ``words`` begin with.
 
     Return None if the command has not been renamed.
     """

@@ -22,19 +22,19 @@ from headrace.host import spawn
 from headrace.sandbox import Sandbox, start_mirror_maker
 from headrace.sandbox.processes import held_ports
 
-# The experiments of ``headrace test compare-mirrors``: kafka-mirror-tester's table, row by row.
-# Each is the load and the chaos steps of one MirrorTest. The steps are limited to steps that
-# ``headrace verify`` can do to any mirror, so that both mirrors are treated and judged alike.
+# The experiments are the rows of kafka-mirror-tester's table. Each consists of the load and the
+# chaos steps of one MirrorTest. Only steps that ``headrace verify`` can apply to any mirror are
+# used, so that both mirrors are treated and judged alike.
 
 Step = dict[str, Any]
 _FIRST_S = 10
-"""Seconds of the load before the first fault."""
+"""Time from the start of the load to the first fault, in seconds."""
 _LASTS_S = 10
 _APART_S = 20
-"""Between the faults of a load that has all of them."""
+"""Time between two faults if one load has the faults of several experiments, in seconds."""
 _AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 _LOSS = ["INPUT", "-i", "lo", "-m", "statistic", "--mode", "random", "--probability", "0.1"]
-"""Arguments of iptables. netem is more usual, but few kernels of containers support it."""
+"""Arguments of iptables for packet loss. Few container kernels support the more usual netem."""
 
 
 class Workers(Protocol):
@@ -42,12 +42,12 @@ class Workers(Protocol):
 
     @property
     def one_more(self) -> Sequence[str]:
-        """Adds a worker."""
+        """Command that adds a worker."""
         ...
 
     @property
     def one_less(self) -> Sequence[str]:
-        """Kills a worker."""
+        """Command that kills a worker."""
         ...
 
     def signal_all(self, signal: str) -> Sequence[str]:
@@ -57,19 +57,19 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row."""
+    """One experiment, which is a row of the table."""
 
     name: str
     title: str
     steps: Callable[[Workers], list[Step]]
-    """Their times count from the first fault."""
+    """Chaos steps. Their times are relative to the first fault."""
     settle_s: int = 120
     is_of_machine: bool = False
-    """Whether its fault affects everything on this machine."""
+    """True if the fault affects everything on this machine."""
 
 
 def chaos_of(experiments: Sequence[Experiment], workers: Workers) -> list[Step]:
-    """Return the steps of these experiments, one after the other."""
+    """Return the steps of these experiments in sequence."""
     found, begins_s = [], _FIRST_S
     for experiment in experiments:
         steps = experiment.steps(workers)
@@ -79,7 +79,7 @@ def chaos_of(experiments: Sequence[Experiment], workers: Workers) -> list[Step]:
 
 
 def load_s(steps: Sequence[Step]) -> int:
-    """How long the load must last."""
+    """Return the required duration of the load, in seconds."""
     return max((step["atSeconds"] for step in steps), default=0) + 2 * _LASTS_S
 
 
@@ -149,7 +149,7 @@ EXPERIMENTS = (
         "kill-worker",
         "A worker is killed",
         lambda workers: [_command(0, *workers.one_less)],
-        # MirrorMaker 2 waits five minutes for it (scheduled.rebalance.max.delay.ms).
+        # MirrorMaker 2 waits five minutes for a lost worker (scheduled.rebalance.max.delay.ms).
         settle_s=420,
     ),
     Experiment(
@@ -168,18 +168,18 @@ _HEADRACE = [sys.executable, "-m", "headrace"]
 
 
 def scale_words(flow: str) -> list[str]:
-    """Return the words of the command that adds a driver."""
+    """Return the arguments of the command that adds a driver."""
     return ["flow", "scale", str(WORKERS + 1), flow]
 
 
 def node_words(sandbox: str, settings: Mapping[str, str]) -> list[str]:
-    """Return the words of the command that adds a node of MirrorMaker 2."""
+    """Return the arguments of the command that adds a MirrorMaker 2 node."""
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     return ["sandbox", "mirror-maker", TOPICS, *sets, "--sandbox", sandbox]
 
 
 class Flow:
-    """headrace: ``headrace run`` with as many drivers."""
+    """``headrace run`` with ``WORKERS`` drivers, as the mirror of an experiment."""
 
     name = "headrace"
 
@@ -198,21 +198,19 @@ class Flow:
 
     @property
     def version(self) -> str:
-        """Version of headrace."""
         return __version__
 
     @property
     def one_less(self) -> Sequence[str]:
-        """Command that kills the youngest driver at the time of execution."""
+        """Command that kills the driver that was started last."""
         return ["pkill", "-KILL", "-n", "-P", str(self._server.pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """Return the command that sends a signal to all drivers."""
         return ["pkill", f"-{signal}", "-P", str(self._server.pid)]
 
     @property
     def _server(self) -> psutil.Process:
-        """The process whose children are the drivers."""
+        """Process whose children are the drivers."""
         (server,) = psutil.Process(self._run.pid).children()
         return server
 
@@ -225,16 +223,16 @@ class Flow:
         return [*_HEADRACE, *scale_words(self._flow)]
 
     def restore(self) -> None:
-        """Restore the number of drivers; the run itself replaces a killed one."""
+        """Restore the number of drivers. The run itself replaces killed drivers."""
         control.request(self._flow, "scale", drivers=WORKERS)
         _wait(lambda: len(self._drivers) == WORKERS, f"the flow has {WORKERS} drivers")
 
 
 class MirrorMaker2:
-    """MirrorMaker 2 in dedicated mode, of as many nodes (KIP-710), with as many tasks.
+    """MirrorMaker 2 in dedicated mode with ``WORKERS`` nodes (KIP-710) and as many tasks.
 
-    Its settings are its defaults, but that it looks for new topics as often as headrace does, every
-    10 seconds instead of every 10 minutes.
+    It uses its default settings, except that it looks for new topics every 10 seconds, as headrace
+    does, instead of every 10 minutes.
     """
 
     name = "MirrorMaker 2"
@@ -245,7 +243,7 @@ class MirrorMaker2:
 
     @property
     def version(self) -> str:
-        """Version in the name of its jar."""
+        """Version according to the name of its jar, or ``?``."""
         (process, *_) = self._nodes
         classpath = " ".join(psutil.Process(process.pid).cmdline())
         found = re.search(r"connect-mirror-([0-9.]+)\.jar", classpath)
@@ -256,13 +254,13 @@ class MirrorMaker2:
         return ["kill", "-KILL", str(self._nodes[-1].pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """Return the command that signals all nodes; a node may be dead by then."""
+        """Return the command that sends a signal to all nodes. It ignores nodes that have died."""
         pids = " ".join(str(node.pid) for node in self._nodes)
         return ["sh", "-c", f"kill -{signal} {pids}; true"]
 
     @property
     def one_more(self) -> Sequence[str]:
-        """Command that adds a node, which ends with the sandbox or in ``restore``."""
+        """Command that adds a node. The node ends with the sandbox or in ``restore``."""
         return [*_HEADRACE, *node_words(self._sandbox.name, self._settings())]
 
     def restore(self) -> None:

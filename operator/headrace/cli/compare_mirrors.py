@@ -1,4 +1,4 @@
-"""``headrace test compare-mirrors``: MirrorMaker 2 and headrace in the same experiments."""
+"""``headrace test compare-mirrors``: runs MirrorMaker 2 and headrace in the same experiments."""
 
 import json
 import os
@@ -211,9 +211,9 @@ def _write(folder: Path, rate: int, brokers: int) -> None:
 
 
 def _whole(folder: Path) -> ExperimentResult:
-    """Return the result of all experiments in one load.
+    """Return the result of the load that has the faults of all experiments.
 
-    The recoveries are left out, because they are in the rows of their faults.
+    It contains no recoveries, because the rows of the faults contain them.
     """
     found = _read(folder / _TOGETHER)
     if found.result is None:
@@ -222,7 +222,7 @@ def _whole(folder: Path) -> ExperimentResult:
 
 
 def _outcome(folder: Path, experiment: Experiment) -> ExperimentResult:
-    """Return an experiment's result, from its own load or from a load of several."""
+    """Return the result of an experiment, from its own load or from the load of all experiments."""
     alone = _read(folder / experiment.name)
     whole = _read(folder / _TOGETHER).result
     if alone.result is not None or whole is None:

@@ -1,4 +1,4 @@
-"""Entry point: finds the command, and turns every error into a sentence and an exit code."""
+"""Entry point: runs a command, and prints every error as a sentence with an exit code."""
 
 import gc
 import importlib
@@ -19,14 +19,14 @@ from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
 _NOT_JOINED = "\b"
-"""Line that click demands before a paragraph whose lines it keeps."""
+"""Marker that makes click keep the line breaks of the next paragraph."""
 _COMPLETION = "Shell completion, for bash, zsh and fish: headrace completion --help"
 
 
 class LazyGroup(click.Group):
-    """Commands whose modules are imported when they are called.
+    """Group of commands whose modules are imported when a command is called.
 
-    ``headrace --help`` loads no Kafka client.
+    ``headrace --help`` therefore loads no Kafka client.
     """
 
     def __init__(self, entries: Mapping[str, Command | Noun], **attributes: object) -> None:
@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or return None if there is none of this name."""
+        """Import and return a command, or return None if there is no command of this name."""
         entry = self._entries.get(cmd_name)
         if entry is None:
             return None
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
         if isinstance(entry, Noun):
             return _noun(cmd_name, entry)
         module, _, name = entry.place.partition(":")
-        gc.disable()  # modules leave no garbage, and a collection costs a tenth of the start
+        gc.disable()  # imports leave no garbage, and a collection takes a tenth of the start
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
         finally:
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
                     formatter.write_dl([(name, self._entries[name].summary) for name in listed])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command, without importing any."""
+        """Complete the name of a command without importing its module."""
         found = [
             CompletionItem(name, help=self._entries[name].summary)
             for name in self.list_commands(ctx)
@@ -87,7 +87,7 @@ class LazyGroup(click.Group):
 
 
 def _keep_lines_of_examples(command: click.Command) -> None:
-    """Keep the lines of examples in help texts, which click would join."""
+    """Keep the line breaks of examples in help texts, which click would remove."""
     if isinstance(command, click.Group):
         for one in command.commands.values():
             _keep_lines_of_examples(one)
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
     try:
         result = group.main(args=words, prog_name=name, standalone_mode=False)
     except click.exceptions.Abort:
-        return 130  # Ctrl-C where a command has nothing to finish: the shell's own convention
+        return 130  # exit code of shells for Ctrl-C
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
         return _report(error, name, words)
     return int(result or 0)
@@ -147,14 +147,14 @@ def _report(error: Exception, name: str, words: Sequence[str]) -> Exit:
             _say(f"headrace: {error}")
             return exit_for(error)
         case OSError():
-            # A full disk, or a file without permissions: no report of a defect could correct it.
+            # A full disk or a missing file permission is no defect of headrace.
             _say(f"headrace: {from_exception(error)}")
             return Exit.FAILED
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             _say(f"headrace: {_missing(error.name or '', extra, name, words)}")
             return Exit.USAGE
         case _:
-            # A defect of headrace: a developer gets the trace, a user gets a message.
+            # A defect of headrace. The trace is for developers, the message for users.
             if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
                 traceback.print_exception(error)
             _say(f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)")
@@ -171,15 +171,15 @@ def _missing(package: str, extra: str, name: str, words: Sequence[str]) -> str:
 
 
 def _say(sentence: str) -> None:
-    with suppress(OSError):  # standard error itself may be what cannot be written
+    with suppress(OSError):  # standard error may itself be the file that cannot be written
         click.echo(sentence, err=True)
 
 
 def entry() -> None:
-    """Run the console script."""
+    """Run the console script ``headrace``."""
     sys.exit(main())
 
 
 def kubectl_entry() -> None:
-    """Run as a plug-in of kubectl, whose commands act on the flows of a cluster."""
+    """Run as a plug-in of kubectl. Its commands act on the flows of a cluster."""
     sys.exit(main(name=PLUG_IN))

@@ -45,14 +45,14 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
     """Watch the flows.
 
     With ``give_up_after_s``, return when all flows have caught up, or raise ``GaveUp`` if nothing
-    was copied for that time. Until the first reload, also raise errors that no retry corrects.
+    was copied for that time. Until the first reload, also raise errors that no retry can correct.
     """
     last, since = None, time.monotonic()
     while True:
         await asyncio.sleep(0.2)
         units = {flow: herder.tasks(flow) for flow in herder.flows()}
         for tasks in units.values():
-            if not reload.happened:  # a bad edit ends nothing: its tasks fail, and say why
+            if not reload.happened:  # after a bad edit, only the tasks fail, with the reason
                 _raise_mistakes(tasks, give_up_after_s is not None)
         if give_up_after_s is None:
             continue
@@ -68,7 +68,10 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
 
 
 def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """Raise a mistake in the manifest that only Kafka detects: no retry corrects it."""
+    """Raise mistakes in the manifest that only Kafka detects and no retry corrects.
+
+    ``once`` also raises the error of a task that was restarted.
+    """
     for task in tasks:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:
@@ -93,12 +96,11 @@ async def show(herder: StandaloneHerder) -> None:
 
 
 def flow_views(herder: StandaloneHerder) -> list[FlowView]:
-    """Return the current state of all flows."""
     return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
 
 
 def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
-    """Print a last sentence for each flow: its state when it received the request to stop."""
+    """Print a last sentence for each flow, with its state at the request to stop."""
     for flow in flows:
         left = behind(flow.status.lag)
         state = "" if flow.ready else f"; it was {readiness(flow.status)}"
@@ -109,7 +111,7 @@ def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
 
 
 class LiveScreen:
-    """Renders to the size that the terminal has at that moment."""
+    """Live view, rendered for the current size of the terminal."""
 
     def __init__(self, herder: StandaloneHerder) -> None:
         self._herder = herder
@@ -123,7 +125,7 @@ class LiveScreen:
             options.max_width,
             options.height or console.height,
         )
-        # The whole screen each time, so that a resize leaves nothing behind.
+        # Fill the whole screen each time, so that a resize leaves no old content.
         yield Text("\n", no_wrap=True).join(lines)
 
 
@@ -137,7 +139,7 @@ async def _show_screen(console: Console, herder: StandaloneHerder) -> None:
 
 
 async def _show_lines(herder: StandaloneHerder) -> None:
-    """Print a line for each flow every few seconds, and at once if its readiness changes."""
+    """Print a line for each flow every 5 s, and immediately if its readiness changes."""
     shown: dict[str, tuple[str, float]] = {}
     while True:
         for flow in herder.flows():
@@ -154,7 +156,7 @@ def _say(line: str) -> None:
     if logs.is_json() and not sys.stderr.isatty():  # a program reads the log there
         log.info(line)
         return
-    with suppress(OSError):  # a full disk behind standard error ends no flow
+    with suppress(OSError):  # a full disk behind standard error must not end the flows
         click.echo(line, err=True)
 
 
@@ -171,7 +173,7 @@ def _summary(status: ReplicationFlowStatus) -> str:
 log = logs.get_logger(__name__)
 
 _LOG_BYTES = 50 << 20
-"""A log file that is larger is put aside at the next start."""
+"""Size above which a log file is renamed at the next start."""
 
 
 @click.command()
@@ -225,7 +227,7 @@ def command(files: Sequence[Path], **options: Any) -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line."""
+    """Options of the command."""
 
     drivers: int | None
     racks: tuple[str, ...]
@@ -275,7 +277,10 @@ def _run_files(files: ManifestFiles, options: Options) -> int:
 
 
 def _log_file(flows: Sequence[ReplicationFlow]) -> Path:
-    """Where logs go while the terminal shows the live view; the last one is kept beside it."""
+    """Return the log file for the time in which the terminal shows the live view.
+
+    A log file that has become too large is renamed to ``.log.1``.
+    """
     path = _runs_folder() / f"{flows[0].metadata.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_BYTES:
@@ -313,7 +318,7 @@ async def _run(
 
         async def serve(flow: str) -> None:
             async def handle(verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
-                await served.wait()  # the dashboard's address is known
+                await served.wait()  # wait until the dashboard's address is known
                 return await answer(herder, flow, verb, arguments)
 
             await sockets.enter_async_context(control_server.serve(flow, handle))
@@ -361,7 +366,7 @@ async def _run(
 
 
 def is_hung_up(terminal: int) -> bool:
-    """Return whether HUP was sent because the terminal was closed; then the run ends."""
+    """Return True if HUP was sent because the terminal was closed. The run then ends."""
     try:
         os.get_terminal_size(terminal)
     except OSError:
@@ -370,7 +375,7 @@ def is_hung_up(terminal: int) -> bool:
 
 
 async def _follow(asked: asyncio.Event, reload: Reload) -> None:
-    """Read the manifests again whenever that is asked for."""
+    """Read the manifests again at each request."""
     while True:
         await asked.wait()
         asked.clear()
@@ -379,7 +384,7 @@ async def _follow(asked: asyncio.Event, reload: Reload) -> None:
 
 @asynccontextmanager
 async def _serve_metrics(herder: StandaloneHerder, options: Options) -> AsyncIterator[None]:
-    # Only with the option.
+    # These modules are needed only with --metrics-port.
     from headrace.standalone import dashboard  # noqa: PLC0415
     from headrace.standalone.metrics import not_ready, run_registry  # noqa: PLC0415
     from headrace.telemetry.serving import serve  # noqa: PLC0415

@@ -1,12 +1,12 @@
 """The operator: reconciles custom resources into Kubernetes objects.
 
-Changes are queued, and one level-triggered reconciler for each kind acts.
+Changes put keys into a queue, and one level-triggered reconciler for each kind handles them.
 
-``operator`` is the process. ``kopf_watch`` watches the children of flows and tests,
-``cluster_cache`` keeps local copies, and ``queue`` holds the keys to reconcile.
-``flow_reconciler`` reconciles a flow: ``flow_children`` builds what it owns by the pure
-``resources``, ``drivers`` and ``assignment``; ``target_topics`` and ``loops`` find flows in
-conflict. Only ``children`` and ``flow_writer`` write. ``mirror_tests`` contains all about
+``operator`` runs the process. ``kopf_watch`` watches the children of flows and tests,
+``cluster_cache`` keeps local copies of objects, and ``queue`` holds the keys to reconcile.
+``flow_reconciler`` reconciles a flow. ``flow_children`` builds the flow's objects with the pure
+modules ``resources``, ``drivers`` and ``assignment``. ``target_topics`` and ``loops`` find
+conflicting flows. Only ``children`` and ``flow_writer`` write objects. ``mirror_tests`` reconciles
 MirrorTests.
 """
 

@@ -1,4 +1,4 @@
-"""Assignments of a flow's units as the operator writes them, and people's moves. Pure."""
+"""Assignments of a flow's units as objects, and moves that users request. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,23 +31,26 @@ class Move:
     task: ReplicationTask
     driver: DriverName
     refusal: str = ""
-    """Why it is refused; empty when it is accepted. The annotation is removed either way."""
+    """Reason for refusing the move, or empty if it is accepted.
+
+    The annotation is removed in both cases.
+    """
 
 
 @dataclass(frozen=True)
 class ObjectAssignment(Assignment):
-    """An assignment with what the operator keeps in the metadata of the unit's object."""
+    """An assignment, with the metadata that the operator writes to the unit's object."""
 
     pin: DriverName = ""
 
     @property
     def standby_labels(self) -> dict[str, str]:
-        """Labels by which the standbys find the unit."""
+        """Labels with which standby drivers find the unit."""
         return {standby_label(driver): "" for driver in self.standbys}
 
     @property
     def differs(self) -> bool:
-        """Whether the unit's object says something else."""
+        """True if the unit's object must be changed."""
         metadata = self.task.metadata
         return (
             super().differs
@@ -57,7 +60,7 @@ class ObjectAssignment(Assignment):
 
 
 def requested_moves(tasks: Iterable[ReplicationTask], drivers: FlowDrivers) -> list[Move]:
-    """Every ``move-to`` that can be acted on; that to a driver which is still starting waits."""
+    """Return the moves that can be decided now. A move to a driver that is still starting waits."""
     schedulable = {driver.name for driver in drivers.schedulable}
     moves = []
     for task in tasks:
@@ -83,11 +86,14 @@ class AssignmentChanges:
     assignments: tuple[ObjectAssignment, ...]
     """Assignments that differ from the units' objects."""
     moves: tuple[Move, ...]
-    """Requests of users that were accepted or rejected."""
+    """Users' requests that were accepted or refused."""
     problem: str
-    """A sentence if the flow's assignor gave no valid answer; otherwise empty."""
+    """Problem if the flow's assignor gave no valid answer, otherwise empty."""
     follow_up_ms: int | None
-    """Time of the next decision if nothing happens before, in ms, on the clock of ``now_s``."""
+    """Time of the next decision without an event, in ms, on the clock of ``now_s``.
+
+    None if there is none.
+    """
 
 
 def assignment_changes(
@@ -99,9 +105,10 @@ def assignment_changes(
     *,
     barred: frozenset[TaskId] = frozenset(),
 ) -> AssignmentChanges:
-    """Decide for all units of ``flow``; may block for seconds (a plug-in is asked).
+    """Decide the assignments of all units of ``flow``.
 
-    ``barred`` are units that must run nowhere.
+    A plug-in may be called, so the function may block for seconds. Units in ``barred`` are not
+    assigned to any driver.
     """
     pool = driver_pool(drivers, flow.spec.drivers.replicas)
     moves = requested_moves(tasks, drivers)
@@ -117,14 +124,14 @@ def assignment_changes(
     return AssignmentChanges(
         assignments=tuple(assignment for assignment in wanted if assignment.differs),
         moves=tuple(moves),
-        # If drivers cannot get units yet, the drivers' own state says more.
+        # If no driver may get units yet, the state of the drivers says more.
         problem=decision.problems.get(flow.metadata.name, "") if drivers.schedulable else "",
         follow_up_ms=decision.follow_up_ms,
     )
 
 
 def driver_pool(drivers: FlowDrivers, expected: int) -> DriverPool:
-    """Return a flow's pods in the form that placement needs."""
+    """Return a flow's driver pods in the form that placement needs."""
     return DriverPool(
         expected=expected,
         schedulable=tuple(DriverState(pod.name, rack=pod.rack) for pod in drivers.schedulable),
@@ -144,7 +151,10 @@ def _with_pin(assignment: Assignment, pin: DriverName) -> ObjectAssignment:
 
 
 def build_assignment(assignment: ObjectAssignment) -> Object:
-    """All that the operator owns of a unit, valid for the version of it that was read."""
+    """Return the fields of a unit's object that the operator owns.
+
+    The resource version makes the write fail if the object has changed since it was read.
+    """
     metadata = assignment.task.metadata
     return {
         "apiVersion": API_VERSION,

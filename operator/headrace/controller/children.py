@@ -1,4 +1,4 @@
-"""Children of flows and tests: owners, and writes to the API server."""
+"""Objects that flows and tests own, and their writes to the API server."""
 
 import hashlib
 import json
@@ -30,10 +30,13 @@ _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
 
 
 async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
-    """Check that no other owner has an object of that name, and return whether this owner has one.
+    """Check that no other owner has an object of that name, and return True if this owner has one.
 
-    Applying to another owner's object would make it partly ours. Raise ``NameTaken``, or
-    ``Retriable`` while an earlier owner's object of that name is being deleted.
+    Applying a manifest to another owner's object would take over some of its fields.
+
+    Raises:
+        NameTaken: Another owner has an object of that name.
+        Retriable: The object of an earlier flow or test with the same name is being deleted.
     """
     metadata = manifest["metadata"]
     there = await client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
@@ -51,10 +54,10 @@ async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
 
 
 async def create(client: Client, owner: Owner, manifest: Object) -> None:
-    """Create an object unless the owner has it from another reconcile or a lost response.
+    """Create an object, unless another reconcile or a request with a lost response created it.
 
-    Raise as ``check_name``; raise ``Conflict`` for any other conflict, such as two requests that
-    are counted against a quota at the same time.
+    Raise errors as ``check_name`` does. Raise ``Conflict`` for any other conflict, for example
+    between two requests that a quota counts at the same time.
     """
     try:
         await client.create(manifest)
@@ -64,7 +67,7 @@ async def create(client: Client, owner: Owner, manifest: Object) -> None:
 
 
 CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
-"""The kinds that ``apply`` makes; units are watched apart."""
+"""Kinds that ``apply`` creates. Units are watched separately."""
 _KINDS = {kind.name: kind for kind in CHILDREN}
 ChildName = tuple[str, str, str]
 """Kind, namespace and name."""
@@ -73,15 +76,18 @@ ChildName = tuple[str, str, str]
 @dataclass(frozen=True)
 class _Applied:
     owner: str | None
-    """Uid of the flow: a flow that is created again finds the children of the earlier one."""
+    """Uid of the owning flow.
+
+    A flow that is created again finds the children of the earlier one.
+    """
     digest: str
     """Digest of the manifest."""
     fields: str
-    """Fields that the API server records as ours."""
+    """Fields of the object that the API server records as the operator's."""
 
 
 class Children:
-    """The only writer of manifests. For one event loop."""
+    """Writes the manifests of all flows' children. Use it from one event loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -107,7 +113,10 @@ class Children:
             self._templates[name] = written["spec"]["template"]
 
     async def remove(self, flow: ReplicationFlow, kind: Kind) -> None:
-        """Delete a child that settings do not ask for any more. Raises as ``Client.delete``."""
+        """Delete a child that the settings no longer require.
+
+        Raise errors as ``Client.delete`` does.
+        """
         name = _child(flow, kind)
         none = _Applied(flow.metadata.uid, "", _our_fields(None))
         if self._applied.get(name) == none:
@@ -119,12 +128,12 @@ class Children:
         self._applied[name] = none
 
     async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
-        """Create a missing unit as ``manager`` and return it; raise as ``apply``."""
+        """Create a missing unit as ``manager``, and return it. Raise errors as ``apply`` does."""
         await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
 
     def observe(self, object: Object, *, deleted: bool) -> bool:
-        """Record a child from its watch, and return whether its flow must be reconciled.
+        """Record a child from its watch, and return True if its flow must be reconciled.
 
         The reconcile applies a child that was deleted or that another manager changed.
         """
@@ -141,18 +150,18 @@ class Children:
         return True
 
     def refused_pods(self, flow: ReplicationFlow) -> str:
-        """Why the API server takes no more pods of a flow's drivers, in its words; or empty."""
+        """Return the API server's reason for rejecting a flow's driver pods, or an empty string."""
         return self._refused.get(_child(flow, DEPLOYMENT), "")
 
     def template(self, flow: ReplicationFlow) -> Object | None:
-        """Return the pod template of a flow's Deployment; None while unknown or absent."""
+        """Return the pod template of a flow's Deployment, or None if it is unknown."""
         return self._templates.get(_child(flow, DEPLOYMENT)) or None
 
     async def newest_replica_set(self, flow: ReplicationFlow) -> str:
-        """Return the label ``pod-template-hash`` of the newest drivers of a flow.
+        """Return the label ``pod-template-hash`` of the newest drivers, or an empty string.
 
-        It is empty if there are none. The revision decides: ``kubectl rollout undo`` makes an old
-        ReplicaSet the newest. Raise as ``Client.list``.
+        The ReplicaSet with the highest revision is the newest, because ``kubectl rollout undo``
+        makes an old ReplicaSet the newest. Raise errors as ``Client.list`` does.
         """
         labels = ",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items())
         found = await self._client.list(
@@ -162,15 +171,15 @@ class Children:
         return newest["metadata"]["labels"].get(POD_TEMPLATE_HASH, "") if newest else ""
 
     async def verify(self, namespace: str, flow: str) -> None:
-        """Read all children of a flow: kopf reports no deletion of a time when it did not watch."""
+        """Read all children of a flow, because kopf misses deletions while its watch is closed."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
             object = await self._client.get(_KINDS[name[0]], namespace, name[2])
-            applied = self._applied.get(name)  # ``observe`` may have been called meanwhile
+            applied = self._applied.get(name)  # ``observe`` may have been called
             if applied is not None and _our_fields(object) != applied.fields:
                 self._applied.pop(name)
 
     def forget(self, namespace: str, flow: str) -> None:
-        """Forget a deleted flow, whose children will also be deleted."""
+        """Forget a deleted flow. Its children will also be deleted."""
         prefix = (namespace, f"{flow}-driver")
         self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
         self._refused.pop((DEPLOYMENT.name, *prefix), None)
@@ -183,7 +192,10 @@ def _revision(replica_set: Object) -> int:
 
 
 def _refused_pods(object: Object) -> str:
-    """Return the reason why a Deployment's pods are rejected: Pod Security, a quota, a webhook."""
+    """Return the reason why a Deployment's pods are rejected, or an empty string.
+
+    Examples are Pod Security, a quota or a webhook.
+    """
     conditions = object.get("status", {}).get("conditions") or ()
     return next(
         (one.get("message", "") for one in conditions if one["type"] == "ReplicaFailure"), ""
@@ -191,7 +203,7 @@ def _refused_pods(object: Object) -> str:
 
 
 def _our_fields(object: Object | None) -> str:
-    """Return the fields that we applied and that are unchanged, as the API server records them."""
+    """Return the operator's fields of an object, as its managedFields list them."""
     metadata = {} if object is None else object["metadata"]
     entries = metadata.get("managedFields") or []
     ours = [

@@ -1,6 +1,6 @@
 """Local copies of flows, units, driver pods and Leases.
 
-Whatever changes here puts the flow that it belongs to into the queue.
+Each change puts the flow concerned into the queue.
 """
 
 import asyncio
@@ -51,10 +51,10 @@ log = get_logger(__name__)
 
 
 class FlowCache:
-    """Flows by name, each with the spec that is in force.
+    """Flows by name, each with its spec in force.
 
-    If two flows had one name, one after the other, the later one counts, in whatever order the
-    watch and the answers to writes report them.
+    If a flow was deleted and created again, the later object counts, in whatever order the watch
+    and the responses to writes report the two.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class FlowCache:
         return iter(list(self._objects))
 
     def put(self, object: Object) -> bool:
-        """Store a flow that was added or changed; return whether that is news."""
+        """Store a new or changed flow, and return True if it differs from the stored one."""
         before = self._objects.get(name := name_of(object))
         if before is not None and (before == object or is_older(object, before)):
             return False
@@ -83,18 +83,17 @@ class FlowCache:
         return True
 
     def drop(self, object: Object) -> None:
-        """Remove a deleted flow."""
         before = self._objects.get(name := name_of(object))
         if before is not None and before["metadata"]["uid"] == object["metadata"]["uid"]:
             del self._objects[name]
             self._in_force.pop(name, None)
 
     def object(self, name: FlowName) -> Object | None:
-        """Return a flow as the API has it."""
+        """Return a flow's object, or None."""
         return self._objects.get(name)
 
     def objects(self) -> list[Object]:
-        """Return all flows as the API has them."""
+        """Return all flows' objects."""
         return list(self._objects.values())
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:
@@ -103,20 +102,20 @@ class FlowCache:
         return found.flow if found is not None else None
 
     def get(self, name: FlowName) -> InForce:
-        """Return what is in force of a flow that is there.
+        """Return the spec in force of an existing flow.
 
         Raises:
-            InvalidSpec: Nothing of it is understood.
+            InvalidSpec: No field of the spec is usable.
         """
         return self._in_force.get(name) or read_in_force(self._objects[name], None)
 
     def all(self) -> list[ReplicationFlow]:
-        """Return all flows that are understood."""
+        """Return all flows that are valid."""
         return [found.flow for found in self._in_force.values()]
 
 
 def name_of(object: Object) -> FlowName:
-    """Namespace and name of an object."""
+    """Return the namespace and the name of an object."""
     return object["metadata"]["namespace"], object["metadata"]["name"]
 
 
@@ -124,7 +123,7 @@ _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
 class DriverCache:
-    """Drivers by flow. Pods of a missing or invalid flow are not its drivers."""
+    """Driver pods by flow. Pods of a missing or invalid flow are not its drivers."""
 
     def __init__(
         self,
@@ -138,9 +137,9 @@ class DriverCache:
         Args:
             client: Client of the API server.
             namespace: Namespace to watch, or None for all.
-            lease_s: Function that returns the duration of a flow's Leases, or None for an unknown
+            lease_s: Returns the duration of a flow's Leases in seconds, or None for an unknown
                 flow.
-            changed: Function that receives each flow whose drivers changed.
+            changed: Receives each flow whose drivers changed.
         """
         self._lease_s, self._changed = lease_s, changed
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
@@ -162,7 +161,7 @@ class DriverCache:
         return {pod: self._lease((name[0], pod)) for pod in self._pods.get(name, {})}
 
     def expect_leases(self) -> None:
-        """Pods have come or gone, or a flow says another duration."""
+        """Watch the Leases of the current pods, after pods or the duration of Leases changed."""
         self._leases.expect(
             {
                 (flow[0], pod): lease_s
@@ -173,7 +172,7 @@ class DriverCache:
         )
 
     def pod_changed(self, change: WatchEvent) -> None:
-        """Record a pod as its watch reports it."""
+        """Record a change from the watch of pods."""
         namespace, name = name_of(change.object)
         flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
         pods = self._pods.setdefault(flow, {})
@@ -200,19 +199,19 @@ class DriverCache:
 
 @dataclass(frozen=True)
 class UnitChange:
-    """A unit before and after a change."""
+    """A unit before and after a change. Each is None if the unit does not exist."""
 
     before: ReplicationTask | None
     after: ReplicationTask | None
 
     @property
     def of_targets(self) -> bool:
-        """Whether other topics are copied or written, or for another flow."""
+        """True if the copied or written topics, or the flow, changed."""
         return _targets(self.before) != _targets(self.after)
 
     @property
     def of_figures_only(self) -> bool:
-        """Whether only measurements changed, or values between connectors and their tasks.
+        """True if only measurements or connector epochs changed.
 
         A new connector writes its epoch into all of its tasks.
         """
@@ -221,17 +220,20 @@ class UnitChange:
 
 
 class UnitCache:
-    """By flow."""
+    """Units by flow."""
 
     def __init__(self) -> None:
         self._units: dict[FlowName, dict[str, ReplicationTask]] = {}
         self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
-        """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
+        """Sorted units by flow, with the flow's uid. Sorting 10,000 units takes 40 ms."""
         self._invalid: dict[FlowName, dict[str, str]] = {}
         """Problem of each invalid unit, by its name."""
 
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
-        """Return the units of this flow object in order, without an earlier flow's units."""
+        """Return the units of a flow in order.
+
+        Units of an earlier flow of its name are excluded.
+        """
         name, uid = flow_name(flow), flow.metadata.uid
         known = self._in_order.get(name)
         if known is None or known[0] != uid:
@@ -242,15 +244,15 @@ class UnitCache:
         return list(known[1])
 
     def invalid_unit(self, name: FlowName) -> str:
-        """Return the problem of an invalid unit of a flow; empty if all are valid."""
+        """Return the problem of an invalid unit of a flow, or an empty string if all are valid."""
         return next(iter(self._invalid.get(name, {}).values()), "")
 
     def put(self, object: Object) -> UnitChange:
-        """Record a unit that was added or changed."""
+        """Record a new or changed unit."""
         return self._replace(object, self._understood(object))
 
     def drop(self, object: Object) -> UnitChange:
-        """Remove a unit that was deleted."""
+        """Remove a deleted unit."""
         self._invalid.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
         return self._replace(object, None)
 
@@ -264,10 +266,10 @@ class UnitCache:
         return UnitChange(before, task)
 
     def _understood(self, object: Object) -> ReplicationTask | None:
-        """Return a unit; None if it is invalid, which ``invalid_unit`` reports.
+        """Return the parsed unit, or None if it is invalid, which ``invalid_unit`` reports.
 
-        It is also None if its name differs from the name of the unit in its spec: there would be
-        two.
+        Return None also if the object's name does not fit its spec, because the unit would exist
+        twice.
         """
         invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
         invalid.pop(name, None)
@@ -295,12 +297,12 @@ def _acted_on(task: ReplicationTask) -> object:
 
 
 def flow_of(unit: Object) -> FlowName:
-    """Return the flow that a unit names in its spec."""
+    """Return the name of the flow that a unit's spec contains."""
     return unit["metadata"]["namespace"], unit["spec"].get("flowName", "")
 
 
 def _targets(task: ReplicationTask | None) -> object:
-    """Return the targets of a unit and the flow for which it writes them."""
+    """Return the topics that a unit copies and writes, and its owners."""
     return task and (
         task.metadata.owner_references,
         written_targets([task]),
@@ -312,7 +314,10 @@ _CHECK_EVERY_S = 1.0
 
 
 class ClusterCache:
-    """For one event loop. All that it returns are values: they do not change under a reader."""
+    """Local copies of all objects that reconciles of flows need.
+
+    Use it from one event loop. Returned values never change, because a change replaces them.
+    """
 
     def __init__(
         self,
@@ -326,7 +331,7 @@ class ClusterCache:
         Args:
             client: Client of the API server.
             namespace: Namespace to watch, or None for all.
-            enqueue: Function that receives a flow and the seconds within which to reconcile it.
+            enqueue: Receives a flow, and the seconds within which to reconcile it.
             selector: Label selector of the flows. Other flows are ignored.
         """
         self._client, self._enqueue = client, enqueue
@@ -345,7 +350,7 @@ class ClusterCache:
         self._copies = (self._flow_copy, self._task_copy, *self._drivers.copies)
 
     async def run(self) -> None:
-        """Watch; never returns."""
+        """Watch all kinds. Never returns."""
         async with asyncio.TaskGroup() as tasks:
             for copy in self._copies:
                 tasks.create_task(copy.run())
@@ -354,7 +359,7 @@ class ClusterCache:
             await self._report_watch_error()
 
     async def _report_watch_error(self) -> None:
-        """Queue all flows now, and whenever a watch breaks or recovers."""
+        """Queue all flows now, and whenever a watch fails or recovers."""
         last: str | None = None
         while True:
             if (now := str(self.watch_error or "")) != last:
@@ -365,12 +370,12 @@ class ClusterCache:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every watch had its first list; nothing is decided before."""
+        """True when every watch has received its first list. Nothing is decided before."""
         return all(copy.synced.is_set() for copy in self._copies)
 
     @property
     def watch_error(self) -> HeadraceError | None:
-        """Why a watch is not open."""
+        """Error of a watch that is not open, or None."""
         return next((copy.error for copy in self._copies if copy.error is not None), None)
 
     # Flows.
@@ -381,67 +386,64 @@ class ClusterCache:
         self._enqueue(name_of(change.object), SOON_S)
 
     def put_flow(self, object: Object) -> None:
-        """Record a flow that was added or changed."""
+        """Record a new or changed flow."""
         before = self._lease_s(name := name_of(object))
         if self._flows.put(object):
-            self._forget_written(name)  # which units are its own depends on its uid
+            self._forget_written(name)  # the units that belong to the flow depend on its uid
             if self._lease_s(name) != before:
                 self._drivers.expect_leases()
 
     def put_flow_written(self, object: Object) -> None:
         """Record a flow from the response to a write, before its watch reports it."""
-        if self._flows.object(name_of(object)) is not None:  # otherwise it was deleted since
+        if self._flows.object(name_of(object)) is not None:  # otherwise it has been deleted
             self.put_flow(object)
 
     def drop_flow(self, object: Object) -> None:
-        """Remove a flow that was deleted."""
         self._flows.drop(object)
         self._forget_written(name_of(object))
 
     def flow_object(self, name: FlowName) -> Object | None:
-        """Return a flow as the API returned it."""
+        """Return a flow's object, or None."""
         return self._flows.object(name)
 
     def flow_objects(self) -> list[Object]:
-        """All flows as the API has them, also those that are not understood."""
+        """Return all flows' objects, including invalid flows."""
         return self._flows.objects()
 
     def flow_names(self) -> list[FlowName]:
-        """All flows, but those that are being deleted."""
+        """Return the names of all flows, except those that are being deleted."""
         there = self._flows.objects()
         return [name_of(one) for one in there if "deletionTimestamp" not in one["metadata"]]
 
     def in_force(self, name: FlowName) -> InForce:
-        """Return what is in force of a flow; raise ``InvalidSpec`` if nothing is understood."""
+        """Return the spec in force of an existing flow. Raise ``InvalidSpec`` if there is none."""
         return self._flows.get(name)
 
     def understood(self, name: FlowName) -> ReplicationFlow | None:
-        """Return a flow, unless it is missing or invalid."""
+        """Return a flow with the spec in force, or None if it is missing or invalid."""
         return self._flows.understood(name)
 
     def flows(self) -> list[ReplicationFlow]:
-        """All that are understood."""
+        """Return all flows that are valid."""
         return self._flows.all()
 
     # Units.
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
-        """Return the units of a flow in order, without units of an earlier flow of its name."""
         return self._units.of(flow)
 
     def invalid_unit(self, name: FlowName) -> str:
-        """Return the problem of an invalid unit; empty if all are valid."""
         return self._units.invalid_unit(name)
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """Return the target topics that a flow writes; empty for a missing or invalid flow."""
+        """Return the target topics that a flow writes. Empty for a missing or invalid flow."""
         if name not in self._written:
             flow = self._flows.understood(name)
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
     def copied(self, name: FlowName) -> CopiedTopics:
-        """Return the topics that a flow copies; empty for a missing or invalid flow."""
+        """Return the topics that a flow copies. Empty for a missing or invalid flow."""
         if name not in self._copied:
             flow = self._flows.understood(name)
             self._copied[name] = copied_topics(self.tasks(flow) if flow else ())
@@ -450,8 +452,7 @@ class ClusterCache:
     def requeue_rivals(self, name: FlowName) -> None:
         """Queue the flows that may wait for a target topic of ``name``.
 
-        These are the flows that write a topic which ``name`` took or freed since its last
-        reconcile.
+        These flows write a topic that ``name`` took or freed since its last reconcile.
         """
         now, before = self.written(name), self._written_before.get(name, frozenset())
         self._written_before[name] = now
@@ -468,12 +469,12 @@ class ClusterCache:
         namespace, name = name_of(object)
         watched = self._task_copy.get(name, namespace)
         if watched is None or is_older(object, watched):
-            return  # it was deleted or changed again since
+            return  # deleted, or changed again
         if self._units.put(object).of_targets:
             self._forget_written(flow_of(object))
 
     async def refresh_task(self, namespace: str, name: str) -> None:
-        """Read a unit again: its watch is behind."""
+        """Read a unit again, because its watch is behind."""
         if (object := await self._client.get(TASK, namespace, name)) is not None:
             self.put_task(object)
 
@@ -491,11 +492,9 @@ class ClusterCache:
     # Drivers.
 
     def pods(self, flow: ReplicationFlow) -> list[DriverPod]:
-        """Return the driver pods of a flow."""
         return self._drivers.pods(flow_name(flow))
 
     def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
-        """Return the known state of each driver's Lease."""
         return self._drivers.leases(name)
 
     def _lease_s(self, name: FlowName) -> int | None:

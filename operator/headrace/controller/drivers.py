@@ -1,7 +1,7 @@
-"""Drivers of a flow, from their pods and Leases.
+"""Drivers of a flow, derived from their pods and Leases.
 
-The rules for a driver that joins, leaves, restarts, rolls or stops renewing. In words they stand in
-docs/rebalancing.md.
+This module has the rules for drivers that join, leave, restart, are replaced or stop renewing their
+Leases. docs/rebalancing.md describes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,34 +15,37 @@ from headrace.k8s import Object
 
 @dataclass(frozen=True)
 class DriverPod:
-    """A driver pod, as far as it matters here."""
+    """Facts about a driver pod."""
 
     name: DriverName
     template: str
-    """Hash of the template it was made from, as the operator wrote it."""
+    """Hash of the pod's template, which the operator wrote as a label."""
     replica_set: str = ""
-    """Hash of that template with what others added, which names its ReplicaSet."""
+    """Label ``pod-template-hash``: hash of the template including changes by other managers.
+
+    It identifies the ReplicaSet.
+    """
     terminating: bool = False
-    """Whether it terminates: scaled down, rolled, evicted."""
+    """True if the pod is being deleted, for example by a scale-down, a roll-out or an eviction."""
     ended: bool = False
-    """Whether all its containers ended and are not restarted."""
+    """True if all containers have ended and are not restarted."""
     rack: str | None = None
     problem: str = ""
-    """Why it does not run, in the words of scheduler or kubelet; empty when it runs."""
+    """Reason why the pod does not run, from the scheduler or kubelet. Empty if it runs."""
     running_since: datetime | None = None
-    """When its containers began to run, by its node's clock."""
+    """Start time of the last container to start, by its node's clock. None if none runs."""
 
 
 @dataclass(frozen=True)
 class DriverLease:
-    """State of a driver's Lease, according to the watch."""
+    """State of a driver's Lease, according to its watch."""
 
     incarnation: str = ""
-    """Incarnation of the driver that holds it; empty without a Lease."""
+    """Incarnation of the driver that holds the Lease, or empty without a Lease."""
     renewed: bool = False
-    """Whether it was renewed while observed: the holder of one that never was may be dead."""
+    """True if a renewal was observed. A Lease that was never renewed may be of a dead driver."""
     expired: bool = False
-    """Whether it was not renewed, or missing, for its whole duration."""
+    """True if the Lease was missing, or not renewed, for its whole duration."""
 
 
 _NONE = DriverLease()
@@ -50,20 +53,20 @@ _NONE = DriverLease()
 
 @dataclass(frozen=True)
 class FlowDrivers:
-    """The drivers of a flow."""
+    """Drivers of a flow, and the units that they may get."""
 
     schedulable: tuple[DriverPod, ...]
-    """May get units."""
+    """Drivers that may get units."""
     cordoned: frozenset[DriverName]
-    """Keep the units that they have, and get none."""
+    """Drivers that keep their units and get no others."""
     rolling: bool
-    """Whether pods of an older template exist; no unit is moved for balance during that time."""
+    """True if pods of an older template exist. No unit is moved for balance during that time."""
     pods: Mapping[DriverName, DriverPod]
     leases: Mapping[DriverName, DriverLease]
 
     @property
     def alive(self) -> int:
-        """How many hold their Lease."""
+        """Number of drivers that hold their Lease."""
         return sum(
             lease.incarnation != "" and not lease.expired
             for name in self.pods
@@ -72,19 +75,19 @@ class FlowDrivers:
 
     @property
     def silent(self) -> bool:
-        """Whether there are driver pods, and none holds its Lease."""
+        """True if there are driver pods, and none holds its Lease."""
         return bool(self.pods) and not self.alive
 
     @property
     def wait_to_take(self) -> bool:
-        """Whether there are drivers, and none may get units yet."""
+        """True if there are live drivers, and none may get units yet."""
         return self.alive > 0 and not self.schedulable
 
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
-        """Return whether that incarnation of a driver is lost.
+        """Return True if that incarnation of a driver is lost.
 
-        It is lost if its pod was deleted or has ended, another incarnation holds the Lease, or the
-        Lease expired.
+        It is lost if its pod was deleted or has ended, if another incarnation holds the Lease, or
+        if the Lease has expired.
         """
         pod, lease = self.pods.get(driver), self.leases.get(driver, _NONE)
         if pod is None or pod.ended:
@@ -93,9 +96,9 @@ class FlowDrivers:
 
 
 def is_ambiguous(pods: Iterable[DriverPod], newest: str) -> bool:
-    """Return whether the operator's own hash does not identify the newest pods.
+    """Return True if the operator's own hash does not identify the newest pods.
 
-    This happens if another manager changed the template, as ``kubectl rollout restart`` does.
+    This happens if another manager changes the template, as ``kubectl rollout restart`` does.
     """
     return len({pod.replica_set for pod in pods if pod.template == newest}) > 1
 
@@ -112,8 +115,8 @@ def drivers_of(
         pods: Pods of the flow.
         newest: Hash of the template that its pods should have.
         leases: Leases by driver.
-        newest_replica_set: ReplicaSet of the newest pods of that template; empty if all pods are
-            alike.
+        newest_replica_set: Hash of the newest ReplicaSet of that template, or empty if the template
+            has only one.
     """
 
     def is_newest(pod: DriverPod) -> bool:
@@ -126,7 +129,7 @@ def drivers_of(
         if not pod.terminating and not pod.ended and not leases.get(pod.name, _NONE).expired
     ]
     sure = [pod for pod in staying if leases.get(pod.name, _NONE).renewed]
-    # While there is none of the newest template, an old one takes what would be unassigned.
+    # If there is no driver of the newest template, drivers of an older one get the units.
     schedulable = [pod for pod in sure if is_newest(pod)] or sure
     names = {pod.name for pod in schedulable}
     return FlowDrivers(
@@ -139,11 +142,11 @@ def drivers_of(
 
 
 _STARTING = ("ContainerCreating", "PodInitializing")
-"""Reasons to wait that pass by themselves."""
+"""Reasons for waiting that do not indicate a problem."""
 
 
 def driver_pod(pod: Object) -> DriverPod:
-    """Return a driver from its pod."""
+    """Return the facts about a driver pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     return DriverPod(
@@ -159,7 +162,7 @@ def driver_pod(pod: Object) -> DriverPod:
 
 
 def _starts(status: Object) -> Iterator[datetime]:
-    """Yield the start of each running container; Kubernetes writes an unknown time as null."""
+    """Yield the start time of each running container. Kubernetes writes an unknown time as null."""
     for container in status.get("containerStatuses") or ():
         running = (container.get("state") or {}).get("running") or {}
         if started := running.get("startedAt"):

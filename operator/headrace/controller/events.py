@@ -1,4 +1,4 @@
-"""Events for changes of a flow's state."""
+"""Kubernetes Events about state changes of flows and tests."""
 
 import time
 import uuid
@@ -38,7 +38,7 @@ Subject = ReplicationFlow | ReplicationTask | MirrorTest | UnparsedMirrorTest
 _WITHOUT_EVENTS = (
     ConditionType.RECONCILING,
     ConditionType.STALLED,
-    ConditionType.DRIVERS_AVAILABLE,  # each pod that starts or stops has Events of its own
+    ConditionType.DRIVERS_AVAILABLE,  # Events of the pods report this
 )
 _FAILURES = (
     Reason.TASK_FAILED,
@@ -48,20 +48,25 @@ _FAILURES = (
     Reason.SOURCE_UNREACHABLE,
     Reason.TARGET_UNREACHABLE,
 )
-"""Warnings though the flow is not stalled: what failed is tried again."""
+"""Reasons that are warnings although the flow is not stalled. The operator retries."""
 _QUIET_S = 60.0
-"""Time before the same reason is repeated on the same object, because a state may flap. It doubles
-each time, up to ``_LONGEST_QUIET_S``, unless the reason did not occur for that long.
+"""Time before an Event with the same reason is repeated on an object, in seconds.
+
+It doubles with each repetition up to ``_LONGEST_QUIET_S``, because a state may flap. It is reset if
+the reason does not occur for ``_LONGEST_QUIET_S``.
 """
 _LONGEST_QUIET_S = 1800.0
-"""Half as long as the API server keeps an Event: one of each reason can be read."""
+"""Half the time for which the API server keeps an Event.
+
+One Event per reason is therefore always visible.
+"""
 _NOTE_BYTES = 1000
-"""An Event's note is refused from 1024 bytes on."""
+"""Maximum size of a note. The API server rejects notes of 1,024 bytes and more."""
 
 
 @dataclass(frozen=True)
 class Occurrence:
-    """Something that happened, for people."""
+    """A state change to report to users."""
 
     reason: str
     note: str
@@ -69,7 +74,7 @@ class Occurrence:
 
 
 def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Occurrence]:
-    """Return what happened between two statuses."""
+    """Yield the state changes between two statuses."""
     before = list(before)
     for new in after:
         old = condition(before, new.type)
@@ -82,7 +87,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
             warning = new.status is ConditionStatus.FALSE and failed
             steps = old is not None or new.reason is Reason.NO_DRIVERS
             starts = new.status is ConditionStatus.FALSE and steps and not was_ready
-            if warning or not starts:  # its steps to Ready are in the status
+            if warning or not starts:  # intermediate steps to Ready are only in the status
                 yield Occurrence(new.reason, new.message, warning)
         elif new.type not in _WITHOUT_EVENTS:
             asked = new.type is ConditionType.RECONCILIATION_PAUSED
@@ -92,7 +97,10 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
 
 
 def _same(old: Condition, new: Condition) -> bool:
-    """Another loss or reset is another Event, while the condition stays as it is."""
+    """Return True if nothing must be reported.
+
+    Another loss or reset is reported although the status and reason of the condition are unchanged.
+    """
     counted = (ConditionType.DATA_LOSS_DETECTED, ConditionType.PARTITIONS_RESET)
     another = new.type in counted and old.message != new.message
     return (old.status, old.reason) == (new.status, new.reason) and not another
@@ -100,7 +108,7 @@ def _same(old: Condition, new: Condition) -> bool:
 
 @dataclass(frozen=True)
 class _Quiet:
-    """For how long a reason on an object is not repeated; monotonic seconds."""
+    """Times that limit the repetition of an Event, on the monotonic clock."""
 
     until_s: float = 0.0
     next_s: float = _QUIET_S
@@ -112,15 +120,15 @@ class _Quiet:
 
 
 class EventRecorder:
-    """Posts Events; one that cannot be posted is logged, and nothing waits for it."""
+    """Posts Events. Failures are only logged, and nothing depends on an Event."""
 
     def __init__(self, client: Client, instance: str) -> None:
-        """``instance`` is the replica that reports."""
+        """Create a recorder. ``instance`` is the operator replica that reports."""
         self._client, self._instance = client, instance
         self._quiet: dict[tuple[str | None, str], _Quiet] = {}
 
     async def post(self, about: Subject, happened: Occurrence) -> None:
-        """Write an Event of an object, unless the same was written a moment ago."""
+        """Create an Event for an object, unless its reason was reported a short time ago."""
         now, key = time.monotonic(), (about.metadata.uid, happened.reason)
         self._quiet = {k: one for k, one in self._quiet.items() if now < one.forgotten_s}
         quiet = self._quiet.get(key, _Quiet())
@@ -137,7 +145,7 @@ class EventRecorder:
 
 
 def build_event(about: Subject, happened: Occurrence, instance: str) -> Object:
-    """Return an Event of events.k8s.io. Pure, except for its name and its time."""
+    """Return an Event of events.k8s.io. Its name is random, and its time is the current time."""
     metadata = about.metadata
     return {
         "apiVersion": EVENT.api_version,
@@ -172,7 +180,7 @@ class NameTaken(InvalidSpec):
 
 
 def blocked_by(error: HeadraceError) -> Readiness | None:
-    """Return the readiness after an error; None for an error that passes by itself."""
+    """Return the readiness after an error that a user must fix, or None for any other error."""
     reasons: dict[type[HeadraceError], Reason] = {
         Forbidden: Reason.FORBIDDEN,
         ObjectInvalid: Reason.REFUSED,
@@ -186,7 +194,7 @@ def blocked_by(error: HeadraceError) -> Readiness | None:
 
 
 def is_reported(object: Object, message: str) -> bool:
-    """Whether the status of an object has this message already, for its current spec."""
+    """Return True if the object's status already has this message for its current spec."""
     status = object.get("status") or {}
     return status.get("observedGeneration") == object["metadata"].get("generation") and any(
         condition.get("message") == message for condition in status.get("conditions") or ()

@@ -1,4 +1,4 @@
-"""Children of a flow, made of its spec and of the chart's defaults."""
+"""Children of a flow, built from its spec and the chart's defaults."""
 
 import asyncio
 import time
@@ -27,9 +27,15 @@ from headrace.k8s import DEPLOYMENT, NETWORK_POLICY
 from headrace.logs import get_logger
 
 _ANSWER_TIMEOUT_S = 2.0
-"""Within it an API server that is well has answered, unless a webhook holds it up."""
+"""Time that a reconcile waits for the API server, in seconds.
+
+A healthy API server responds within it, unless a webhook delays the response.
+"""
 _REPORTED_FROM = 3
-"""Failures in a row: one or two are a leader election, or a webhook that is rolled out."""
+"""Consecutive failures before they are reported.
+
+A leader election or a webhook roll-out causes one or two.
+"""
 _VERIFY_EVERY_S = 300.0
 
 
@@ -38,13 +44,16 @@ class Provided:
     """Result of providing a flow's children."""
 
     readiness: Readiness | None = None
-    """Readiness to report in the flow's status; None if all exist or will soon."""
+    """Readiness to report in the flow's status, or None if all children exist or will soon."""
     error: HeadraceError | None = None
-    """Error of the last attempt, returned once: the queue repeats the reconcile."""
+    """Error of the last attempt. It is returned once, and the queue repeats the reconcile."""
 
 
 class Provisioner:
-    """Runs one attempt a flow at a time. For one event loop."""
+    """Creates the children of flows, with one attempt at a time for each flow.
+
+    Use it from one event loop.
+    """
 
     def __init__(
         self,
@@ -52,7 +61,7 @@ class Provisioner:
         verify: Callable[[str, str], Awaitable[None]],
         enqueue: Callable[[FlowName, float], None],
     ) -> None:
-        """Create the object for all flows.
+        """Create a provisioner for all flows.
 
         Args:
             make: Creates the missing children of a flow.
@@ -66,14 +75,14 @@ class Provisioner:
         self._verified_s: dict[FlowName, float] = {}
 
     async def provide(self, flow: ReplicationFlow) -> Provided:
-        """Make what the flow needs; waits for the API server for a moment only."""
+        """Create the missing children of a flow, waiting for the API server for at most 2 s."""
         name = flow_name(flow)
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.done():
             provided = self._collect(name, attempt)
             if provided.error is not None:
                 return provided
-            attempt = None  # the flow may have changed meanwhile
+            attempt = None  # the flow may have changed
         if attempt is None:
             attempt = self._attempts[name] = asyncio.create_task(self._attempt(flow))
             await asyncio.wait([attempt], timeout=_ANSWER_TIMEOUT_S)
@@ -91,7 +100,7 @@ class Provisioner:
         self._verified_s.pop(name, None)
 
     def close(self) -> None:
-        """End all attempts."""
+        """Cancel all attempts."""
         for attempt in self._attempts.values():
             attempt.cancel()
 
@@ -120,13 +129,16 @@ class Provisioner:
         return Provided()
 
 
-# Order of roll-outs: an upgrade of the operator changes the drivers of every flow. A roll-out costs
-# each unit a move, and needs pods of two templates at the same time. Flows with a higher
-# ``spec.drivers.rolloutPriority`` come first, then by namespace and name.
+# Order of roll-outs. An upgrade of the operator replaces the drivers of every flow. A roll-out
+# moves each unit once, and needs pods of two templates at the same time. Flows are ordered by
+# ``spec.drivers.rolloutPriority``, highest first, then by namespace and name.
 
 _ROLLOUT_DEADLINE_S = 600.0
-"""A roll-out that takes longer does not keep the others from theirs: as a Deployment's
-progressDeadlineSeconds. Its old pods stay until new ones are ready, so nothing is lost."""
+"""Time after which a roll-out no longer counts towards the limit, in seconds.
+
+It equals the progressDeadlineSeconds of a Deployment. The old pods of such a roll-out stay until
+new pods are ready.
+"""
 
 
 @dataclass
@@ -135,14 +147,14 @@ class _Outdated:
 
     priority: int
     since_s: float | None = None
-    """When its roll-out began, by a monotonic clock; None while it waits."""
+    """Start of its roll-out on the monotonic clock, or None while it waits."""
 
 
 class Rollouts:
-    """Count of roll-outs in progress. For one event loop.
+    """Limits the number of roll-outs in progress. Use it from one event loop.
 
-    Nothing is stored: a flow with pods of its newest template and of others is rolling out,
-    whatever started the roll-out.
+    Nothing is stored: a flow that has pods of its newest template and of another one is rolling
+    out, whatever started the roll-out.
     """
 
     def __init__(
@@ -152,7 +164,7 @@ class Rollouts:
         wake: Callable[[FlowName], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the count.
+        """Create the limit.
 
         Args:
             limit: Maximum number of flows that roll out at the same time; 0 for all.
@@ -165,7 +177,7 @@ class Rollouts:
         self._observed: set[FlowName] = set()
 
     def may_begin(self, flow: ReplicationFlow, pods: Iterable[DriverPod], newest: str) -> bool:
-        """Return whether the flow's drivers may have the template ``newest`` now.
+        """Return True if the flow's drivers may have the template ``newest`` now.
 
         No roll-out begins before each flow was observed once, because the flow with the highest
         priority may be observed last.
@@ -200,7 +212,7 @@ class Rollouts:
 
     @property
     def _waiting(self) -> list[FlowName]:
-        """In their order."""
+        """Flows that wait for their roll-out, in order."""
         waiting = [of for of, one in self._outdated.items() if one.since_s is None]
         return sorted(waiting, key=lambda of: (-self._outdated[of].priority, of))
 
@@ -223,11 +235,11 @@ class FlowSettings:
     network_policy: bool = False
     driver_defaults: DriverDefaults = field(default_factory=DriverDefaults)
     chaos: bool = False
-    """Whether mirror tests may break drivers."""
+    """True if mirror tests may break drivers."""
 
 
 class FlowChildren:
-    """Children of all flows. For one event loop."""
+    """Children of all flows. Use it from one event loop."""
 
     def __init__(
         self, cache: ClusterCache, children: Children, settings: FlowSettings, rollouts: Rollouts
@@ -235,10 +247,10 @@ class FlowChildren:
         self._cache, self._children = cache, children
         self._settings, self._rollouts = settings, rollouts
         self._waiting: set[FlowName] = set()
-        """Flows whose drivers stay as they are until it is their turn to roll out."""
+        """Flows whose drivers must not be replaced yet."""
 
     async def apply(self, flow: ReplicationFlow) -> None:
-        """Write what differs from what the flow wants now."""
+        """Create or change the children that differ from the flow's spec."""
         settings = self._settings
         for manifest in build_children(
             with_defaults(flow, settings.driver_defaults),
@@ -248,7 +260,7 @@ class FlowChildren:
         ):
             if manifest["kind"] == DEPLOYMENT.name and self.waits(flow):
                 if (template := self._children.template(flow)) is None:
-                    continue  # its watch is about to report it
+                    continue  # the watch of the Deployment has not reported it yet
                 manifest["spec"]["template"] = template
             await self._children.apply(flow, manifest)
         there = {task.metadata.name for task in self._cache.tasks(flow)}
@@ -261,7 +273,10 @@ class FlowChildren:
             await self._children.remove(flow, NETWORK_POLICY)
 
     async def drivers(self, flow: ReplicationFlow, *, paused: bool) -> FlowDrivers:
-        """Return the existing drivers, after deciding whether they stay as they are."""
+        """Return the existing drivers, after deciding whether they may be replaced.
+
+        While the flow is ``paused``, they may not.
+        """
         newest = self._newest_template(flow)
         self._take_turn(flow, newest, paused=paused)
         if self.waits(flow) and (template := self._children.template(flow)):
@@ -270,17 +285,17 @@ class FlowChildren:
         if is_ambiguous(pods, newest):
             try:
                 replica_set = await self._children.newest_replica_set(flow)
-            except HeadraceError as error:  # a lost driver's units do not wait for it
+            except HeadraceError as error:  # units of a lost driver do not wait for this
                 log.warning("takes all driver pods for the newest", why=str(error))
-            pods = self._cache.pods(flow)  # as they are by now
+            pods = self._cache.pods(flow)  # read again after the request
         return drivers_of(pods, newest, self._cache.leases(flow_name(flow)), replica_set)
 
     def waits(self, flow: ReplicationFlow) -> bool:
-        """Whether its drivers stay as they are."""
+        """Return True if the flow's drivers must not be replaced yet."""
         return flow_name(flow) in self._waiting
 
     def refused_pods(self, flow: ReplicationFlow) -> str:
-        """Why its Deployment cannot make pods; empty: it can."""
+        """Return the reason why its Deployment cannot create pods, or an empty string."""
         return self._children.refused_pods(flow)
 
     def observed(self, name: FlowName) -> None:
@@ -300,7 +315,7 @@ class FlowChildren:
     def _take_turn(self, flow: ReplicationFlow, newest: str, *, paused: bool) -> None:
         name = flow_name(flow)
         if paused:
-            self._rollouts.forget(name)  # it keeps no other one waiting
+            self._rollouts.forget(name)  # a paused flow must not delay other flows
             self._rollouts.observed(name)
             self._waiting.add(name)
         elif self._rollouts.may_begin(flow, self._cache.pods(flow), newest):

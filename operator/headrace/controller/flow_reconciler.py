@@ -1,4 +1,4 @@
-"""Reconciler of a ReplicationFlow."""
+"""Reconciler of ReplicationFlows."""
 
 import asyncio
 import time
@@ -37,9 +37,12 @@ from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, flow_status, status_without_units
 
 _INCOMPLETE_S = 1.0
-"""While the cache is incomplete or behind."""
+"""Retry interval while the cache is incomplete or behind, in seconds."""
 _RETRY_S = 15.0
-"""Retry interval while a user must change something that is not watched, such as permissions."""
+"""Retry interval while a user must change something that is not watched, in seconds.
+
+An example is a permission.
+"""
 _RESYNC_S = 600.0
 
 
@@ -48,16 +51,18 @@ class _Outcome:
     """Result of one reconcile."""
 
     status: ReplicationFlowStatus | None
-    """None while nothing is known of the flow: its status stays as it is."""
+    """Status to write, or None if the flow's state is unknown and its status must not change."""
     again_s: float
-    """When to reconcile again at the latest."""
+    """Maximum time until the next reconcile, in seconds."""
     error: HeadraceError | None = None
-    """Error of children that could not be created; everything else was done, and this is retried.
+    """Error of children that could not be created.
+
+    All other work was done, and the reconcile is repeated.
     """
 
 
 class FlowReconciler:
-    """Brings flows to where their specs want them. For one event loop."""
+    """Reconciles flows with their specs. Use it from one event loop."""
 
     def __init__(
         self,
@@ -69,7 +74,10 @@ class FlowReconciler:
         *,
         rollouts: Rollouts,
     ) -> None:
-        """``enqueue`` gets a flow, and within how many seconds to reconcile it."""
+        """Create a reconciler for the flows of a cache.
+
+        ``enqueue`` receives a flow, and the seconds within which to reconcile it.
+        """
         self._cache, self._writes, self._enqueue = cache, writes, enqueue
         self._owned = FlowChildren(cache, children, settings, rollouts)
         self._provisioner = Provisioner(self._owned.apply, children.verify, enqueue)
@@ -77,7 +85,10 @@ class FlowReconciler:
         self._assigners: dict[FlowName, Assigner] = {}
 
     async def reconcile(self, name: FlowName) -> float | None:
-        """Reconcile a flow; return the seconds until the next reconcile, None if it was deleted."""
+        """Reconcile a flow.
+
+        Return the seconds until the next reconcile, or None if it was deleted.
+        """
         self._cache.requeue_rivals(name)
         for rival in self._loops.concerned(name):
             self._enqueue(rival, SOON_S)
@@ -100,7 +111,7 @@ class FlowReconciler:
         known = await self._writes.status(object, flow, outcome.status)
         again_s = outcome.again_s if known else min(outcome.again_s, _RETRY_S)
         if outcome.error is not None:
-            self._enqueue(name, again_s)  # whichever is sooner: this, or the queue's next attempt
+            self._enqueue(name, again_s)  # or sooner, by the queue's retry
             raise outcome.error
         return again_s
 
@@ -138,7 +149,7 @@ class FlowReconciler:
             refused_pods=self._owned.refused_pods(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
-        # With 10,000 units this takes 0.1 s, for which no Lease should wait.
+        # With 10,000 units this takes 0.1 s, and Leases must be renewed in the meantime.
         status = await asyncio.to_thread(flow_status, facts)
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.wait_to_take and waiting):
@@ -150,7 +161,7 @@ class FlowReconciler:
         return _Outcome(status, again_s, provided.error)
 
     def close(self) -> None:
-        """End what plug-ins run, and what is on its way."""
+        """End the assignors' plug-ins and the requests in flight."""
         self._provisioner.close()
         for assigner in self._assigners.values():
             assigner.close()
@@ -162,7 +173,7 @@ class FlowReconciler:
             assigner.close()
 
     def _check_watches(self) -> None:
-        """Raise the problem that a user must fix before the operator can watch all it needs."""
+        """Raise the error of a watch if a user must fix its cause."""
         error = self._cache.watch_error
         if error is not None and blocked_by(error):
             raise error
@@ -184,7 +195,7 @@ class FlowReconciler:
 
 
 def _invalid_spec(in_force: InForce) -> Readiness | None:
-    """Return the field that a user has to correct, and the spec that counts until then."""
+    """Return the invalid field, and the spec that is in force until it is corrected."""
     if not in_force.error:
         return None
     counts = "until then units of lost drivers are assigned, and all else stays as it is"
@@ -194,9 +205,9 @@ def _invalid_spec(in_force: InForce) -> Readiness | None:
 
 
 def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readiness) -> _Outcome:
-    """Return the outcome for a flow that a user, or a change of permissions, must fix first.
+    """Return the outcome for a flow whose problem a user must fix.
 
-    ``flow`` is None if it is invalid.
+    ``flow`` is None if its object is invalid.
     """
     before, generation = flow.status if flow else None, object["metadata"].get("generation")
     status = status_without_units(readiness, before, generation, datetime.now(UTC))

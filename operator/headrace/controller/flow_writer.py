@@ -1,4 +1,4 @@
-"""Writer of assignments, answers and statuses of flows and units."""
+"""Writes assignments of units, answers to moves, and statuses of flows."""
 
 import asyncio
 from collections.abc import Iterable
@@ -26,22 +26,28 @@ from headrace.status import is_significant, status_without_units
 log = get_logger(__name__)
 
 _AT_ONCE = 32
-"""Units that are written at a time, over all flows."""
+"""Maximum number of units that are written at the same time, over all flows."""
 
 
 class FlowWrites:
-    """Puts each write into the cache at once: the next reconcile must not decide by what was."""
+    """Writes objects, and puts each response into the cache at once.
+
+    The next reconcile therefore decides from the written state.
+    """
 
     def __init__(self, client: Client, cache: ClusterCache, events: EventRecorder) -> None:
         self._client, self._cache, self._events = client, cache, events
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def post(self, flow: ReplicationFlow, occurrence: Occurrence) -> None:
-        """Post an Event on a flow."""
+        """Post an Event about a flow."""
         await self._events.post(flow, occurrence)
 
     async def assign(self, wanted: Iterable[ObjectAssignment]) -> bool:
-        """Write the owners of units in parallel; return whether each unit was as we had read it."""
+        """Write the drivers of units in parallel.
+
+        Return False if a unit had changed or was deleted since it was read.
+        """
         answers = await asyncio.gather(
             *(self._write_assignment(one) for one in wanted), return_exceptions=True
         )
@@ -61,7 +67,7 @@ class FlowWrites:
                 await self._cache.refresh_task(task.namespace, task.name)
                 return False
             except NotFound:
-                return False  # its deletion is about to be observed
+                return False  # the watch will report its deletion
         self._cache.put_task(written)
         log.info(
             "unit assigned",
@@ -73,7 +79,7 @@ class FlowWrites:
         return True
 
     async def answer(self, tasks: Iterable[ReplicationTask], moves: Iterable[Move]) -> None:
-        """Remove the annotation of units whose move is written, or is refused."""
+        """Post an Event for each move that was written or refused, and remove its annotation."""
         now = {task.metadata.name: task for task in tasks}
         for move in moves:
             task = now.get(move.task.metadata.name)
@@ -97,18 +103,18 @@ class FlowWrites:
                 "resourceVersion": metadata.resource_version,
             }
         }
-        with suppress(Conflict, NotFound):  # it changed: the next reconcile reads it
+        with suppress(Conflict, NotFound):  # it has changed, and the next reconcile reads it
             patched = await self._client.patch(TASK, metadata.namespace, metadata.name, patch)
             self._cache.put_task(patched)
 
     async def status(
         self, object: Object, flow: ReplicationFlow | None, status: ReplicationFlowStatus
     ) -> bool:
-        """Write the status of ``object`` if it changed, and post an Event for each change.
+        """Write the status of ``object`` if it changed, and post an Event for each state change.
 
-        ``flow`` is the object as its type, None if it is invalid. False is returned if the
-        definitions in this cluster are older than this operator and reject the status; a condition
-        reports that instead.
+        Return False if the custom resource definitions are older than this operator and reject the
+        status. A condition then reports that. ``flow`` is the parsed object, or None if it is
+        invalid.
         """
         metadata = object["metadata"]
         if flow is None:
@@ -153,7 +159,7 @@ class FlowWrites:
     async def _without_foreign_conditions(
         self, written: Object, status: ReplicationFlowStatus
     ) -> Object:
-        """Remove conditions of our types that another manager wrote and we do not.
+        """Remove conditions of headrace's types that another manager wrote and ``status`` lacks.
 
         Applying a status keeps the fields of other managers.
         """
@@ -171,4 +177,4 @@ class FlowWrites:
             name = metadata["namespace"], metadata["name"]
             return await self._client.patch(FLOW, *name, patch, subresource="status")
         except Conflict:
-            return written  # it changed: the next reconcile reads it
+            return written  # the flow has changed, and the next reconcile reads it

@@ -1,9 +1,10 @@
-"""kopf, as far as we use it: it watches what flows and mirror tests own.
+"""Watches the objects that flows and mirror tests own, with kopf.
 
-``on.event`` handlers only: any other kind would put a finalizer or an annotation on the object.
-kopf keeps no copy of what it watches and reports no deletion that happened while its watch was
-closed. So it watches only objects whose events trigger a reconcile, and which the operator reads
-again periodically; whatever decisions rest on is kept by a ``Reflector``.
+Only ``on.event`` handlers are used, because all others would add a finalizer or an annotation to
+the object. kopf keeps no copy of watched objects, and does not report deletions that happened while
+its watch was closed. It therefore watches only objects whose events trigger a reconcile, and which
+the operator also reads periodically. Objects on which decisions are based are kept by a
+``Reflector``.
 """
 
 import logging
@@ -26,11 +27,11 @@ _OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
 _BACKOFFS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
 
 ObjectListener = Callable[[Kind, Object, bool], None]
-"""Gets an object, its kind, and whether it is deleted. Must not block."""
+"""Receives the kind, the object, and True if it was deleted. Must not block."""
 
 
 class EndlessBackoffs:
-    """Endless backoffs: kopf ends the operator after its last one.
+    """Backoffs without an end, because kopf ends the operator after the last one.
 
     Each request starts an iteration.
     """
@@ -42,28 +43,35 @@ class EndlessBackoffs:
 async def watch_owned(
     namespaces: Sequence[str], on_event: ObjectListener, *, with_tests: bool = True
 ) -> None:
-    """Watch until the process gets TERM or INT; without ``namespaces``, watch all.
+    """Watch until the process receives TERM or INT.
 
-    ``with_tests`` states whether to watch objects of mirror tests. Raise ``Unavailable`` if kopf
-    ends before: it ends when the API server reports an error in a watch (of its etcd, for example),
-    or when a login is rejected.
+    kopf ends early if the API server reports an error in a watch, for example of its etcd, or if a
+    login is rejected.
+
+    Args:
+        namespaces: Namespaces to watch; empty for all.
+        on_event: Receives the objects.
+        with_tests: Also watch the objects of mirror tests.
+
+    Raises:
+        Unavailable: kopf has ended early.
     """
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # Events are ours to post
-    settings.scanning.disabled = True  # otherwise it needs permissions on all definitions
+    settings.posting.enabled = False  # the operator posts its own Events
+    settings.scanning.disabled = True  # scanning needs permissions on all definitions
     settings.networking.error_backoffs = EndlessBackoffs()
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
-        if os.environ.get("KUBECONFIG"):  # as k8s.connect: never by ~/.kube/config
+        if os.environ.get("KUBECONFIG"):  # as k8s.connect: ~/.kube/config is not used
             return kopf.login_with_kubeconfig(**arguments)
         return kopf.login_with_service_account(**arguments)
 
     def watch(kind: Kind) -> None:
         @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
-        async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
-            # Listed objects, unlike watched ones, lack the fields that the list states for all.
+        async def handle(event: Any, **_: Any) -> None:  # otherwise kopf uses a thread
+            # Listed objects, unlike watched ones, lack kind and apiVersion.
             object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
             on_event(kind, object, event["type"] == "DELETED")
 
@@ -88,19 +96,19 @@ async def watch_owned(
 
 
 class _ToStructlog(logging.Handler):
-    """kopf's log lines in the format of ours."""
+    """Logs kopf's lines in the format of headrace's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(module=record.name)
         error = record.exc_info and record.exc_info[1]
-        # Errors of kopf's own kinds are in the message: the API server's, not a defect's.
+        # Errors of kopf's own types come from the API server. Their message is sufficient.
         known = error is not None and type(error).__module__.startswith("kopf.")
         trace = None if known else record.exc_info or None
         logger.log(record.levelno, record.getMessage(), exc_info=trace)
 
 
 def quiet_kopf() -> None:
-    """Let kopf log warnings and errors only."""
+    """Let kopf log only warnings and errors."""
     for name in ("kopf", "asyncio", "aiohttp"):
         logger = logging.getLogger(name)
         logger.handlers = [_ToStructlog()]

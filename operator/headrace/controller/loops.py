@@ -1,6 +1,6 @@
-"""Two flows whose records would go round between two clusters: the later one does not start.
+"""Detects two flows that would copy records in a circle. The later flow does not start.
 
-Decided by the topics that their source connectors found, before units get drivers.
+The decision uses the topics that source connectors have found, before units get drivers.
 """
 
 from typing import NamedTuple
@@ -30,15 +30,15 @@ class _Known(NamedTuple):
     flow: ReplicationFlow
     copied: CopiedTopics
     holds: bool
-    """Whether drivers still hold units of it that copy."""
+    """True if drivers still hold source tasks of the flow."""
 
     def meets(self, flow: ReplicationFlow, copied: CopiedTopics) -> bool:
-        """Whether that one goes in the other direction, perhaps."""
+        """Return True if the other flow may copy in the opposite direction."""
         there, back = self.copied, copied
         return share_addresses(self.flow, flow) or (there[:2] == back[1::-1] and "" not in back[:2])
 
     def differs(self, other: "_Known | None") -> bool:
-        """Return whether a property differs on which loops depend."""
+        """Return True if a property differs that affects loops."""
         return other is None or (self.flow.spec, *self[1:]) != (other.flow.spec, *other[1:])
 
 
@@ -46,17 +46,17 @@ _Compared = tuple[ReplicationFlowSpec, CopiedTopics, ReplicationFlowSpec, Copied
 
 
 class Loops:
-    """Replication loops among all flows. For one event loop."""
+    """Finds replication loops among all flows. Use it from one event loop."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._before: dict[FlowName, _Known] = {}
-        """At the last reconcile of each flow."""
+        """State of each flow at its last reconcile."""
         self._found: dict[tuple[FlowName, FlowName], tuple[_Compared, TopicLoop | None]] = {}
-        """With 10,000 topics this takes tens of milliseconds, for which no Lease should wait."""
+        """Results for pairs of flows. Comparing 10,000 topics takes tens of milliseconds."""
 
     def refusal(self, flow: ReplicationFlow) -> str:
-        """Why this flow must not copy; empty when it may."""
+        """Return the reason why this flow must not copy, or an empty string if it may."""
         if flow.spec.state is FlowState.STOPPED:
             return ""
         mine = self._copying(flow)
@@ -71,10 +71,9 @@ class Loops:
         return ""
 
     def concerned(self, name: FlowName) -> list[FlowName]:
-        """Return the flows in the other direction that may start or stop because of this flow.
+        """Return the flows in the opposite direction that a change of this flow may start or stop.
 
-        A change of this flow, or its end, can allow or forbid them to copy. The result is empty if
-        nothing changed since the last call.
+        Empty if nothing has changed since the last call.
         """
         before, now = self._before.pop(name, None), self._known(name)
         if now is not None:
@@ -116,10 +115,11 @@ def _held(tasks: list[ReplicationTask]) -> bool:
 
 
 def _precedence(flow: ReplicationFlow, tasks: list[ReplicationTask]) -> tuple[object, ...]:
-    """Return the order of precedence, least first; the first flow continues.
+    """Return a sort key: of two flows in a loop, the lower one continues.
 
-    A flow that was not rejected precedes others, then a running flow, then the older one. A flow
-    that is started again therefore does not stop the flow in the other direction.
+    A flow that was not refused precedes a refused one, a running flow precedes others, and an older
+    flow precedes a younger one. Restarting a flow therefore does not stop the flow in the opposite
+    direction.
     """
     ready = condition(flow.status.conditions if flow.status else (), ConditionType.READY)
     refused = ready is not None and ready.reason is Reason.REPLICATION_LOOP

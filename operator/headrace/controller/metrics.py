@@ -1,4 +1,4 @@
-"""The operator's metrics: statuses of flows and finished tests, reconciles, and leadership."""
+"""Metrics of the operator: statuses of flows and finished tests, reconciles and leadership."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -50,9 +50,9 @@ METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
 
 
 class OperatorMetrics(Collector):
-    """Collector of the operator's metrics; a replica that does not lead reports only that.
+    """Collects the operator's metrics. A replica that does not lead reports only that.
 
-    It collects in a thread: the objects that it reads never change in place.
+    Metrics are collected in another thread. The objects that are read never change in place.
     """
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
@@ -74,11 +74,11 @@ class OperatorMetrics(Collector):
         tests: Callable[[], Iterable[Object]],
         queues: Mapping[str, Callable[[], int]],
     ) -> None:
-        """Set the sources of the metrics: flows, MirrorTests, and the queue length of each kind."""
+        """Set the sources of the metrics: flows, MirrorTests, and the queue length by kind."""
         self._flows, self._tests, self._queues = flows, tests, queues
 
     def reconciles(self, kind: str) -> Callable[[float, bool], None]:
-        """Return a callback for each reconcile of a kind: its duration, and whether it failed."""
+        """Return a callback that receives the duration of each reconcile, and True if it failed."""
         took, errors = self._took.labels(kind), self._errors.labels(kind)
 
         def reconciled(took_s: float, failed: bool) -> None:
@@ -106,8 +106,8 @@ class OperatorMetrics(Collector):
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
     """Return the statuses of tests that ended, by namespace and name.
 
-    Runs of a schedule are created and deleted. The run that ended last is listed under the name of
-    the schedule, which has no verdict itself.
+    Runs of a schedule are created and deleted. Their last result is listed under the name of the
+    schedule, which has no verdict itself.
     """
     ended: dict[tuple[str, str], Object] = {}
     for test in tests:

@@ -1,4 +1,4 @@
-"""Process of the operator: one replica leads and reconciles."""
+"""Process of the operator. One replica leads and reconciles."""
 
 import asyncio
 import os
@@ -52,17 +52,16 @@ WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
 WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
 _RETRY_S = 3.0
 _PASSING_ROUNDS = 5
-"""Rounds in which errors that pass by themselves are retried: the 15 s of an API server's start."""
+"""Rounds in which temporary errors are retried: 15 s, the start time of an API server."""
 
 
 async def wait_for_flows(
     client: Client, namespace: str | None, *, with_tests: bool, retry_s: float = _RETRY_S
 ) -> None:
-    """Log missing definitions and permissions; return when flows can be watched.
+    """Wait until flows can be watched, and log missing definitions and permissions.
 
-    Without flows there is nothing to do. Watches of other kinds retry by themselves. Errors
-    that pass by themselves, such as HTTP 429, are retried for a few rounds. They are warnings, and
-    their end is logged.
+    Watches of other kinds retry by themselves. Temporary errors, such as HTTP 429, are retried for
+    a few rounds and logged as warnings.
     """
     logged: list[str] = []
     for rounds in count(1):
@@ -90,7 +89,7 @@ async def access_errors(
 
 
 async def _access_error(client: Client, namespace: str | None, kind: Kind) -> HeadraceError | None:
-    """Why a kind cannot be listed and watched; None when it can."""
+    """Return the error of listing and watching a kind, or None."""
     try:
         await client.list(kind, namespace, labels=FLOW_LABEL, metadata_only=True)
         async with aclosing(client.watch(kind, namespace, "", labels=FLOW_LABEL)) as events:
@@ -101,38 +100,42 @@ async def _access_error(client: Client, namespace: str | None, kind: Kind) -> He
 
 
 OPERATOR_LEASE = "headrace-operator"
-"""Name of the Lease by which one of the replicas leads, unless another is asked for."""
+"""Default name of the Lease for the leader election."""
 
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """The options of the command line."""
+    """Options of ``headrace operator``."""
 
     identity: str
-    """Identity of this replica: its pod's name."""
+    """Identity of this replica, which is the name of its pod."""
     namespaces: tuple[str, ...]
-    """Namespaces whose flows it reconciles; empty for all."""
+    """Namespaces whose flows are reconciled. Empty means all."""
     selector: str
-    """Labels of the flows and mirror tests that it reconciles; empty: any."""
+    """Label selector of the flows and mirror tests to reconcile. Empty means all."""
     lease_namespace: str
-    """Namespace of the replicas' Lease."""
+    """Namespace of the Lease."""
     lease: str
-    """Its name."""
+    """Name of the Lease."""
     ip: str | None
-    """Where its health and metrics are answered; None: on all addresses."""
+    """Address of health checks and metrics, or None for all addresses."""
     port: int
-    """Port of its health and metrics."""
+    """Port of health checks and metrics."""
     flows: FlowSettings
     max_concurrent_rollouts: int
-    """Maximum number of flows that replace their drivers at the same time; 0 for all."""
+    """Maximum number of flows that replace their drivers at the same time. Zero means all."""
     tests: TestSettings | None
-    """Settings of mirror tests. None: they are ignored, and no permissions on them are needed."""
+    """Settings of mirror tests.
+
+    If None, tests are ignored and no permissions on them are needed.
+    """
 
 
 async def run_operator(options: OperatorOptions) -> None:
-    """Run until TERM or INT.
+    """Run the operator until the process receives TERM or INT.
 
-    The process ends when another replica may lead: a thread of it must not write concurrently.
+    The process exits when another replica may lead, because its threads must not write
+    concurrently.
     """
     quiet_kopf()
     client = await connect("the operator")
@@ -169,7 +172,7 @@ async def _run_as_candidate(
 
 
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
-    """Reconcile until cancelled, or until TERM or INT.
+    """Reconcile until cancelled, or until the process receives TERM or INT.
 
     Raise ``Unavailable`` if the children of flows are no longer watched.
     """
@@ -218,7 +221,8 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
         return await reconcilers[name[0] if options.namespaces else None].reconcile(name)
 
     async def reconcile_test(name: TestName) -> float | None:
-        # Jobs and ConfigMaps of all tests are watched, also of those that are another operator's.
+        # Jobs and ConfigMaps of all tests are watched, even if another operator reconciles the
+        # test.
         others = options.selector and not any(copy.get(name[1], name[0]) for copy in test_copies)
         if tests is None or others:
             return None
@@ -261,18 +265,21 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
 
 
 def _owners(object: Object, kind: Kind) -> list[str]:
-    """Names of the owners of a kind."""
+    """Return the names of an object's owners of a kind."""
     owners = object["metadata"].get("ownerReferences") or ()
     return [owner["name"] for owner in owners if owner["kind"] == kind.name]
 
 
 _RENEWED_WITHIN_S = 60.0
-"""A leader renews every 2 s; another one leads 20 s after it died, and a release may be young."""
+"""Time within which a leader must renew the Lease, in seconds.
+
+A leader renews every 2 s. Another one leads 20 s after its death, and a release may be recent.
+"""
 _POLL_S = 1.0
 
 
 async def check_operator(options: OperatorOptions) -> str:
-    """Return a sentence about a working operator; raise ``GaveUp`` with its problems."""
+    """Return a sentence about a working operator. Raise ``GaveUp`` with its problems."""
     client = await connect("the check")
     try:
         served = options.namespaces or (None,)
@@ -287,7 +294,7 @@ async def check_operator(options: OperatorOptions) -> str:
 
 
 async def _leader(client: Client, options: OperatorOptions) -> str:
-    """Return the holder that renews the Lease, by this process's clock only."""
+    """Return the holder of the Lease after it was renewed. Raise ``GaveUp`` after 60 s."""
     before = None
     for _ in range(int(_RENEWED_WITHIN_S / _POLL_S)):
         now = await _lease(client, options)

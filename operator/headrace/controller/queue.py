@@ -1,9 +1,9 @@
-"""The one queue of the operator: keys of objects to reconcile, each once, none twice at a time.
+"""Queue of keys to reconcile. A key is queued once, and never reconciled twice at a time.
 
-Level-triggered: a key says that something changed, not what. It waits a moment, as changes come in
-swarms, and after a reconcile for as long as that took: a flow of 10,000 units that changes all the
-time would else take a core. A reconcile that failed is repeated with backoff; and each key is
-reconciled again after a while though nothing happened.
+The queue is level-triggered: a key says that an object has changed, not what has changed. A key
+waits for a short time, because changes come in groups. After a reconcile it waits for the time that
+the reconcile took, because a flow of 10,000 units that changes all the time would otherwise use a
+whole core. A failed reconcile is repeated with backoff. Each key is also reconciled periodically.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from headrace.timing import Backoff
 log = get_logger(__name__)
 
 SOON_S = 0.05
-"""Delay after a change for which a user or a flow waits."""
+"""Delay after a change for which a user or a flow waits, in seconds."""
 LATER_S = 5.0
-"""Delay after a change of measurements only."""
+"""Delay after a change of measurements only, in seconds."""
 _LONGEST_REST_S = 2.0
-"""A lost driver is not to wait for longer."""
+"""Maximum rest after a reconcile, in seconds. A lost driver must not wait longer."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
 
@@ -31,7 +31,7 @@ Key = TypeVar("Key")
 
 
 class KeyQueue(Generic[Key]):
-    """For one event loop."""
+    """Queue with a limited number of concurrent reconciles. Use it from one event loop."""
 
     def __init__(
         self,
@@ -44,20 +44,19 @@ class KeyQueue(Generic[Key]):
         Args:
             at_once: Maximum number of keys in work at the same time. One key is never in work
                 twice.
-            on_reconciled: Function that receives the duration of each reconcile, and whether it
-                failed.
+            on_reconciled: Receives the duration of each reconcile, and True if it failed.
         """
         self._on_reconciled = on_reconciled
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
         self._rests: dict[Key, float] = {}
-        """Until when keys are not reconciled again, whatever changes."""
+        """Times until which keys are not reconciled again, on the monotonic clock."""
         self._at_work: set[Key] = set()
         self._backoffs: dict[Key, Backoff] = {}
         self._changed = asyncio.Event()
 
     def add(self, key: Key, delay_s: float = SOON_S) -> None:
-        """Reconcile it after ``delay_s``, or sooner if that was asked for before."""
+        """Reconcile a key after ``delay_s``. An earlier request for the key takes precedence."""
         due = time.monotonic() + delay_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -65,14 +64,15 @@ class KeyQueue(Generic[Key]):
 
     @property
     def length(self) -> int:
-        """How many keys are due, or are being worked on; may be called on any thread."""
+        """Number of keys that are due or in work. May be called from any thread."""
         now, waiting = time.monotonic(), self._due.copy()
         return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 
     async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
-        """Work on the queue; never return.
+        """Reconcile the keys that are due. Never returns.
 
-        ``reconcile`` returns the seconds until the next reconcile, None if the object was deleted.
+        ``reconcile`` returns the seconds until the next reconcile, or None if the object was
+        deleted.
         """
         async with asyncio.TaskGroup() as tasks:
             while True:

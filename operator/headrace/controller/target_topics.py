@@ -1,7 +1,7 @@
-"""Flows that write to one target topic.
+"""Finds flows that write to the same target topic.
 
-A connector checks before it creates tasks (``driver/kubernetes_herder.py``); this is for two that
-checked at the same moment, and for flows of different namespaces.
+A connector checks this before it creates tasks (``driver/kubernetes_herder.py``). This check covers
+two connectors that checked at the same time, and flows of different namespaces.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ from headrace.status import TakenTarget
 FlowName = tuple[str, str]
 """Namespace and name."""
 Target = tuple[str, str]
-"""A Kafka cluster (its id, as a label has it) and a topic in it."""
+"""Cluster id, in the form of a label, and name of a target topic."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -34,8 +34,8 @@ def taken_target(
 ) -> TakenTarget | None:
     """Return the first target topic of ``flow`` that an earlier flow of ``others`` also writes.
 
-    ``written`` returns the targets of a flow. A stopped flow gives way, so that a flow can succeed
-    another one.
+    Return None if there is none. ``written`` returns the targets of a flow. Stopped flows are
+    ignored, so that a flow can succeed another one.
     """
     mine = written(flow_name(flow))
     earlier = [
@@ -50,7 +50,7 @@ def taken_target(
 
 
 def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
-    """Return the targets that these units write, without heartbeats.
+    """Return the targets that these units write, except heartbeats.
 
     Every flow of a source copies heartbeats, and receiving them twice is harmless.
     """
@@ -75,10 +75,10 @@ def copied_topics(tasks: Iterable[ReplicationTask]) -> CopiedTopics:
 
 
 def flow_name(flow: ReplicationFlow) -> FlowName:
-    """Namespace and name of a flow."""
+    """Return the namespace and the name of a flow."""
     return flow.metadata.namespace, flow.metadata.name
 
 
 def flow_age(flow: ReplicationFlow) -> tuple[datetime, FlowName]:
-    """By which the older one of two flows comes first."""
+    """Return a sort key that puts the older flow first."""
     return flow.metadata.creation_timestamp or _NEVER, flow_name(flow)

@@ -1,7 +1,7 @@
-"""The process of a driver, which hosts a Worker for each flow.
+"""The process of a driver, which runs a Worker for each flow.
 
-``process`` is the driver of ``headrace run``. ``pod`` is the driver of Kubernetes and requires the
-extra ``operator``. ``metrics`` is common to both.
+``process`` is the driver of ``headrace run``. ``pod`` is the driver on Kubernetes, which requires
+the extra ``operator``. Both use ``metrics``.
 """
 
 from headrace.driver.process import DriverSettings, collect_regularly, run_driver

@@ -1,6 +1,6 @@
 """Connection between the herder and a driver process: JSON lines over a socket pair.
 
-If the driver's end is closed, the herder has ended.
+If the socket closes, the herder has ended.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def answer_error(error: HeadraceError) -> dict[str, Any]:
-    """Return the response for one of headrace's errors."""
+    """Return the answer to a call that raised an error."""
     answer: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     if isinstance(error, TargetTaken):
         answer["topics"] = sorted(error.topics)
@@ -59,12 +59,12 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
 
 
 class HerderLink:
-    """The driver's end: the Herder port for its Workers. Thread-safe."""
+    """The driver's end of the connection: the Herder port for its Workers. Thread-safe."""
 
     def __init__(
         self, line: socket.socket, on_event: Callable[[Event], None], on_closed: Callable[[], None]
     ) -> None:
-        """``on_event`` and ``on_closed`` are called on the thread that reads."""
+        """Create the link. ``on_event`` and ``on_closed`` are called on the reading thread."""
         self._line = line
         self._on_event = on_event
         self._on_closed = on_closed
@@ -104,7 +104,7 @@ class HerderLink:
         )
 
     def beat(self) -> None:
-        """Send the heartbeat of this driver."""
+        """Send a heartbeat of this driver."""
         self._send({"call": "beat"})
 
     def send_samples(self, request: int, samples: Sequence[Any]) -> None:
@@ -144,8 +144,7 @@ class HerderLink:
                 for line in lines:
                     self._take(json.loads(line))
             except (OSError, json.JSONDecodeError):
-                # a line that is cut off or damaged: the herder has ended, as when the connection is
-                # closed
+                # A truncated or damaged line also means that the herder has ended.
                 pass
         for waiting in list(self._waiting.values()):
             with suppress(InvalidStateError):

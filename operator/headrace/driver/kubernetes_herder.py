@@ -1,4 +1,4 @@
-"""Herder port on Kubernetes, whose units are ReplicationTask objects."""
+"""Herder port on Kubernetes, where units are ReplicationTask objects."""
 
 import asyncio
 import random
@@ -51,18 +51,18 @@ from headrace.replication import policy_for
 log = get_logger(__name__)
 
 _AT_ONCE = 16
-"""Requests of one connector at the same time."""
+"""Maximum number of concurrent requests of one connector."""
 _EVERY_S = 0.05
-"""Between two writes that nobody waits for: with 10,000 tasks they are done after ten minutes."""
+"""Interval between two writes that nothing waits for, in seconds. 10,000 tasks take ten minutes."""
 _AGAIN_S = 5.0
 
 Write = Callable[[], Coroutine[Any, Any, object]]
 
 
 class EpochFence:
-    """Fence of a flow's connectors by epoch, for one event loop.
+    """Prevents an earlier connector from writing tasks, by the epoch in each task.
 
-    ``epoch`` is the current connector's epoch.
+    Use it from one event loop. The methods' ``epoch`` is the current connector's epoch.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -70,7 +70,10 @@ class EpochFence:
         self._in_time: dict[TaskType, asyncio.Task[None]] = {}
 
     async def raise_now(self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]) -> None:
-        """Before the split is changed. Raises ``TaskConflict`` when there is a later connector."""
+        """Raise the epochs of all tasks, before the split is changed.
+
+        Raise ``TaskConflict`` if there is a later connector.
+        """
         if (running := self._in_time.pop(type, None)) is not None:
             running.cancel()
         await write_all(partial(self._raise, task, epoch) for task in _lower(tasks, epoch))
@@ -81,7 +84,8 @@ class EpochFence:
         """Raise the epochs of tasks while the split does not change.
 
         One task is written now, so that an earlier connector, which reads before it writes, finds a
-        later one. All others follow one by one. Raise as ``raise_now``.
+        later one. The others follow one by one in the background. Raise errors as ``raise_now``
+        does.
         """
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
@@ -89,7 +93,10 @@ class EpochFence:
             self._in_time[type] = asyncio.create_task(self._raise_rest(epoch, lower[1:]))
 
     async def end(self) -> None:
-        """Before the client is closed: what is not raised yet is left to the next connector."""
+        """Stop raising epochs, before the client is closed.
+
+        The next connector raises the others.
+        """
         running = list(self._in_time.values())
         self._in_time.clear()
         for task in running:
@@ -116,9 +123,9 @@ class EpochFence:
 
 
 async def write_all(writes: Iterable[Write]) -> None:
-    """Perform all writes, some at a time; raise the first error when all have ended.
+    """Perform all writes concurrently. When all have ended, raise the first error.
 
-    ``TaskConflict`` is raised for a write that the epoch of a later connector forbids.
+    The error is ``TaskConflict`` if a later connector's epoch rejects a write.
     """
     at_once = asyncio.Semaphore(_AT_ONCE)
 
@@ -140,14 +147,14 @@ def _lower(tasks: Iterable[ReplicationTask], epoch: int) -> list[ReplicationTask
     return [task for task in tasks if task.spec.connector_epoch < epoch]
 
 
-# Which reports are worth a write to the API server, and when: pure.
-#
-# A change of state is, at once. Lag and rate change all the time: they are written with it, else
-# when they leave their power-of-two band, and of such writes a driver makes at most one a second.
+# Decides which reports are written to the API server, and when. No I/O. A change of state is
+# written at once. Lag and rate change all the time. They are written together with a change of
+# state, or when they have changed by about a factor of two. A driver makes at most one such write
+# per second.
 
 _FINE_INTERVAL_S = 1.0
 _STALE_S = 5.0
-"""A unit that did not ask for so long has ended, and must not keep others waiting."""
+"""Time after which a unit that requests no write is removed from the queue, in seconds."""
 
 
 class Urgency(IntEnum):
@@ -159,7 +166,7 @@ class Urgency(IntEnum):
 
 
 def urgency(written: ReplicationTaskStatus, now: ReplicationTaskStatus) -> Urgency:
-    """How soon ``now`` is to replace ``written``."""
+    """Return the urgency of replacing the status ``written`` by ``now``."""
     if _state(written) != _state(now):
         return Urgency.AT_ONCE
     return Urgency.FINE if _detail(written) != _detail(now) else Urgency.NONE
@@ -197,9 +204,9 @@ class _Waiting:
 
 
 class WriteTurns:
-    """Turns to write, one a second, for the unit that has waited longest.
+    """Allows one write per second, for the unit that has waited longest.
 
-    Times are monotonic seconds.
+    Times are in seconds on a monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -207,7 +214,7 @@ class WriteTurns:
         self._next = 0.0
 
     def is_due(self, name: str, now: float) -> bool:
-        """Return whether ``name`` may write. If not, register its request.
+        """Return True if the unit ``name`` may write. Otherwise register its request.
 
         Call it repeatedly until it returns True.
         """
@@ -223,31 +230,34 @@ class WriteTurns:
 
 
 def selector(flow: str, type: TaskType) -> str:
-    """Return the selector of the tasks of one kind of one flow."""
+    """Return the label selector of a flow's tasks of one type."""
     return f"{FLOW_LABEL}={label_value(flow)},{TYPE_LABEL}={type}"
 
 
 def others_selector(flow: str, cluster_id: str) -> str:
-    """Return the selector of the tasks of other flows that write to one target cluster."""
+    """Return the label selector of the tasks of other flows that write to a target cluster."""
     return f"{TARGET_LABEL}={label_value(cluster_id)},{FLOW_LABEL}!={label_value(flow)}"
 
 
 @dataclass(frozen=True)
 class TaskBuilder:
-    """Builds the tasks of one kind of one flow, for one connector."""
+    """Builds the tasks of one type of a flow, for one connector."""
 
     flow: ReplicationFlow
     type: TaskType
     connector_epoch: int
     target_cluster_id: str = ""
-    """Target cluster id of tasks that write topics of their own."""
+    """Target cluster id, or empty if the tasks write no target topics."""
     task_count: int = 0
-    """How many tasks of the kind there are."""
+    """Number of tasks of this type."""
     source_cluster_id: str = ""
-    """Source cluster id of tasks that write topics of their own."""
+    """Source cluster id, or empty if the tasks write no target topics."""
 
     def build(self, index: int, work: Sequence[Work]) -> Object:
-        """Return the connector's fields of a task; the operator writes its assignment."""
+        """Return the fields of a task that the connector owns.
+
+        The operator writes the assignment.
+        """
         flow = self.flow.metadata.name
         labels = {
             "app.kubernetes.io/name": "headrace",
@@ -292,7 +302,7 @@ def _dump(fields: Mapping[str, Sequence[Work]]) -> Object:
 
 
 def matches(task: ReplicationTask, object: Object) -> bool:
-    """Whether a task is as its connector wants it, whatever the epoch."""
+    """Return True if a task equals the connector's manifest, apart from the epoch."""
     wanted = object["metadata"]
     labels: dict[str, str] = wanted["labels"]
     annotations: dict[str, str] = wanted["annotations"]
@@ -305,18 +315,21 @@ def matches(task: ReplicationTask, object: Object) -> bool:
     )
 
 
-# Two flows that write one target topic: found by the target topics in the tasks of others.
-#
-# Progress would show only flows of one source. Flows of other namespaces are not read.
+# Detects other flows that write to the same target topic, by the target topics in their tasks. The
+# stored progress would show only flows of the same source. Flows of other namespaces are not
+# checked.
 
 _TO_BE_RUN = "spec.driverName!="
-"""Selector that excludes units of a stopped flow."""
+"""Field selector that excludes the units of stopped flows."""
 
 
 async def check_not_taken(
     client: Client, namespace: str, flow: str, topics: Mapping[str, Set[str]]
 ) -> None:
-    """``topics`` by target cluster id; raises ``TargetTaken`` when another flow writes one."""
+    """Raise ``TargetTaken`` if another flow writes one of these topics.
+
+    ``topics`` contains the target topics by target cluster id.
+    """
     for cluster_id, mine in topics.items():
         selected = others_selector(flow, cluster_id)
         for task in await client.list(
@@ -334,17 +347,17 @@ def _target_topics(task: Object) -> set[str]:
 T = TypeVar("T")
 
 _WRITE_S = 12.0
-"""Time limit of a status write, which may need a second request after a conflict."""
+"""Time limit of a status write in seconds. A conflict needs a second request."""
 _PUBLISH_S = 120.0
 _QUIET_S = 4.0
-"""Time for which reports wait after the API server did not respond.
+"""Time without reports after the API server did not respond, in seconds.
 
-The callers have other work and must not stall while the API server is unreachable.
+Callers have other work and must not wait for an unreachable API server at each report.
 """
 
 
 class KubernetesHerder:
-    """For the Workers' threads; requests run on ``loop``, which another thread drives."""
+    """Herder port for the Workers' threads. Requests run on ``loop``, in another thread."""
 
     def __init__(
         self, client: Client, loop: asyncio.AbstractEventLoop, flow: ReplicationFlow
@@ -355,7 +368,7 @@ class KubernetesHerder:
         self._turns = WriteTurns()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
-        """Target topics, by cluster id, that were found to be no other flow's."""
+        """Target topics by cluster id that no other flow writes, according to an earlier check."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self._wait(self._write(task, status), _WRITE_S)
@@ -363,7 +376,10 @@ class KubernetesHerder:
     def report(
         self, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask | None:
-        """Write a report; changes of measurements alone are written rarely (``status_writes``)."""
+        """Write a report. Changes of measurements alone are written rarely (``urgency``).
+
+        Return None if nothing was written.
+        """
         now = time.monotonic()
         if now < self._quiet_until:
             raise Retriable("the API server did not answer just now")
@@ -396,9 +412,9 @@ class KubernetesHerder:
         self._wait(publish, _PUBLISH_S)
 
     async def end(self) -> None:
-        """End the herder.
+        """End the herder, before its client is closed.
 
-        Call it on its loop, when no Worker uses it any more and before the client is closed.
+        Call it on its loop, when no Worker uses the herder any longer.
         """
         await self._fence.end()
 
@@ -406,7 +422,7 @@ class KubernetesHerder:
         """Run a coroutine on the event loop and return its result.
 
         Raise ``Unavailable`` if the loop does not respond in time. Each request also has its own
-        timeout.
+        time-out.
         """
         future = asyncio.run_coroutine_threadsafe(_settled(work), self._loop)
         try:
@@ -427,7 +443,7 @@ class KubernetesHerder:
         except (Conflict, NotFound) as error:
             now = await self._get(task.metadata.name)
             if now is not None and now.metadata.uid != task.metadata.uid:
-                now = None  # another object of that name: ours was deleted
+                now = None  # the task was deleted, and another one has its name
             raise TaskConflict(str(error), now) from error
 
     async def _get(self, name: str) -> ReplicationTask | None:
@@ -465,7 +481,7 @@ class KubernetesHerder:
         if not changed and not gone:
             await self._fence.raise_in_time(type, epoch, there.values())
             return
-        # Only when an earlier connector can write to no task any more is the split changed.
+        # Change the split only when no earlier connector can write to any task.
         await self._fence.raise_now(type, epoch, there.values())
         apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
         await write_all(partial(apply, object) for object in changed)
@@ -500,7 +516,7 @@ class KubernetesHerder:
         """Raise an error if a task has a higher epoch than its connector.
 
         Raises:
-            TaskConflict: A later connector wrote it.
+            TaskConflict: A later connector wrote the task.
             EpochAltered: There is no later connector.
         """
         epoch = connector.status.epoch
@@ -522,9 +538,9 @@ class KubernetesHerder:
 
 
 def _without_invalid_partitions(object: Object) -> ReplicationTask:
-    """Return a task; invalid partitions, such as 5-2 written by a user, are dropped.
+    """Return a task without its partitions if they are invalid.
 
-    The connector writes them again.
+    A user may have written invalid partitions such as 5-2. The connector writes them again.
     """
     try:
         return parse(ReplicationTask, object)
@@ -533,10 +549,10 @@ def _without_invalid_partitions(object: Object) -> ReplicationTask:
 
 
 async def _settled(work: Coroutine[Any, Any, T]) -> T | HeadraceError:
-    """Return the error of ``work`` as a result.
+    """Return the result of ``work``, or its error as a result.
 
-    asyncio would print an error that is raised after the caller stopped waiting, with its stack
-    trace.
+    asyncio would print an error with its stack trace if it is raised after the caller stopped
+    waiting.
     """
     try:
         return await work

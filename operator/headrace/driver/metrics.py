@@ -165,9 +165,9 @@ COPYING_METRICS: Sequence[Described] = (
 def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
     """Yield the samples of a source task.
 
-    The labels are the ones that ``COPYING_METRICS`` name in addition to ``TASK``.
+    The labels are those that ``COPYING_METRICS`` define in addition to ``TASK``.
     """
-    if (lag := unit.status.lag) is not None:  # else it is unknown
+    if (lag := unit.status.lag) is not None:  # no sample while the lag is unknown
         yield LAG_RECORDS, (), lag.records
         yield LAG_S, (), lag.seconds
     if unit.bandwidth_waited_s is not None:
@@ -184,7 +184,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
         yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
         yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied
         yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
-        for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
+        for why, batches in unit.copied.rebuilt.copy().items():  # another thread adds to it
             yield REBUILT, (why,), batches
         for why, size in unit.copied.rebuilt_bytes.copy().items():
             yield REBUILT_BYTES, (why,), size
@@ -271,7 +271,7 @@ METRICS: Sequence[Described] = (
 
 
 class DriverCollector(Collector):
-    """The units of one flow on one driver."""
+    """Collects the metrics of one flow's units on one driver."""
 
     def __init__(
         self, namespace: str, flow: str, figures: Callable[[], Iterable[UnitFigures]]
@@ -287,7 +287,7 @@ class DriverCollector(Collector):
 
 
 def unit_samples(namespace: str, flow: str, figures: Iterable[UnitFigures]) -> Iterator[Sample]:
-    """Yield the samples of units, with the labels that ``METRICS`` name."""
+    """Yield the samples of units, with the labels that ``METRICS`` define."""
     for unit in figures:
         labels = (namespace, flow, unit.id.name, unit.id.type)
         for metric, more, value in _samples(unit):

@@ -1,4 +1,4 @@
-"""Driver as a pod of Kubernetes, which watches its flow and its units."""
+"""Driver as a Kubernetes pod, which watches its flow and its units."""
 
 import asyncio
 import os
@@ -51,11 +51,11 @@ log = get_logger(__name__)
 
 
 class DriverUnits:
-    """Units that are assigned to a driver, units that it owns, and its standbys.
+    """Watches the units that are assigned to a driver, held by it, or have it as a standby.
 
     With 10,000 tasks on 100 drivers, a driver that watched its whole flow would receive every
-    report of every other one. Therefore there are three watches, two of them by field. Standbys are
-    a list, which no field selector can match: the operator sets a label on the task for each
+    report of all other drivers. Therefore there are three watches, two of them by field. No field
+    selector can match the list of standbys, so the operator sets a label on the task for each
     standby.
     """
 
@@ -64,8 +64,8 @@ class DriverUnits:
     ) -> None:
         """Create the watches.
 
-        ``changed`` is called on the event loop at every change of a unit, and once the assigned and
-        owned units were listed, even if the last list was empty.
+        ``changed`` is called on the event loop at every change of a unit. It is also called once
+        when the assigned and held units were listed, even if there are none.
         """
         self._client, self._namespace, self._changed = client, namespace, changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
@@ -88,21 +88,21 @@ class DriverUnits:
             tasks.create_task(self._standby.run())
 
     def stand_by(self) -> None:
-        """Watch standbys as well, because the flow has some."""
+        """Start watching the units that have this driver as a standby."""
         self._standing_by.set()
 
     @property
     def synced(self) -> bool:
-        """Whether those that are assigned to it or owned by it were listed."""
+        """True if the units that are assigned to the driver or held by it were listed."""
         return all(reflector.synced.is_set() for reflector in self._active)
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why some of them cannot be watched now."""
+        """Error of a watch, or None."""
         return next((reflector.error for reflector in self._active if reflector.error), None)
 
     def of(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
-        """Yield the units of this flow object, each in its newest known version."""
+        """Yield the units of this flow object, each in its latest known version."""
         newest: dict[str, Object] = {}
         for reflector in (*self._active, self._standby):
             for object in reflector:
@@ -139,33 +139,33 @@ _RETRY_S = 2.0
 
 @dataclass(frozen=True)
 class Pod:
-    """The environment of a driver (most of it from the downward API)."""
+    """Options of a driver pod, most of them from the downward API."""
 
     flow: str
     namespace: str
     name: str
-    """Name of the pod and therefore of the driver."""
+    """Name of the pod, which is also the driver's name."""
     uid: str | None
-    """Uid of the pod: its Lease is deleted with it."""
+    """Uid of the pod, so that its Lease is deleted with the pod."""
     ip: str
-    """Where health and metrics are served."""
+    """Address of health checks and metrics."""
     port: int
     secrets: Path | None
     """Folder of Secrets, ``<name>/<key>``."""
     stop_timeout_s: float
-    """After TERM; less than the pod's grace period."""
+    """Time limit after TERM in seconds, less than the pod's grace period."""
     rack: str = ""
-    """Its zone, where its label names one; else empty."""
+    """Zone from the pod's label, or empty."""
 
 
 def run_pod(pod: Pod) -> None:
-    """Be a driver until TERM; then hand over, and end the process."""
+    """Run a driver until TERM, then release its units and end the process."""
     try:
         asyncio.run(_run(pod))
     except ExceptionGroup:
         log.exception("internal error, the driver ends: please report it", driver=pod.name)
         os._exit(1)
-    # Client threads of librdkafka that wait for a broker must not keep the process.
+    # Threads of librdkafka that wait for a broker must not prevent the end of the process.
     os._exit(0)
 
 
@@ -178,11 +178,11 @@ async def _run(pod: Pod) -> None:
 
 
 class PodDriver:
-    """One flow, one Worker; all but the Worker on one event loop."""
+    """Driver of one flow, with one Worker. Everything except the Worker runs on one event loop."""
 
     def __init__(self, client: Client, pod: Pod) -> None:
         self._client, self._pod = client, pod
-        # A new one for each life: a container that is restarted keeps the pod's name.
+        # Each process has a new incarnation, because a restarted container keeps the pod's name.
         self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12], pod.rack)
         self._registry = make_registry()
         self._registry.register(DriverCollector(pod.namespace, pod.flow, self._figures))
@@ -207,7 +207,7 @@ class PodDriver:
         self._log = log.bind(flow=pod.flow, driver=pod.name)
 
     async def run(self) -> None:
-        """Until TERM (or Ctrl-C): then the units are released, and the Lease last."""
+        """Run until TERM or SIGINT, then release the units and delete the Lease."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
@@ -246,7 +246,7 @@ class PodDriver:
         object = self._flows.get(self._pod.flow)
         uid = object["metadata"]["uid"] if object else None
         if self._flow is not None and uid != self._flow.metadata.uid:
-            self._log.info("the flow was deleted")  # and, perhaps, created again: for new pods
+            self._log.info("the flow was deleted")  # it may exist again, for new pods
             self._stop()
             return
         if object is None or (seen := _followed(object)) == self._seen:
@@ -297,7 +297,7 @@ class PodDriver:
                 COMPONENT_LABEL: DRIVER_COMPONENT,
                 FLOW_LABEL: label_value(self._pod.flow),
             },
-            # So that it is deleted with the pod, also with one that is killed.
+            # The Lease is deleted with the pod, even if the pod was killed.
             owners=[pod] if self._pod.uid else [owner_reference(flow)],
         )
 
@@ -313,7 +313,7 @@ class PodDriver:
                 await self._restart(self._worker, task)
 
     async def _restart(self, worker: Worker, task: ReplicationTask) -> None:
-        """Once for each request, however often its removal is retried."""
+        """Restart a unit once for each request, even if the removal of the request is retried."""
         if _request(task) not in self._restarted:
             self._restarted.add(_request(task))
             self._log.info("restart requested", task=task.metadata.name)
@@ -327,18 +327,18 @@ class PodDriver:
                 TASK, self._pod.namespace, task.metadata.name, {"metadata": removal}
             )
         except Conflict:
-            pass  # it changed: the watch is about to report it
+            pass  # the unit has changed, and its watch will report it
         except HeadraceError as error:
             self._log.info("restart request not removed, retried", why=str(error))
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
 
-    # The end.
+    # Stop.
 
     async def _hand_over(self) -> None:
         """Release all units, then delete the Lease.
 
-        The Lease is renewed until all units are released. The deletion then marks the driver as
-        gone immediately.
+        The Lease is renewed until all units are released. Its deletion then immediately shows that
+        the driver has ended.
         """
         self._log.info("driver stops")
         if self._worker is not None:
@@ -347,7 +347,7 @@ class PodDriver:
         if self._herder is not None:
             await self._herder.end()
         for task in self._background:
-            task.cancel()  # the renewal too, or it would create the Lease again
+            task.cancel()  # including the renewal, which would create the Lease again
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._lease is not None:
             await self._lease.release()
@@ -358,7 +358,7 @@ class PodDriver:
         return self._worker.figures() if self._worker is not None else []
 
     def _not_live(self) -> list[str]:
-        """For liveness: what a restart of the container would repair."""
+        """Return the problems for the liveness probe. A restart of the container solves them."""
         if self._worker is None or self._worker.alive:
             return []
         return ["the Worker, or the loop of its source tasks, has ended or hangs"]

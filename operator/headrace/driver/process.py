@@ -1,4 +1,4 @@
-"""Main loop of a driver process, with its garbage collections."""
+"""Driver process of ``headrace run``: main loop and garbage collection."""
 
 import ctypes
 import faulthandler
@@ -23,21 +23,23 @@ from headrace.driver.metrics import unit_samples
 from headrace.errors import Retriable
 from headrace.logs import get_logger
 
-# Full garbage collections at intervals, and what they free given back to the system.
-#
-# A client of librdkafka has threads and buffers, and goes with the last reference to it. An error
-# refers to the frames that it came through, which may refer to the client and to the error: such a
-# cycle only a full collection frees. Python starts one when objects have grown by a quarter: it
-# does not count threads, and a driver that copies keeps few objects. glibc keeps what is freed
-# between other blocks: without the trim, a driver stays as large as its largest burst.
+# Full garbage collections at intervals, with the freed memory returned to the system. A librdkafka
+# client has threads and buffers, and is freed with the last reference to it. An error refers to the
+# frames that it passed, which may refer to the client and to the error. Only a full collection
+# frees such a cycle. Python starts one when the number of objects has grown by a quarter. It does
+# not count threads, and a driver that copies keeps few objects. glibc keeps freed memory between
+# used blocks. Without the trim, a driver stays as large as at its peak.
 
 _INTERVAL_S = 20.0
 
 
 def collect_regularly(interval_s: float = _INTERVAL_S) -> None:
-    """From now on, in a thread: freeing a client may wait for its brokers."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    gc.freeze()  # what the start has made stays: no collection visits it again
+    """Start a thread that collects garbage at intervals.
+
+    A thread is needed because freeing a client may wait for its brokers.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
+    gc.freeze()  # collections skip the objects that exist now
 
     def run() -> None:
         pause = threading.Event()
@@ -50,14 +52,14 @@ def collect_regularly(interval_s: float = _INTERVAL_S) -> None:
 
 
 _STOP_TIMEOUT_S = 4.0
-"""Part of the 4.5 s that the herder waits before it kills the process."""
+"""Time limit for stopping the Workers, in seconds. The herder kills the process after 4.5 s."""
 
 _MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 20),
     "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 20),
     "MALLOC_ARENA_MAX": (-8, 2),
 }
-"""Parameter and value of mallopt(3) by the variable that sets it."""
+"""Parameter and value of mallopt(3), by the environment variable that sets it."""
 
 log = get_logger(__name__)
 
@@ -68,7 +70,7 @@ _STOP: _Event = {"event": "stop"}
 
 @dataclass(frozen=True)
 class DriverSettings:
-    """The settings that a run gives a driver at its start."""
+    """Settings that a run passes to a driver at its start."""
 
     name: str
     incarnation: str
@@ -76,31 +78,32 @@ class DriverSettings:
     log_format: str
     rack: str = ""
     secrets: str | None = None
-    """The folder of Secrets, ``<name>/<key>``."""
+    """Folder of Secrets, ``<name>/<key>``."""
 
     def to_json(self) -> str:
-        """Return these settings as a text."""
+        """Return these settings as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the settings of a text of ``to_json``."""
+        """Return the settings that ``to_json`` has written."""
         return cls(**json.loads(text))
 
 
 def run_driver(settings: str, link: int) -> int:
-    """Serve the herder at the other end of ``link`` until it says stop or has ended.
+    """Serve the herder at the other end of ``link`` until it sends ``stop`` or has ended.
 
     Args:
         settings: ``DriverSettings`` as JSON.
         link: File descriptor of the socket.
 
-    Returns the exit code, if the driver ends because of an error.
+    Returns:
+        The exit code, if the driver ends because of an error.
     """
     start = DriverSettings.from_json(settings)
     logs.configure(format=start.log_format)
     logs.follow_signal()
-    faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
+    faulthandler.enable(2)  # a client library that aborts then logs the stacks of all threads
     _limit_memory()
     collect_regularly()
     with socket.socket(fileno=link) as line:
@@ -109,13 +112,14 @@ def run_driver(settings: str, link: int) -> int:
 
 
 def _limit_memory() -> None:
-    """Set what the image sets by variables, unless the user has set these variables.
+    """Set the malloc parameters that the image sets by environment variables.
 
-    Clients come and go with their threads, and with an arena of glibc's for each, memory only ever
-    grows. Buffers of responses are mapped, each by itself, so that what is freed goes back to the
-    system: else glibc raises that threshold with the first one that is freed.
+    Variables that a user has set take precedence. Clients start and stop threads, and with a glibc
+    arena for each thread, memory only grows. Response buffers are mapped individually, so that
+    freed buffers return to the system. By default, glibc raises the threshold for mapping when the
+    first one is freed.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
     for variable, (parameter, value) in _MALLOC.items():
         if mallopt is not None and variable not in os.environ:
             mallopt(parameter, value)
@@ -159,7 +163,10 @@ def _serve(line: socket.socket, start: DriverSettings) -> None:
 
 
 def _beat(link: HerderLink, interval_s: float) -> None:
-    """Heartbeats on a thread of their own: they show that the process lives, not that it copies."""
+    """Send heartbeats from a separate thread.
+
+    They show that the process lives, not that it copies.
+    """
     stop = threading.Event()
 
     def beat() -> None:
@@ -167,7 +174,7 @@ def _beat(link: HerderLink, interval_s: float) -> None:
             try:
                 link.beat()
             except Retriable:
-                return  # the line is closed, which the reader reports
+                return  # the reader reports that the line is closed
 
     link.beat()
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()
@@ -188,7 +195,7 @@ def _answer_samples(link: HerderLink, request: int, workers: dict[str, Worker]) 
         for name, worker in workers.items()
         for metric, labels, value in unit_samples(worker.namespace, name, worker.figures())
     ]
-    with suppress(Retriable):  # the line is closed, which the reader reports
+    with suppress(Retriable):  # the reader reports that the line is closed
         link.send_samples(request, samples)
 
 
@@ -201,5 +208,5 @@ def _stop(workers: dict[str, Worker]) -> None:
         thread.start()
     for thread in threads:
         thread.join(_STOP_TIMEOUT_S + 0.5)
-    # Client threads of librdkafka that wait for a broker must not keep the process.
+    # Threads of librdkafka that wait for a broker must not prevent the end of the process.
     os._exit(0)

@@ -1,9 +1,9 @@
-"""The only importer of ``kubernetes``.
+"""Client of the Kubernetes API, leader election and Leases.
 
-``client`` connects and sends requests with time-outs, ``errors`` translates refusals to sentences,
-and ``kinds`` contains the API paths of kinds and their types. ``reflector`` keeps a local copy of
-objects. ``leases`` keeps and observes Leases, and ``election`` elects a leader. ``in_force``
-decides which spec of a flow is valid.
+Only this package imports ``kubernetes``. ``client`` connects and sends requests with time-outs,
+``errors`` translates errors of the API server, and ``kinds`` contains the API paths and types of
+kinds. ``reflector`` keeps a local copy of objects. ``leases`` renews and observes Leases, and
+``election`` elects a leader. ``in_force`` decides which spec of a flow applies.
 """
 
 from headrace.k8s.client import (

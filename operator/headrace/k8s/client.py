@@ -1,4 +1,4 @@
-"""API client: connection, requests with time-outs and retries, and their metrics."""
+"""API client: connections, requests with time-outs and retries, and request metrics."""
 
 import asyncio
 import json
@@ -21,33 +21,39 @@ from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
 from headrace.telemetry import Described
 
 TIMEOUT_S = 5.0
-"""Time-out of a request, below a Lease's 6 s. A healthy API server responds in milliseconds."""
+"""Time-out of a request in seconds, shorter than the 6 s of a Lease.
+
+A healthy API server responds within milliseconds.
+"""
 ADMISSION_TIMEOUT_S = 35.0
-"""Time-out of a write that admission webhooks see: each may take 10 s by default and 30 s at most.
-A client that gives up before the API server gets nothing written, even if the webhook may be
-ignored.
+"""Time-out of a write that admission webhooks see, in seconds.
+
+Each webhook may take 10 s by default and 30 s at most. If the client gives up before the API server
+does, nothing is written, even if the webhook's failure may be ignored.
 """
 ALL = "application/json"
-"""The media type of whole objects."""
+"""Media type of whole objects."""
 
 RequestListener = Callable[[str, Kind, str, float], None]
-"""Called for a request: its verb, the kind, its outcome (``Success``, the name of an error class of
-``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
+"""Receives the verb, the kind, the outcome and the duration in seconds of each request.
+
+The outcome is ``Success``, ``Cancelled`` or the name of an error class of ``k8s.errors``.
+"""
 
 
 class ApiRequests:
-    """The lower half of a ``Client``.
+    """Sends requests and translates errors, for ``Client``.
 
-    Errors are those in ``k8s.errors``; ``who`` is the subject of their sentences.
+    Methods raise the errors of ``k8s.errors``. ``who`` is the subject of their messages.
     """
 
     def __init__(self, api: ApiClient, who: str) -> None:
         self._api = api
         self.who = who
         self.write_timeout_s = TIMEOUT_S
-        """Time-out of writes. Writes of Leases and Events have the time-out of reads instead."""
+        """Time-out of writes in seconds. Writes of Leases and Events have the time-out of reads."""
         self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
-        """Called for every request; for a watch, when it is open."""
+        """Called after every request, and for a watch when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:
@@ -89,7 +95,7 @@ class ApiRequests:
 
     @contextmanager
     def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
-        """Whatever breaks a request is raised as an error of ours and reported as its outcome."""
+        """Raise connection errors as ``Unavailable``, and report the outcome of a request."""
         began, outcome = time.monotonic(), "Cancelled"
         try:
             yield
@@ -115,7 +121,7 @@ class ApiRequests:
         content_type: str = ALL,
         accept: str = ALL,
     ) -> aiohttp.ClientResponse:
-        """Return a response with its body unread; raise an error unless the status is 2xx."""
+        """Return a response with its body unread. Raise an error unless the status is 2xx."""
         request = await self._api.param_serialize(
             method,
             path,
@@ -133,7 +139,7 @@ class ApiRequests:
 
 
 def no_answer(tried: str, error: Exception) -> Unavailable:
-    """Our error for one of the connection."""
+    """Return the error for a failed connection."""
     if isinstance(error, TimeoutError):
         return Unavailable(f"{tried}: the API server did not answer in time")
     return Unavailable(f"{tried}: the API server is not to be reached: {error}")
@@ -147,8 +153,8 @@ T = TypeVar("T")
 async def retried(ask: Callable[[], Awaitable[T]], within_s: float) -> T:
     """Return the result of ``ask``, which is repeated while it raises ``Retriable``.
 
-    The requested action may therefore happen twice. Raise ``Retriable`` after ``within_s``, and any
-    other error at once.
+    The requested action may therefore be performed twice. Raise ``Retriable`` after ``within_s``,
+    and any other error at once.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -177,7 +183,7 @@ METRICS: Sequence[Described] = (REQUESTS, REQUEST_S)
 
 
 class RequestMetrics:
-    """Counts and times a client's requests (``Client.on_request``)."""
+    """Counts and times the requests of a client (``Client.on_request``)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
@@ -189,10 +195,13 @@ class RequestMetrics:
 
 
 _PAGE = 500
-"""Objects a list request asks for at once, as client-go does."""
+"""Maximum number of objects in a page of a list, as in client-go."""
 _SILENCE_S = 75.0
-"""A watch receives a bookmark every minute. A longer silence is a dead connection, or a kind of
-which an API server has seen no event since it was started: it sends no bookmarks of it."""
+"""Time without data after which a watch ends, in seconds.
+
+A watch receives a bookmark every minute. After a longer silence the connection may be dead. It may
+also be of a kind without events since the API server started, which gets no bookmarks.
+"""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -200,12 +209,12 @@ _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 
 class Client(ApiRequests):
-    """For one event loop."""
+    """Client of the API server. Use it from one event loop."""
 
     def __init__(self, api: ApiClient, who: str, namespace: str = "default") -> None:
         super().__init__(api, who)
         self.namespace = namespace
-        """Where people mean when they name none: the namespace of their context."""
+        """Namespace to use if the user names none. It comes from the kubeconfig context."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """Return the current object, or None."""
@@ -223,7 +232,7 @@ class Client(ApiRequests):
         fields: str = "",
         metadata_only: bool = False,
     ) -> Objects:
-        """All objects of a kind, as they are now (no older state from a cache)."""
+        """Return all objects of a kind in their current state. They do not come from a cache."""
         found, _ = await self.list_versioned(
             kind, namespace, labels=labels, fields=fields, metadata_only=metadata_only
         )
@@ -238,13 +247,13 @@ class Client(ApiRequests):
         fields: str = "",
         metadata_only: bool = False,
     ) -> tuple[Objects, str]:
-        """Return objects as ``list`` does, and the resourceVersion at which a watch continues."""
+        """Return objects as ``list`` does, and the resourceVersion at which a watch can start."""
         accept = _METADATA_ONLY if metadata_only else ALL
         items: Objects = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
         while True:
             page = await self._send("list", "GET", kind, namespace, query=query, accept=accept)
-            # An item of a list does not repeat what the list says of all; no items may be null.
+            # Items of a list lack kind and apiVersion. A list without items may contain null.
             type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
             items += [type_meta | item for item in page["items"] or ()]
             if not (token := page["metadata"].get("continue")):
@@ -252,14 +261,17 @@ class Client(ApiRequests):
             query["continue"] = token
 
     async def create(self, object: Object) -> Object:
-        """Make an object; ``Conflict`` when there is one, or a quota is being counted."""
+        """Create an object. Raise ``Conflict`` if it exists, or while a quota is being counted."""
         kind, namespace, _ = _identity(object)
         return await self._send("create", "POST", kind, namespace, body=object)
 
     async def apply(
         self, object: Object, *, manager: str, force: bool = True, subresource: str = ""
     ) -> Object:
-        """Server-side apply: the fields that are named are the manager's, all others stay."""
+        """Apply an object with server-side apply.
+
+        ``manager`` becomes the owner of the fields in ``object``. All other fields are kept.
+        """
         kind, namespace, name = _identity(object)
         return await self._send(
             "patch",
@@ -274,20 +286,24 @@ class Client(ApiRequests):
         )
 
     async def replace(self, object: Object, *, subresource: str = "") -> Object:
-        """Update: ``Conflict`` when the object is not of the resourceVersion it carries."""
+        """Replace an object. Raise ``Conflict`` if its resourceVersion is not the current one."""
         kind, namespace, name = _identity(object)
         return await self._send(
             "update", "PUT", kind, namespace, name, subresource=subresource, body=object
         )
 
     async def replace_status(self, object: Object) -> Object:
-        """Update all of the status, and nothing else; ``Conflict`` as for ``replace``."""
+        """Replace the status only. Raise ``Conflict`` as ``replace`` does."""
         return await self.replace(object, subresource="status")
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, patch: Object, subresource: str = ""
     ) -> Object:
-        """Merge patch; a ``metadata.resourceVersion`` in it makes it conditional (``Conflict``)."""
+        """Apply a merge patch.
+
+        Raise ``Conflict`` if the patch contains a ``metadata.resourceVersion`` that is not the
+        current one.
+        """
         return await self._send(
             "patch",
             "PATCH",
@@ -309,7 +325,10 @@ class Client(ApiRequests):
         propagation: str = "Background",
         grace_s: int | None = None,
     ) -> bool:
-        """Delete an object; whether there was one. ``Conflict``: it is of another version."""
+        """Delete an object, and return True if it existed.
+
+        Raise ``Conflict`` if its version is not ``resource_version``.
+        """
         options: Object = {"propagationPolicy": propagation}
         if resource_version is not None:
             options["preconditions"] = {"resourceVersion": resource_version}
@@ -331,12 +350,12 @@ class Client(ApiRequests):
         fields: str = "",
         timeout_s: int = 300,
     ) -> AsyncGenerator[tuple[str, Object]]:
-        """Yield events from a version on.
+        """Yield the events after a version.
 
         The first event is ``CONNECTED``, when the watch is open. Each further event is ``ADDED``,
         ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with its object. The watch ends when the API
-        server ends it (``timeout_s``), or after ``_SILENCE_S`` without data. Raise ``Expired`` if
-        the version is too old, and ``Unavailable`` if the connection breaks.
+        server ends it (after ``timeout_s``), or after ``_SILENCE_S`` without data. Raise
+        ``Expired`` if the version is too old, and ``Unavailable`` if the connection fails.
         """
         tried = sentence(self.who, "watch", kind, namespace)
         query = {
@@ -355,7 +374,7 @@ class Client(ApiRequests):
                 )
             async with response:
                 yield "CONNECTED", {}
-                # Lines of any length: the client's own watch stops at those beyond its buffer.
+                # The library's own watch fails for lines that are longer than its buffer.
                 pending = b""
                 try:
                     async for chunk in response.content.iter_any():
@@ -378,15 +397,15 @@ def _identity(object: Object) -> tuple[Kind, str | None, str]:
 
 
 _POD = "KUBERNETES_SERVICE_HOST"
-"""Variable that the kubelet sets in every container."""
+"""Environment variable that is set in every container of a Kubernetes cluster."""
 
 
 async def connect(who: str) -> Client:
     """Connect the operator or a driver by ``KUBECONFIG``, or as a pod if it is not set.
 
-    ``~/.kube/config`` is not used, so that a process that was started by hand does not connect to
-    an unexpected cluster. Error messages begin with ``who`` ("the operator"). Raise
-    ``InvalidSpec``.
+    ``~/.kube/config`` is not used, so that a process that a user starts does not connect to an
+    unexpected cluster. Error messages begin with ``who`` ("the operator"). Raise ``InvalidSpec`` if
+    no configuration is usable.
     """
     if files := os.environ.get("KUBECONFIG"):
         return await connect_by_file(who, files)
@@ -402,10 +421,11 @@ async def connect(who: str) -> Client:
 
 
 async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
-    """Connect for commands that users run, with kubectl's configuration.
+    """Connect a command with kubectl's configuration.
 
-    The configuration is ``KUBECONFIG``, or ``~/.kube/config``, or the service account in a pod that
-    has neither. The client's ``namespace`` is the context's. Raise ``InvalidSpec``.
+    The configuration is ``KUBECONFIG``, otherwise ``~/.kube/config``, otherwise the service account
+    of the pod. The client's ``namespace`` is the context's. Raise ``InvalidSpec`` if no
+    configuration is usable.
     """
     files = os.environ.get("KUBECONFIG")
     if not files:
@@ -417,10 +437,10 @@ async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
 
 
 async def connect_by_file(who: str, files: str, context: str | None = None) -> Client:
-    """Connect by kubeconfig files, joined by ``:`` as in ``KUBECONFIG``.
+    """Connect with kubeconfig files, separated by ``:`` as in ``KUBECONFIG``.
 
     Raises:
-        InvalidSpec: No file exists, or one of them cannot be used.
+        InvalidSpec: No file exists, or a file cannot be used.
     """
     if not any(Path(file).expanduser().exists() for file in files.split(":") if file):
         raise InvalidSpec(

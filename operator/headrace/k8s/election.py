@@ -1,7 +1,7 @@
-"""Leader election among replicas by a Lease, as in client-go's ``leaderelection``.
+"""Leader election among replicas with a Lease, as in client-go's ``leaderelection``.
 
-This small implementation is our own: the one in ``kubernetes.aio`` keeps the leader at work when a
-request of its ``run`` fails, keeps the Lease on exit, and reads the wall clock.
+The implementation in ``kubernetes.aio`` is not used, because its leader continues after a failed
+request of ``run``, does not release the Lease on exit, and uses the wall clock.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 _SILENCE_S = 30.0
-"""Time without contact to the Lease after which a replica cannot become the leader."""
+"""Time without access to the Lease after which a replica reports a problem, in seconds."""
 
 
 class LeadershipLost(Fatal):
@@ -52,12 +52,12 @@ class LeaderElection:
         self._reached_at: float | None = None
         self._why = "it has only begun"
         self.leads = False
-        """Whether this replica leads now."""
+        """True while this replica leads."""
 
     def problems(self) -> list[str]:
         """Return the reasons why this replica cannot become the leader.
 
-        The list is empty for a leader or candidate.
+        The list is empty for the leader and for a candidate that can access the Lease.
         """
         if self._reached_at is None:
             return [f"the Lease {self._name} was not reached yet: {self._why}"]
@@ -68,8 +68,8 @@ class LeaderElection:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for leadership, then run ``work``. Release the Lease when ``work`` returns.
 
-        Raise ``LeadershipLost`` if the Lease could not be renewed in time. End the process in that
-        case, because the cancelled ``work`` may still be running. Cancel ``run`` to step down.
+        Raise ``LeadershipLost`` if the Lease could not be renewed in time. The process must then
+        end, because the cancelled ``work`` may still be running. Cancel ``run`` to step down.
         """
         await self._acquire()
         log.info("leads", lease=self._name, identity=self._identity)
@@ -83,7 +83,7 @@ class LeaderElection:
             renewing.cancel()
             working.cancel()
             with suppress(asyncio.CancelledError, HeadraceError):
-                # Until then the Lease is ours, even if it was not renewed for the whole deadline.
+                # The Lease is still valid for this time, even after the deadline for its renewal.
                 left_s = self._duration_s - self._deadline_s
                 await asyncio.wait((working, renewing), timeout=left_s)
                 if working.done() and not _lost(renewing):
@@ -98,7 +98,7 @@ class LeaderElection:
                 if await self._try():
                     return
             except Conflict:
-                pass  # another replica was quicker
+                pass  # another replica was faster
             except HeadraceError as error:
                 self._why = str(error)
                 log.warning("cannot stand for election, retried", why=self._why)
@@ -130,10 +130,9 @@ class LeaderElection:
                 )
 
     async def _try(self) -> bool:
-        """Try once to acquire or renew the Lease; return whether this replica holds it now.
+        """Try once to acquire or renew the Lease, and return True if this replica holds it now.
 
-        Raise ``Conflict`` if another writer changed it in between: another replica, or its labels
-        only.
+        Raise ``Conflict`` if another replica changed it in between, or if only its labels changed.
         """
         lease = await self._client.get(LEASE, self._namespace, self._name)
         ours = lease is None or not self._is_anothers(lease)
@@ -153,7 +152,7 @@ class LeaderElection:
         return view.holder not in ("", self._identity) and not expired
 
     def _lease(self, before: Object | None) -> Object:
-        spec = dict((before or {}).get("spec") or {})  # the chart makes one without
+        spec = dict((before or {}).get("spec") or {})  # the chart creates a Lease without a spec
         if spec.get("holderIdentity") != self._identity:
             spec["acquireTime"] = micro_time()
             spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + (before is not None)
@@ -174,7 +173,10 @@ class LeaderElection:
         }
 
     async def _release(self) -> None:
-        """Another replica need not wait for the Lease to expire (client-go's ReleaseOnCancel)."""
+        """Release the Lease, so that another replica need not wait until it expires.
+
+        This corresponds to client-go's ReleaseOnCancel.
+        """
         lease = await self._client.get(LEASE, self._namespace, self._name)
         if lease is not None and read_lease(lease).holder == self._identity:
             spec = lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}

@@ -1,4 +1,4 @@
-"""Errors of the API server with sentences, and classes as far as callers act on them."""
+"""Errors of the API server: classes for the cases that callers handle, with clear messages."""
 
 import json
 import re
@@ -10,51 +10,54 @@ from headrace.k8s.kinds import Kind
 
 
 class Unavailable(Unreachable):
-    """The API server does not answer, or reports that it cannot."""
+    """The API server does not respond, or reports that it cannot process requests."""
 
 
 class NotFound(HeadraceError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class NotServed(Retriable):
     """The API server does not serve the kind.
 
-    This happens before its definition (CRD) is applied, and in the first moments after the API
-    server's start. It says nothing about any object.
+    This happens before the custom resource definition is applied, and just after the API server's
+    start. It says nothing about any object.
     """
 
 
 class Conflict(HeadraceError):
-    """The object changed since it was read, or is there already: read it again."""
+    """The object exists already, or has changed since it was read."""
 
 
 class Expired(HeadraceError):
-    """The resourceVersion is too old (410): list again."""
+    """The resourceVersion is too old (status 410). List the objects again."""
 
 
 class Forbidden(Fatal):
-    """A permission is missing; the message names the verb and the resource."""
+    """A permission is missing. The message names the verb and the resource."""
 
 
 class ObjectInvalid(Fatal):
-    """The object does not conform to its definition (a schema, a CEL rule, an admission).
+    """The object violates its definition: a schema, a CEL rule or an admission policy.
 
-    The message is the API server's own.
+    The message is the API server's.
     """
 
 
 class Undeclared(ObjectInvalid):
-    """A field that the definition (CRD) in the cluster does not know: it is of an older version."""
+    """The object has a field that the custom resource definition in the cluster does not have.
+
+    The definition is of an older version.
+    """
 
 
 def sentence(who: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
-    """Return what was tried: ``the operator could not patch deployments.apps x in namespace y``."""
+    """Return what failed: ``the operator could not patch deployments.apps x in namespace y``."""
     return f"{who} could not {verb} {_what(kind, namespace, name)}"
 
 
 def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError:
-    """Return our error for a response of the API server; ``body`` is its ``Status`` object."""
+    """Return the error for a response of the API server. ``body`` is its ``Status`` object."""
     message = str(body.get("message") or f"status {status}")
     if status == 403:
         return Forbidden(_without_right(tried, message))
@@ -76,12 +79,12 @@ def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError
 
 _NO_PATH = "404 page not found"
 _UNDECLARED = "field not declared in schema"
-"""How server-side apply refuses an unknown field, with status 500."""
+"""Message with which server-side apply rejects an unknown field. The status is 500."""
 _CLASSES: dict[int, type[HeadraceError]] = {404: NotFound, 409: Conflict, 410: Expired}
 
 
 def read_status(text: str) -> Mapping[str, Any]:
-    """Return the ``Status`` object in a response; a proxy in between may send any text instead."""
+    """Return the ``Status`` object in a response. A proxy may send any text instead."""
     try:
         body = json.loads(text)
     except ValueError:
@@ -101,7 +104,7 @@ def _without_right(tried: str, message: str) -> str:
         message,
     )
     who = tried.partition(" could not ")[0]
-    if missing is None:  # a quota, a policy, a namespace that is being deleted
+    if missing is None:  # for example a quota, a policy, or a namespace that is being deleted
         return f"{tried}: {message}"
     resource, _, sub = missing["resource"].partition("/")
     resource += f".{missing['group']}" if missing["group"] else ""

@@ -1,8 +1,8 @@
-"""The spec that is in force: the object's own, or the last valid one while its own is invalid.
+"""The spec of a flow that is in force: the current one, or the last valid one.
 
-An invalid edit must stop nothing that runs. The operator keeps the last valid spec in memory, and
-in the flow's status (``lastValid``) for as long as the flow's own spec is invalid: another operator
-and new drivers read it there.
+An invalid edit must not stop a running flow. The operator keeps the last valid spec in memory.
+While the flow's spec is invalid, the flow's status also contains it (``lastValid``), so that
+another operator and new drivers can read it.
 """
 
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from headrace.k8s.kinds import InvalidObject, Object, parse
 
 @dataclass(frozen=True)
 class InForce:
-    """A flow: the object's metadata and status, and the spec that is in force."""
+    """A flow with the spec that is in force."""
 
     flow: ReplicationFlow
     generation: int | None
-    """Generation that the spec was written with; None if that is not known."""
+    """Generation of the spec, or None if it is unknown."""
     error: str = ""
-    """Why the object's own spec is not in force, or empty if it is."""
+    """Reason why the object's current spec is not in force, or empty if it is."""
     is_complete: bool = True
-    """Whether this is a spec that a user wrote. False: invalid fields were left out of it."""
+    """True if a user wrote this spec. False if invalid fields were removed from it."""
 
     @property
     def last_valid(self) -> LastValid | None:
-        """The content of ``status.lastValid``; None while the object's own spec is in force."""
+        """Content of ``status.lastValid``, or None while the object's current spec is in force."""
         if not self.error or not self.is_complete:
             return None
         return LastValid(generation=self.generation, spec=dump(self.flow.spec))
 
 
 def read_in_force(object: Object, known: InForce | None) -> InForce:
-    """Return what is in force of a flow; ``known`` is what was in force before, if anything.
+    """Return the spec in force of a flow. ``known`` is the previous result, or None.
 
     Raises:
         InvalidSpec: The object is invalid, and no valid spec of this flow is known.
@@ -56,9 +56,9 @@ def read_in_force(object: Object, known: InForce | None) -> InForce:
 
 
 def salvage(object: Object) -> InForce:
-    """Return a flow without the fields of its spec that are invalid.
+    """Return a flow without the invalid fields of its spec.
 
-    Use the result only to assign units: without its filter, for example, a flow copies other
+    Use the result only to assign units. Without its filter, for example, a flow would copy other
     records.
 
     Raises:

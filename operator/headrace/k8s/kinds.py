@@ -1,4 +1,4 @@
-"""Kinds of objects, where the API server serves them, and our types for them."""
+"""Kinds of objects, their API paths, and the types of headrace's own kinds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from headrace.api.meta import ObjectMeta
 from headrace.errors import Fatal, InvalidSpec
 
 Object = dict[str, Any]
-"""An object as the API server's JSON has it."""
+"""An object as decoded from the API server's JSON."""
 Objects = list[Object]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of object. All but namespaces and definitions live in a namespace."""
+    """A kind of object. ``namespaced`` is False for namespaces and custom resource definitions."""
 
     api_version: str
     name: str
@@ -26,16 +26,16 @@ class Kind:
 
     @property
     def group(self) -> str:
-        """API group; empty for the core group."""
+        """API group, or empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def resource(self) -> str:
-        """Resource name as ``kubectl`` and an RBAC error write it: ``deployments.apps``."""
+        """Resource name in ``kubectl`` and RBAC errors, for example ``deployments.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Below the API server's address; all namespaces without ``namespace``."""
+        """Return the API path of objects. Without ``namespace`` it is for all namespaces."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
         where = f"namespaces/{namespace}" if namespace and self.namespaced else ""
         return "/".join(part for part in (root, where, self.plural, name, subresource) if part)
@@ -77,7 +77,7 @@ _KINDS = {
 
 
 def kind_of(object: Object) -> Kind:
-    """Return the kind of an object; raise ``Fatal`` for a kind that headrace does not use."""
+    """Return the kind of an object. Raise ``Fatal`` for a kind that headrace does not use."""
     version, name = object.get("apiVersion", ""), object.get("kind", "")
     if (kind := _KINDS.get((version, name))) is None:
         raise Fatal(f"internal error, please report it: no kind {name} of {version} is known")
@@ -88,26 +88,29 @@ Resource = TypeVar("Resource", ReplicationFlow, ReplicationTask, MirrorTest)
 
 
 class InvalidObject(InvalidSpec):
-    """An object that this version does not understand."""
+    """An object that is invalid for this version of headrace."""
 
     def __init__(self, message: str, fields: Iterable[str]) -> None:
         super().__init__(message)
         self.fields = frozenset(fields)
-        """Fields of its spec that are invalid, or that a broken rule blames."""
+        """Fields of the spec that are invalid, or that a violated rule names."""
 
 
 _RULE = "rule"
-"""Error type of our own: a value that every version rejects, such as a bad regular expression."""
+"""Error type of headrace's own checks, which all versions make.
+
+An example is an invalid regular expression.
+"""
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 
 
 def parse(type: type[Resource], object: Object) -> Resource:
-    """Parse an object of one of our kinds.
+    """Parse an object of one of headrace's kinds.
 
-    Unknown parts of its status are dropped: a newer version or a user may have written them, and
-    its owner writes the status again. Raise ``InvalidObject`` for an invalid object: the definition
-    (CRD) in the cluster has another version, or the object breaks a rule that a definition cannot
-    check.
+    Unknown fields of its status are dropped: a newer version or a user may have written them, and
+    the owner of the status writes it again. Raise ``InvalidObject`` for an invalid object. Either
+    the custom resource definition in the cluster has another version, or the object violates a rule
+    that a definition cannot check.
     """
     metadata = {
         key: value
@@ -136,7 +139,7 @@ def parse(type: type[Resource], object: Object) -> Resource:
 
 
 def _understood(status: Object, error: ValidationError) -> Object:
-    """Return a status without the fields in ``error``; empty if it names the status itself."""
+    """Return a status without the fields in ``error``, or empty if the error is about all of it."""
     invalid = {one["loc"][1:2] for one in error.errors()}
     if () in invalid:
         return {}
@@ -144,7 +147,7 @@ def _understood(status: Object, error: ValidationError) -> Object:
 
 
 def owner_reference(owner: ReplicationFlow | MirrorTest) -> Object:
-    """In ``metadata.ownerReferences`` of what is deleted with its (controlling) owner."""
+    """Return the owner reference of an object that is deleted with its owner."""
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -158,13 +161,13 @@ def owner_reference(owner: ReplicationFlow | MirrorTest) -> Object:
 def is_owned(
     references: Iterable[Mapping[str, Any]] | None, owner: ReplicationFlow | MirrorTest
 ) -> bool:
-    """Whether an object's ``metadata.ownerReferences`` name this very owner.
+    """Return True if an object's ``metadata.ownerReferences`` contain this owner.
 
-    Not an earlier one of that name, whose objects are on their way out.
+    Owners are compared by uid. Objects of an earlier owner of that name are being deleted.
     """
     return any(reference.get("uid") == owner.metadata.uid for reference in references or ())
 
 
 def owns(owner: ReplicationFlow | MirrorTest, object: Object) -> bool:
-    """Whether an object, as the API server has it, is this very owner's (``is_owned``)."""
+    """Return True if an object of the API server belongs to this owner (``is_owned``)."""
     return is_owned(object["metadata"].get("ownerReferences"), owner)

@@ -1,14 +1,15 @@
-"""Leases: renewed by their holder, and observed by others.
+"""Leases: holders renew them, and observers detect expired ones.
 
-Only the *observer's* monotonic clock is used: a Lease expires if its renewTime did not change for
-its duration while it was watched. Wall clocks may therefore differ and jump. An observer that
-begins, or that could not read, first watches for a full duration.
+Only the *observer's* monotonic clock is used. A Lease expires if its renewTime does not change for
+its duration while it is observed. Wall clocks may therefore differ and jump. An observer that
+starts, or that could not read, first observes for a full duration.
 
-That is not enough after an outage of the API server. It then processes the watches and renewals of
-a whole fleet at once, and the holders that it serves last are as alive as the others. After
-``restart`` no Lease therefore expires while others are still being renewed again. Judgement resumes
-when all were renewed, or when none was for a full duration and for as long as the last one took.
-The same applies when the observer begins, as it may have ended together with the API server.
+That is not enough after an outage of the API server, which then processes the watches and renewals
+of all drivers at once. The holders that it serves last are as alive as the others. After
+``restart``, no Lease therefore expires while others are still being renewed for the first time.
+Leases can expire again when all were renewed. They can also expire when none was renewed for a full
+duration, and for as long as the last renewal took. The same applies when the observer starts,
+because it may have ended together with the API server.
 """
 
 import asyncio
@@ -30,53 +31,52 @@ Name = tuple[str, str]
 
 
 _LONGEST_RETURN = 10
-"""Durations after a restart, when Leases are judged though others still return."""
+"""Number of durations after a restart after which Leases can expire in any case."""
 _UNKNOWN_S = 6.0
-"""Duration of a Lease that declares none and that was not expected."""
+"""Duration in seconds of a Lease that declares none and was not expected."""
 
 
 class LeaseView(NamedTuple):
     """The parts of a Lease that the observer compares."""
 
     holder: str
-    """holderIdentity; a driver's is ``<pod>/<incarnation>``."""
+    """holderIdentity. For a driver it is ``<pod>/<incarnation>``."""
     renew_time: str
-    """Compared, never read as a time."""
+    """renewTime. It is only compared, never interpreted as a time."""
     duration_s: float
-    """leaseDurationSeconds; 0 when the Lease declares none."""
+    """leaseDurationSeconds, or 0 if the Lease declares none."""
 
 
 @dataclass
 class _Watched:
     view: LeaseView | None
     since: float
-    """When it changed last, or the observation began."""
+    """Time of its last change, or of the start of the observation."""
     duration_s: float
     declared: bool = False
-    """Whether the Lease gave the duration, now or before it was deleted."""
+    """True if the Lease declared the duration, now or before it was deleted."""
     repeated: bool = False
-    """Whether this is the observation after one that was judged blind."""
+    """True if an earlier observation was discarded because the observer was probably blind."""
     expired: bool = False
     renewed: bool = False
-    """Whether it changed while observed: the holder of one that never did may be dead."""
+    """True if a change was observed. The holder of a Lease that never changed may be dead."""
 
 
 class LeaseObserver:
-    """All times are seconds of one monotonic clock."""
+    """Detects expired Leases. All times are in seconds on one monotonic clock."""
 
     def __init__(self) -> None:
         self._watched: dict[Name, _Watched] = {}
         self._expected: dict[Name, float] = {}
         self._returning: set[Name] = set()
-        """Leases that were not renewed since the restart."""
+        """Leases that have not been renewed since the restart."""
         self._restarted = self._returned = 0.0
-        """Time of the restart, and of the last renewal of a returning Lease."""
+        """Time of the restart, and time of the last renewal of a returning Lease."""
 
     def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
-        """Set all Leases that should exist, with the durations that their owners should declare.
+        """Set all Leases that should exist, with their expected durations in seconds.
 
-        A missing Lease expires after that duration. An existing Lease keeps the duration that it
-        had.
+        A missing Lease expires after that duration. A Lease that declared a duration keeps it.
         """
         self._expected = dict(durations_s)
         for name, watched in list(self._watched.items()):
@@ -88,7 +88,10 @@ class LeaseObserver:
                 watched.duration_s = duration_s
 
     def observe(self, name: Name, lease: LeaseView | None, now: float) -> None:
-        """Record the current Lease, None if it was deleted; repeated calls are harmless."""
+        """Record the current state of a Lease, or None if it was deleted.
+
+        A state that was recorded before changes nothing.
+        """
         if lease is None and name not in self._expected:
             self._watched.pop(name, None)
             self._returning.discard(name)
@@ -103,7 +106,8 @@ class LeaseObserver:
         if lease is not None and declared:
             duration_s = lease.duration_s
         elif watched is not None:
-            # Deleted: its holder renews it at the interval of the duration that it last declared.
+            # The Lease was deleted. Its holder still renews at the interval of the last declared
+            # duration.
             duration_s, declared = watched.duration_s, watched.declared
         else:
             duration_s = self._expected.get(name, _UNKNOWN_S)
@@ -111,9 +115,9 @@ class LeaseObserver:
         self._watched[name] = _Watched(lease, now, duration_s, declared, renewed=renewed)
 
     def restart(self, now: float) -> bool:
-        """Restart after the observer was blind; return whether ``renewed`` changed for a Lease.
+        """Restart after the observer was blind, and return True if ``renewed`` changed for a Lease.
 
-        Earlier observations say nothing about which holders are alive now.
+        Earlier observations do not show which holders are alive now.
         """
         changed = any(watched.renewed and not watched.expired for watched in self._watched.values())
         for watched in self._watched.values():
@@ -123,7 +127,7 @@ class LeaseObserver:
         return changed
 
     def begin(self, now: float) -> None:
-        """All Leases were read, and the watch begins: some may have been renewed already."""
+        """Begin the observation, after all Leases were read."""
         self._returning = {
             name
             for name, one in self._watched.items()
@@ -133,26 +137,26 @@ class LeaseObserver:
 
     @property
     def expired(self) -> frozenset[Name]:
-        """Return the Leases that were judged expired and were not renewed since."""
+        """Leases that have expired and have not been renewed since."""
         return frozenset(name for name, watched in self._watched.items() if watched.expired)
 
     def is_expired(self, name: Name) -> bool:
-        """Whether it is among ``expired``, in constant time."""
+        """Return True if a Lease is in ``expired``. Takes constant time."""
         watched = self._watched.get(name)
         return watched is not None and watched.expired
 
     def renewed(self, name: Name) -> bool:
-        """Whether it was renewed since the observation began: its holder lives."""
+        """Return True if a Lease was renewed since the observation began. Its holder lives."""
         watched = self._watched.get(name)
         return watched is not None and watched.renewed
 
     def holder(self, name: Name) -> str:
-        """Return the holderIdentity of a Lease; empty if there is none."""
+        """Return the holderIdentity of a Lease, or an empty string if there is none."""
         watched = self._watched.get(name)
         return watched.view.holder if watched and watched.view else ""
 
     def due(self, now: float) -> bool:
-        """Whether there is anything to judge: read all Leases once more before you do."""
+        """Return True if a Lease may expire. Read all Leases once more before ``judge``."""
         return not self._others_return(now) and any(
             not watched.expired and now - watched.since >= watched.duration_s
             for watched in self._watched.values()
@@ -162,13 +166,13 @@ class LeaseObserver:
         """Mark Leases whose duration has elapsed as expired.
 
         If most Leases stop at once, the observer is probably blind. It then marks none, observes
-        them for one more duration, and returns True.
+        them for another duration, and returns True.
         """
         if self._others_return(now):
             return False
         alive = [watched for watched in self._watched.values() if not watched.expired]
-        # Two renewals missed: an observer goes blind for all at one moment, but the Leases run out
-        # one by one, as they were renewed.
+        # Include Leases that missed two renewals. A blind observer misses all renewals from the
+        # same moment on, but the Leases' durations end one after another.
         silent = [w for w in alive if now - w.since >= w.duration_s * 2 / 3]
         due = [w for w in silent if now - w.since >= w.duration_s]
         most = len(silent) > 1 and 2 * len(silent) > len(alive)
@@ -181,7 +185,7 @@ class LeaseObserver:
         return blind
 
     def _others_return(self, now: float) -> bool:
-        """Whether the API server still takes the first renewals after a restart."""
+        """Return True while the API server still processes the first renewals after a restart."""
         if not self._returning:
             return False
         duration_s = max(self._watched[name].duration_s for name in self._returning)
@@ -196,7 +200,7 @@ log = get_logger(__name__)
 
 
 def micro_time() -> str:
-    """Now, as Kubernetes' MicroTime has it."""
+    """Return the current time in the format of Kubernetes' MicroTime."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -211,7 +215,10 @@ def read_lease(lease: Object) -> LeaseView:
 
 
 class LeaseKeeper:
-    """Keeps a Lease that is this process's alone: named as its pod, renewed thrice a duration."""
+    """Renews the Lease of this process, which has the name of its pod.
+
+    The Lease is renewed three times within its duration.
+    """
 
     def __init__(
         self,
@@ -233,15 +240,15 @@ class LeaseKeeper:
 
     @property
     def held(self) -> bool:
-        """Whether the Lease was renewed within its duration, on this process's clock."""
+        """True if the Lease was renewed within its duration, by this process's clock."""
         return self._renewed is not None and time.monotonic() - self._renewed < self.duration_s
 
     async def run(self) -> None:
         """Renew the Lease until cancelled. A failed renewal is retried at the next interval.
 
-        An overloaded API server may need longer than one interval. Cancelling and repeating a slow
-        request does not help. After a failure, the next request may therefore take the whole Lease
-        duration.
+        An overloaded API server may need longer than one interval, and cancelling and repeating a
+        slow request does not help. After a failure, a request may therefore take the whole duration
+        of the Lease.
         """
         failing = False
         while True:
@@ -259,14 +266,14 @@ class LeaseKeeper:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def release(self) -> None:
-        """Delete the Lease, so that watchers notice at once."""
+        """Delete the Lease, so that observers notice the end at once."""
         try:
             await self._client.delete(LEASE, self._namespace, self._name)
         except HeadraceError as error:
             log.info("Lease not deleted, it will expire", lease=self._name, why=str(error))
 
     async def _renew(self) -> None:
-        sent = time.monotonic()  # not when the answer came: an observer may have seen it before
+        sent = time.monotonic()  # not the response's time: an observer may have been faster
         await self._client.apply(
             {
                 "apiVersion": LEASE.api_version,
@@ -291,13 +298,14 @@ class LeaseKeeper:
 
 _CHECK_EVERY_S = 0.5
 _BLIND_AFTER_S = 4 * _CHECK_EVERY_S
-"""Between two checks: renewals may have waited for as long."""
+"""Time between two checks after which the observer was probably blind, in seconds."""
 
 
 class LeaseWatch:
-    """For one event loop: ``run`` it, name the expected Leases, read the expired ones.
+    """Detects expired Leases of drivers. Use it from one event loop.
 
-    Before it marks a Lease as expired it lists all of them: a watch may be open and dead.
+    Start ``run``, set the expected Leases with ``expect``, and read ``expired``. Before it marks a
+    Lease as expired it lists all Leases, because an open watch may be dead.
     """
 
     def __init__(
@@ -322,7 +330,7 @@ class LeaseWatch:
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set after the first list of Leases."""
+        """Event that is set after the first list of Leases."""
         return self._reflector.synced
 
     @property
@@ -332,15 +340,18 @@ class LeaseWatch:
 
     @property
     def expired(self) -> frozenset[Name]:
-        """Namespace and name of each Lease (its driver's name) that is expired or missing."""
+        """Namespaces and names of the Leases that are expired or missing.
+
+        The name is the driver's.
+        """
         return self._observer.expired
 
     def is_expired(self, name: Name) -> bool:
-        """Return whether the named Lease is expired or missing."""
+        """Return True if a Lease is expired or missing."""
         return self._observer.is_expired(name)
 
     def renewed(self, name: Name) -> bool:
-        """Return whether the named Lease was renewed since the watch began or was restarted."""
+        """Return True if a Lease was renewed since the watch began or was restarted."""
         return self._observer.renewed(name)
 
     def holder(self, name: Name) -> str:
@@ -350,13 +361,13 @@ class LeaseWatch:
     def expect(self, durations_s: Mapping[Name, float]) -> None:
         """Set all drivers that should have a Lease, because their pods run.
 
-        The durations are those of their flows. A Lease that declares its own duration is judged by
-        it.
+        The durations are those that their flows specify. A Lease that declares another duration is
+        judged by its own.
         """
         self._observer.expect(durations_s, time.monotonic())
 
     async def run(self) -> None:
-        """Watch; never returns."""
+        """Watch the Leases. Never returns."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._check())
@@ -369,7 +380,7 @@ class LeaseWatch:
             await asyncio.sleep(_CHECK_EVERY_S)
             now = time.monotonic()
             if now - last > _BLIND_AFTER_S or self._reflector.blind_s > 0:
-                self._restart()  # this process was suspended, or its watch is closed
+                self._restart()  # the process was suspended, or the watch is closed
             elif self._observer.due(now):
                 await self._judge()
             last = time.monotonic()
@@ -383,7 +394,7 @@ class LeaseWatch:
             self._restart()
             return
         if time.monotonic() - asked > _BLIND_AFTER_S:
-            self._restart()  # an answer that was so late may hold some renewals and not yet others
+            self._restart()  # a late response may lack some renewals
             return
         before = self._observer.expired
         for lease in leases:
@@ -408,7 +419,7 @@ class LeaseWatch:
             self._on_change()
 
     def _reported(self, name: Name) -> tuple[str, bool, bool]:
-        """Return the state on which a listener acts; a renewal alone is not part of it."""
+        """Return the state that listeners use. A renewal alone does not change it."""
         observer = self._observer
         return observer.holder(name), observer.renewed(name), observer.is_expired(name)
 

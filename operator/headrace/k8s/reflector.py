@@ -1,4 +1,4 @@
-"""A local copy of the objects of one kind, kept by list and watch (client-go's ``Reflector``)."""
+"""Local copy of the objects of one kind, kept by list and watch (client-go's ``Reflector``)."""
 
 import asyncio
 import random
@@ -19,16 +19,19 @@ log = get_logger(__name__)
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 8.0
 _SHORTEST_WATCH_S = 1.0
-"""A watch that ends sooner has failed, whatever the API server says: back off."""
+"""Duration below which a watch counts as failed, in seconds. The next attempt is delayed."""
 _WATCH_S = (300, 600)
-"""How long a watch lasts (client-go's range): watches of a fleet must not end together."""
+"""Range of the duration of a watch in seconds, as in client-go.
+
+Random durations prevent the watches of many clients from ending together.
+"""
 
 Key = tuple[str, str]
 """Namespace and name."""
 
 
 class ChangeType(StrEnum):
-    """Type of a change to an object, in the words of a watch."""
+    """Type of a change to an object, as in a watch."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -41,18 +44,17 @@ class WatchEvent:
 
     type: ChangeType
     object: Object
-    """Current object, or the last known one if it was deleted or no longer matches the selectors.
-    """
+    """Current object, or the last known one if it was deleted or the selectors exclude it."""
     before: Object | None
 
 
 class Reflector:
-    """Local copy of objects, for one event loop.
+    """Local copy of the objects of one kind. Use it from one event loop.
 
-    ``run`` survives every error until it is cancelled.
+    ``run`` retries after every error until it is cancelled.
 
-    ``get`` and iteration may be used at any time; ``blind_s`` tells how fresh they are. After an
-    outage the copy stays as it was until a new list replaces it. Changes during the outage are
+    ``get`` and iteration may be used at any time. ``blind_s`` shows how current the copy is. After
+    an outage the copy stays unchanged until a new list replaces it. Changes during the outage are
     reported then.
     """
 
@@ -71,7 +73,7 @@ class Reflector:
         ``on_change`` receives each change after it was stored. It must not raise or block.
         """
         self.synced = asyncio.Event()
-        """Set after the first list was stored. It is never cleared."""
+        """Event that is set after the first list was stored. It is never cleared."""
         self.error: HeadraceError | None = None
         """Error of the watch, or None."""
         self._client, self._kind, self._namespace = client, kind, namespace
@@ -82,7 +84,7 @@ class Reflector:
         self._blind_since: float | None = time.monotonic()
 
     def get(self, name: str, namespace: str | None = None) -> Object | None:
-        """Return an object of the copy; the default namespace is the reflector's."""
+        """Return an object of the copy, or None. The default namespace is the reflector's."""
         return self._objects.get((namespace or self._namespace or "", name))
 
     def __iter__(self) -> Iterator[Object]:
@@ -93,11 +95,11 @@ class Reflector:
 
     @property
     def blind_s(self) -> float:
-        """For how long no watch is open; 0 while one is."""
+        """Seconds since the last watch ended, or 0 while a watch is open."""
         return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
 
     async def run(self) -> None:
-        """Keep the copy; never returns."""
+        """Keep the copy up to date. Never returns."""
         backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
             began = time.monotonic()
@@ -168,17 +170,16 @@ class Reflector:
 
     def _note(self, error: HeadraceError) -> None:
         if self.error is None:
-            # Errors that do not pass by themselves (a missing permission) are logged at a higher
-            # level.
+            # Permanent errors, such as a missing permission, are logged at a higher level.
             say = log.warning if isinstance(error, Retriable) else log.error
             say("cannot watch, tried again and again", kind=self._kind.name, why=str(error))
         self.error = error
 
 
 def is_older(object: Object, other: Object) -> bool:
-    """Return whether an object has an earlier version than ``other`` of the same kind.
+    """Return True if ``object`` has an earlier version than ``other`` of the same kind.
 
-    An API server's versions of one kind can be compared (KEP-5504).
+    The resource versions of one kind can be compared (KEP-5504).
     """
     return int(_version(object)) < int(_version(other))
 

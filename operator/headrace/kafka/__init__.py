@@ -1,8 +1,10 @@
-"""The only importer of ``confluent_kafka``.
+"""Clients, administration and credentials of Kafka clusters.
 
-``make_consumer`` and ``make_producer`` create clients with the settings that integrity needs.
-Topics and offsets are accessed through ``Admin``. ``errors.translate`` turns the client's errors
-into ours, with sentences. ``journal`` is a topic of mirror tests.
+Only this package imports ``confluent_kafka``. ``make_consumer`` and ``make_producer`` create
+clients whose settings protect against loss and duplication. ``Admin`` reads and changes topics,
+groups and offsets. ``errors.translate`` turns librdkafka's errors into headrace's errors, whose
+messages say what failed and what to do. ``journal`` reads and writes the topic in which mirror
+tests store their progress.
 """
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer

@@ -1,4 +1,4 @@
-"""Admin client of one cluster, with its groups, offsets and internal topics."""
+"""Admin client of one cluster, and its requests about groups and offsets."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,10 @@ from headrace.kafka.wire import (
 
 
 class GroupAdmin(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s."""
+    """Lists groups, and reads and sets their committed offsets.
+
+    Calls block as in ``ClusterAdmin``.
+    """
 
     def groups(self) -> set[str]:
         """Return the consumer groups that the principal may describe."""
@@ -41,18 +44,19 @@ class GroupAdmin(ClusterAdmin):
         return {group.group_id for group in found.valid}
 
     def protocol_types(self) -> dict[str, str]:
-        """Return the protocol types of the groups of any kind that the principal may describe.
+        """Return the protocol type of each group that the principal may describe.
 
         Types are ``consumer``, ``share``, ``streams`` and ``connect``. The type is empty for a
-        group that only has committed offsets. ``groups`` returns only groups of type ``consumer``
-        and groups with an empty type.
+        group that only has committed offsets. ``groups`` returns only groups with type ``consumer``
+        or an empty type.
         """
         return {group: one.protocol_type for group, one in self._on_wire(list_groups).items()}
 
     def groups_with_members(self) -> dict[str, str]:
-        """Return the groups of any kind that have members, with their protocol types.
+        """Return the groups of any type that have members, with their protocol types.
 
-        Brokers before Kafka 2.6 list no states: their groups are described one by one.
+        Brokers before Kafka 2.6 do not list the states of groups. This method then describes each
+        group.
         """
         found = {}
         for group, one in self._on_wire(list_groups).items():
@@ -62,9 +66,9 @@ class GroupAdmin(ClusterAdmin):
         return found
 
     def has_members(self, group: str) -> bool:
-        """Return whether a group of any kind, such as Connect's workers, has members.
+        """Return True if a group of any type has members, for example a group of Connect workers.
 
-        It is False for a group that does not exist or that the principal may not describe.
+        Return False for a group that does not exist or that the principal may not describe.
         """
         client = self._requests.client
         tried = f"describe group {group} of {self.name}"
@@ -76,7 +80,7 @@ class GroupAdmin(ClusterAdmin):
     def committed(
         self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
-        """Return the committed offsets of these groups, and an error for each that cannot be read.
+        """Return the committed offsets of each group, and an error for each unreadable group.
 
         Only topics that the principal may describe are included.
         """
@@ -85,10 +89,10 @@ class GroupAdmin(ClusterAdmin):
     def commit(
         self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
     ) -> dict[str, HeadraceError]:
-        """Set committed offsets of these groups, and return an error for each that failed.
+        """Set the committed offsets of each group, and return an error for each group that failed.
 
-        A group fails if any of its offsets could not be set; with ``GroupActive`` if it has
-        members.
+        A group fails if any of its offsets could not be set. The error is ``GroupActive`` if the
+        group has members.
         """
         _, failed = self._on_wire_by_group(
             offsets, lambda cluster: set_committed_offsets(cluster, offsets)
@@ -101,25 +105,28 @@ SHARE = "share"
 
 
 class ShareGroupAdmin(ClusterAdmin):
-    """Access to share groups, with blocking calls as in ``ClusterAdmin``.
+    """Reads and sets the start offsets of share groups. Calls block as in ``ClusterAdmin``.
 
-    Nothing is raised: each call returns an error for each group without a response,
-    ``NoShareGroups`` if the cluster does not support share groups.
+    The methods raise no errors. They return an error for each group without a response. The error
+    is ``NoShareGroups`` if the cluster does not support share groups.
     """
 
     def share_starts(
         self, groups: Collection[str]
     ) -> tuple[dict[str, dict[TopicPartition, int]], dict[str, HeadraceError]]:
-        """Return the start offsets of these groups, for topics that the principal may describe."""
+        """Return the start offsets of each group, and an error for each group that failed.
+
+        Only topics that the principal may describe are included.
+        """
         return self._on_wire_by_group(groups, lambda cluster: share_starts(cluster, groups))
 
     def set_share_starts(
         self, starts: Mapping[str, Mapping[TopicPartition, int]]
     ) -> dict[str, HeadraceError]:
-        """Set start offsets of these groups, and return an error for each that failed.
+        """Set the start offsets of each group, and return an error for each group that failed.
 
-        A group fails if any of its offsets could not be set; with ``GroupActive`` if it has
-        members.
+        A group fails if any of its offsets could not be set. The error is ``GroupActive`` if the
+        group has members.
         """
         _, failed = self._on_wire_by_group(
             starts, lambda cluster: set_share_starts(cluster, starts)
@@ -129,7 +136,7 @@ class ShareGroupAdmin(ClusterAdmin):
     def used_share_groups(
         self, groups: Collection[str]
     ) -> tuple[set[str], dict[str, HeadraceError]]:
-        """Return the groups that have, or once had, members, and an error for each that failed."""
+        """Return the groups that have or had members, and an error for each group that failed."""
         found, failed = self._on_wire_by_group(
             groups, lambda cluster: used_share_groups(cluster, groups)
         )
@@ -137,7 +144,7 @@ class ShareGroupAdmin(ClusterAdmin):
 
 
 class Position(Enum):
-    """Named offsets of a partition. The last stable offset bounds what read_committed may see."""
+    """Named offset of a partition. Consumers of committed records read up to ``LAST_STABLE``."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -145,30 +152,36 @@ class Position(Enum):
 
 
 class OffsetAdmin(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s."""
+    """Reads offsets of partitions. Calls block as in ``ClusterAdmin``."""
 
     def offsets(
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
-        """Return the named offset of each partition; wait while a new topic is not ready."""
+        """Return the offset at ``position`` of each partition.
+
+        Retry partitions without a response until the time-out, and then raise ``Retriable``.
+        """
         return _all(*self.found_offsets(partitions, position))
 
     def found_offsets(
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
-        """Return the named offset of each partition that responds in time, with other errors."""
+        """Return the offset at ``position`` of each partition, and errors of those that failed.
+
+        Partitions without a response are retried until the time-out.
+        """
         return self._list_offsets(partitions, *_question(position))
 
     def known_ends(
         self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
     ) -> dict[TopicPartition, int]:
-        """Request each partition's end once; leave out partitions that do not respond."""
+        """Return the offset at ``position`` of each partition that responds to a single request."""
         return self._ask_offsets(partitions, *_question(position))[0]
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a time in ms; -1 if there is no such record."""
+        """Return the first offset at or after a Unix time in ms, or -1 if no such record exists."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         what = f"read offsets at {timestamp_ms} ms"
         return _all(*self._list_offsets(partitions, spec, False, what))
@@ -183,18 +196,18 @@ class OffsetAdmin(ClusterAdmin):
             answered, failed = self._ask_offsets(missing, spec, committed, what)
             found |= answered
             missing -= answered.keys()
-            # Right after a topic was made or a leader moved, brokers disagree for a moment.
+            # Brokers briefly disagree after a topic was created or a leader moved.
             if not missing or time.monotonic() > deadline:
                 return found, failed
             time.sleep(0.1)
-            # A client that saw a topic before its leaders keeps to that; asked for all topics,
-            # it learns of them.
+            # A client that saw a topic before the topic had leaders does not update its metadata by
+            # itself. Listing all topics updates it.
             self.topics()
 
     def _ask_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
-        """One request to each broker; what came, and why the others did not."""
+        """Send one request to each leader, and return the offsets and the errors by partition."""
         asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, int] = {}
@@ -218,10 +231,10 @@ class OffsetAdmin(ClusterAdmin):
     def _offset(self, tried: str, future: "Future[Any]") -> int:
         """Return the offset, or raise ``Retriable`` if the leader did not respond.
 
-        If a broker is frozen or killed during the request, the client returns its mark for "none"
-        without an error. As an offset it would mean the loss of all records. The client keeps using
-        that leader until its metadata expires after 15 minutes, even if another one leads: a new
-        client finds the leader.
+        If a broker freezes or is killed during the request, librdkafka returns ``OFFSET_INVALID``
+        without an error. Using that value as an offset would skip all records. librdkafka also
+        keeps using the old leader until its metadata expires after 15 minutes, so the next request
+        uses a new client.
         """
         offset: int = self._requests.result(tried, future).offset
         self._requests.served = True
@@ -240,14 +253,14 @@ def _all(
 
 
 def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
-    """Return the offset to list, whether committed records only count, and a description."""
+    """Return the arguments ``spec``, ``committed`` and ``what`` of ``_list_offsets``."""
     earliest = position is Position.EARLIEST
     spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
     return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"
 
 
 class Admin(TopicAdmin, TopicConfigAdmin, OffsetAdmin, GroupAdmin, ShareGroupAdmin):
-    """All of it, through one client of the cluster."""
+    """Admin client for the topics, settings, offsets and groups of one cluster."""
 
 
 def ensure_topic(
@@ -259,11 +272,21 @@ def ensure_topic(
     because: str,
     consequence: str = "",
 ) -> bool:
-    """Return whether the topic was created by this call.
+    """Create the topic if it does not exist, and return True if this call created it.
 
-    A topic that exists is used as it is, so that no permission to create is needed. Raise the
-    errors of creation, and ``Fatal`` for another number of partitions. ``because`` says why the
-    number is required, ``consequence`` the effect of deleting the topic.
+    An existing topic is used as it is, so that no permission to create topics is needed.
+
+    Args:
+        admin: Client of the cluster.
+        topic: Name of the topic.
+        partitions: Required number of partitions.
+        config: Settings of a new topic.
+        because: Reason for the number of partitions, for messages.
+        consequence: Effect of deleting the topic, for messages.
+
+    Raises:
+        Fatal: The topic has another number of partitions, or cannot be created.
+        Retriable: Another process is creating the topic, or no broker responded.
     """
     found = admin.describe([topic]).get(topic)
     if found is None:

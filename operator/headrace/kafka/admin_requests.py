@@ -18,18 +18,22 @@ from headrace.kafka.errors import AuthenticationFailed, SecretMissing, translate
 from headrace.kafka.security import read_credentials, tokens_of
 from headrace.kafka.wire import ClusterClient, EventLoop, start
 
-# Clients that live longer than their cluster's credentials. librdkafka reads certificates once,
-# when a client is created. The owner of a client therefore checks now and then whether the files
-# have changed, and creates a new client if they have.
+# librdkafka reads certificates only when a client is created. A client that outlives its
+# certificates must be replaced, so owners of clients check regularly whether the Secret files have
+# changed.
 
 _POLL_INTERVAL_S = 1.0
-"""Interval between checks. A kubelet needs up to a minute to update a changed Secret."""
+"""Interval between two checks. A kubelet needs up to a minute to update a changed Secret."""
 
 Client = TypeVar("Client")
 
 
 class Renewal:
-    """Knows the files as they were when it was made: make it before the clients."""
+    """Detects changes of the Secret files of clusters.
+
+    The files are compared with their content when this object was created. Create it before the
+    clients that read the files.
+    """
 
     def __init__(self, *clusters: ClusterAccess) -> None:
         self._clusters = [cluster for cluster in clusters if any(cluster.spec.uses())]
@@ -38,9 +42,9 @@ class Renewal:
 
     @property
     def due(self) -> bool:
-        """Whether the Secret files have changed since this object was created.
+        """True if the Secret files have changed since this object was created.
 
-        They are read at most once a second.
+        The files are read at most once a second.
         """
         if not self._clusters or time.monotonic() < self._next_poll_s:
             return False
@@ -59,9 +63,9 @@ def _state(cluster: ClusterAccess) -> str:
 
 
 class Renewed(Generic[Client]):
-    """A client that is created on first use, and again when its files have changed.
+    """Client that is created on first use, and created again when its Secret files have changed.
 
-    Thread-safe. Callers may continue to use an old client.
+    Thread-safe. Callers may continue to use a replaced client.
     """
 
     def __init__(self, cluster: ClusterAccess, make: Callable[[], Client]) -> None:
@@ -72,7 +76,7 @@ class Renewed(Generic[Client]):
         self._making = threading.Lock()
 
     def get(self) -> Client:
-        """Return the client; raise the errors of its creation."""
+        """Return the client. Raise the errors of creating it."""
         with self._making:
             if self._client is None or self._renewal.due:
                 self._renewal = Renewal(self._cluster)
@@ -82,16 +86,19 @@ class Renewed(Generic[Client]):
 
     @property
     def current(self) -> Client | None:
-        """The client, if there is one now."""
+        """The existing client, or None."""
         return self._client
 
     def forget(self) -> None:
-        """Whatever client there is: the next one that is asked for is a new one."""
+        """Discard the client. The next call of ``get`` creates a new one."""
         with self._making:
             self._client = None
 
     def discard(self, client: Client) -> None:
-        """Discard the client; the next call of ``get`` creates a new one."""
+        """Discard ``client`` if it is still the current one.
+
+        The next ``get`` then creates a new client.
+        """
         with self._making:
             if self._client is client:
                 self._client = None
@@ -100,45 +107,61 @@ class Renewed(Generic[Client]):
 T = TypeVar("T")
 
 GRACE_S = 5.0
-"""Time beyond the client's own time-outs, which end first unless this process was frozen."""
+"""Time to wait beyond the client's own time-outs, in seconds.
+
+The client's time-outs end first, unless this process was frozen.
+"""
 _POLL_S = 0.2
 _BELIEVED_S = 1.0
-"""Time for which no broker is reachable before that counts as a response. A name has several
-addresses, which are tried in turn, and the client retries a rejected one after 0.1 s.
+"""Time for which no broker must be reachable before the request fails, in seconds.
+
+A host name may have several addresses, which are tried in turn, and the client retries a refused
+connection after 0.1 s.
 """
 
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
 
 class AdminRequests:
-    """Each waits at most ``timeout_s`` and raises ``Retriable`` or ``Fatal``. Thread-safe."""
+    """Sends requests of an admin client. Thread-safe.
+
+    Each request takes at most ``timeout_s`` plus ``GRACE_S``, and raises ``Retriable`` or
+    ``Fatal``.
+    """
 
     def __init__(self, cluster: ClusterAccess, timeout_s: float) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._client_error: KafkaError | None = None
-        """Last connection error that the client reported, except that all brokers are down."""
+        """Last connection error that the client reported, other than "all brokers are down"."""
         self._advertised: KafkaError | None = None
-        """The last of them of a broker at the address that it gives itself. The client repeats the
-        same error after 30 s only, and requests fail more often: it counts until an answer."""
+        """Last connection error at an address that a broker advertises.
+
+        The client reports the same error only every 30 s, but requests fail more often. The error
+        is therefore kept until a request succeeds.
+        """
         self._all_down: KafkaError | None = None
-        """That no broker can be reached, as the client reported since the last request began."""
+        """Error "all brokers are down", if the client reported it since the last request began."""
         self.served = False
-        """Whether the leader of a partition, or the controller, ever answered: then a broker that
-        cannot be reached is down, and its partitions get another leader."""
+        """True if a partition leader or the controller has ever responded.
+
+        If so, an unreachable broker is treated as down, and its partitions get other leaders. If
+        not, its advertised address may be wrong.
+        """
         self._renewed = Renewed(cluster, self._make)
 
     @property
     def client(self) -> AdminClient:
-        """Return the client, which the caller must hold until the response arrives.
+        """The current client. Hold a reference to it until the response arrives.
 
-        When Secrets have changed, another thread replaces the client. A client that is not held is
-        destroyed with its requests in flight.
+        Another thread may replace the client when Secrets change. A client without references is
+        destroyed, even with requests in flight.
         """
         return self._renewed.get()
 
     def _make(self) -> AdminClient:
-        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
+        # The addresses of a host name are tried in turn. A dead address must not use up the
+        # time-out.
         tuning = {"socket.connection.setup.timeout.ms": 5_000}
         config = tuning | client_config(self._cluster) | {"error_cb": self._on_error}
         return construct(AdminClient, self._cluster, config)
@@ -154,13 +177,16 @@ class AdminRequests:
     def renew(self) -> None:
         """Use a new client for the next request.
 
-        The current one may never connect again: librdkafka does not after a fenced broker has
-        responded with no brokers (its issue 5301).
+        The current client may never connect again. For example, librdkafka does not reconnect after
+        a fenced broker responded with an empty list of brokers (librdkafka issue 5301).
         """
         self._renewed.forget()
 
     def call(self, tried: str, call: Callable[[], T]) -> T:
-        """Send a request; ``tried`` is what it does, for messages."""
+        """Start a request by calling ``call``, and return its result.
+
+        ``tried`` names the request in error messages.
+        """
         self._client_error = self._all_down = None
         try:
             return call()
@@ -168,7 +194,10 @@ class AdminRequests:
             raise self.failed(error, tried) from error
 
     def result(self, tried: str, future: "Future[T]") -> T:
-        """Wait for an answer."""
+        """Wait for the result of ``future``.
+
+        Raise ``Retriable`` or ``Fatal`` if the request fails or no broker is reachable.
+        """
         waited_s = self._timeout_s + GRACE_S
         began = time.monotonic()
         while True:
@@ -189,7 +218,10 @@ class AdminRequests:
                 return answer
 
     def _unreachable(self, tried: str) -> HeadraceError | None:
-        """Return why nothing can respond, long before the client gives up."""
+        """Return an error if the client reports that no broker is reachable, or None.
+
+        The client itself would wait for the whole time-out.
+        """
         self._poll()
         failed = self._all_down
         if failed is None and not self.served and self._client_error is not None:
@@ -201,7 +233,7 @@ class AdminRequests:
         return self._diagnosed(tried, failed)
 
     def failed(self, error: KafkaError | KafkaException, tried: str) -> HeadraceError:
-        """Our error for the client's, with what is known of the connections."""
+        """Return headrace's error for a client error, with the cause found by ``diagnose``."""
         self._poll()
         reason: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
         if reason.code() in _UNANSWERED:
@@ -209,7 +241,7 @@ class AdminRequests:
         return self._diagnosed(tried, error)
 
     def _poll(self) -> None:
-        """Receive pending events; a discarded client is not replaced for that."""
+        """Process pending events of the current client. Does not create a client."""
         if (client := self._renewed.current) is not None:
             client.poll(0)
 
@@ -218,24 +250,28 @@ class AdminRequests:
         failure = diagnose(self._cluster, tried, translate(error, tried), reported)
         tokens = tokens_of(self._cluster)
         if tokens is not None and isinstance(failure, AuthenticationFailed):
-            # The client keeps its token for most of the token's life, and brokers refuse it.
+            # librdkafka keeps its token for most of the token's lifetime, although brokers reject
+            # the token.
             tokens.discard()
             self.renew()
         return failure
 
 
 class ClusterAdmin:
-    """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
+    """Base of the admin classes of one cluster.
+
+    Calls block for at most about ``timeout_s`` and raise ``Retriable`` or ``Fatal``.
+    """
 
     def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
         self.name = cluster.name
-        """Alias and address, for messages."""
+        """Alias and address of the cluster, for messages."""
         self._access = cluster
         self._timeout_s = timeout_s
         self._requests = AdminRequests(cluster, timeout_s)
 
     def cluster_id(self) -> str:
-        """Return the id with which the cluster was formatted; equal ids mean the same cluster."""
+        """Return the cluster id. Two addresses with equal ids belong to the same cluster."""
         client = self._requests.client
         tried = f"read the cluster id of {self.name}"
         future = self._requests.call(
@@ -244,25 +280,25 @@ class ClusterAdmin:
         return str(self._requests.result(tried, future).cluster_id)
 
     def expect(self, cluster_id: str) -> None:
-        """Take no answer of the wire client from a broker of another cluster."""
+        """Reject brokers with another cluster id in all requests of the wire client."""
         self._access = replace(self._access, cluster_id=cluster_id)
 
     def check_brokers(self) -> None:
-        """Raise ``Retriable`` while a broker of another cluster answers at a known address."""
+        """Raise ``Retriable`` if a broker of another cluster responds at a known address."""
         try:
             self._on_wire(lambda cluster: cluster.check_brokers())
         except GaveUp as error:
             raise Retriable(f"could not compare the brokers of {self.name}: {error}") from error
 
     def topics(self) -> dict[str, int]:
-        """Return the number of partitions of every topic, in one metadata request."""
+        """Return the number of partitions of every topic. Needs one metadata request."""
         client = self._requests.client
         tried = f"list the topics of {self.name}"
         metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
 
     def _on_wire(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
-        """With a client of the wire protocol that lives as long as the question."""
+        """Run ``ask`` with a temporary client of the wire protocol, and return its result."""
         loop = EventLoop()
         cluster = ClusterClient(loop, self._access)
         try:
@@ -276,9 +312,9 @@ class ClusterAdmin:
         groups: Collection[str],
         ask: Callable[[ClusterClient], Coroutine[Any, Any, Mapping[str, T | HeadraceError]]],
     ) -> tuple[dict[str, T], dict[str, HeadraceError]]:
-        """Return the response for each of these groups, and an error for each without one.
+        """Return the result of each group, and an error for each group without a result.
 
-        Nothing is raised.
+        Raise no errors.
         """
         if not groups:
             return {}, {}

@@ -1,4 +1,4 @@
-"""Consumers and producers with the settings that integrity needs."""
+"""Consumers and producers whose settings protect against loss and duplication."""
 
 import logging
 import re
@@ -21,23 +21,24 @@ Client = TypeVar("Client")
 Settings = dict[str, Any]
 OnError = Callable[[KafkaError], None]
 
-# librdkafka's own log lines are not ours to show: what matters arrives as an error, in a sentence.
+# librdkafka's log lines are not shown, because important events are also reported as errors.
 _SILENT = logging.getLogger("headrace.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 def client_config(cluster: ClusterAccess) -> Settings:
-    """Return the settings of every client: addresses, credentials, the user's own settings.
+    """Return the settings that all clients have: addresses, credentials and the user's settings.
 
     Raises:
         SecretMissing: A file of a Secret is missing.
+        TokenUnavailable: There is no valid OAuth token.
     """
     return {
         "client.id": "headrace",
-        # A killed broker is back in seconds: never wait librdkafka's ten before the next attempt.
+        # A killed broker may return within seconds. librdkafka's default is to wait up to 10 s.
         "reconnect.backoff.max.ms": 1_000,
-        # A network may drop an idle connection without a sign.
+        # A network may drop an idle connection without notice.
         "socket.keepalive.enable": "true",
         **for_librdkafka(cluster.spec.config),
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -49,24 +50,25 @@ def client_config(cluster: ClusterAccess) -> Settings:
 def construct(
     client: Callable[[Settings], Client], cluster: ClusterAccess, config: Settings
 ) -> Client:
-    """Create a client.
+    """Create a client with ``config``.
 
-    Raise ``InvalidSpec`` if a user's setting is unknown or has a wrong value, and ``TlsFailed`` if
-    a certificate or key cannot be used.
+    Raises:
+        InvalidSpec: A setting of the user is unknown or has an invalid value.
+        TlsFailed: A certificate or key cannot be used.
     """
     try:
         return client(config)
     except KafkaException as error:
         reason = error.args[0].str()
-        if cluster.spec.tls and "ssl." in reason:  # a user cannot set these: it is what files hold
+        if cluster.spec.tls and "ssl." in reason:  # users cannot set ssl.* themselves
             raise unusable_files(cluster, reason) from None
         raise InvalidSpec(f"config of cluster {cluster.alias}: {reason}") from error
 
 
 def check_settings(cluster: ClusterSpec) -> None:
-    """Raise ``InvalidSpec`` for settings that the client does not support.
+    """Raise ``InvalidSpec`` if the client does not support a setting of ``cluster.config``.
 
-    No Secret is read and no broker is contacted.
+    Reads no Secret and contacts no broker.
     """
     bare = ClusterAccess(cluster.model_copy(update={"tls": None, "authentication": None}))
     construct(AdminClient, bare, client_config(bare))
@@ -77,24 +79,24 @@ def make_consumer(
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Consumer:
-    """Create a consumer that is assigned by hand and never commits, resets or skips by itself.
+    """Create a consumer that uses manual assignment and never commits or resets offsets by itself.
 
-    ``settings`` are librdkafka's and take precedence. With ``auto.offset.reset=error`` a deleted
-    offset is reported as an error message, because a silent reset would hide a loss.
+    ``settings`` are librdkafka settings and take precedence. With ``auto.offset.reset=error``, a
+    deleted offset is reported as an error. A silent reset would hide the loss of records.
     """
     tuning = {
         "fetch.wait.max.ms": 100,
-        # The default of 1,000 ms stalls a fetcher for a second when its queue was full once.
+        # With the default of 1,000 ms, a full queue stops fetching for a second.
         "fetch.queue.backoff.ms": 20,
     }
     integrity = {
-        "group.id": "headrace",  # never joined: assign() only
+        "group.id": "headrace",  # never joined, because partitions are assigned manually
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "check.crcs": True,
-        "enable.partition.eof": True,  # the only sign of a position behind trailing markers
+        "enable.partition.eof": True,  # the only sign that the position is after trailing markers
     }
     config = _config(cluster, tuning, integrity, settings, on_error)
     return construct(Consumer, cluster, config)
@@ -105,11 +107,12 @@ def make_producer(
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Producer:
-    """Create an idempotent producer that never gives up a record by the clock.
+    """Create an idempotent producer that never drops a record after a time-out.
 
     With ``message.timeout.ms=0`` a record stays queued until the broker responds. A record that
-    timed out may still have been written, and sending it again would duplicate or reorder it. The
-    broker decides how large a record may be: a consumer reads at most 100,000,000 bytes
+    timed out may still have been written, and sending it again would duplicate or reorder it.
+
+    The broker limits the record size. A consumer reads at most 100,000,000 bytes
     (``receive.message.max.bytes``), brokers accept requests of 104,857,600 bytes, and batches of
     several records stay within ``batch.size``.
     """
@@ -125,7 +128,7 @@ def make_producer(
 
 
 def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
-    """Read these partitions from these offsets on, and no others."""
+    """Assign exactly these partitions to the consumer, each from the given offset."""
     consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
 
@@ -134,10 +137,12 @@ def assign_more(
     positions: Iterable[tuple[TopicPartition, int]],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> None:
-    """Read these partitions as well; fetched records of the others are kept.
+    """Assign additional partitions to the consumer.
 
-    ``leader_epochs`` are the epochs of the preceding records (-1: unknown). From them the broker
-    detects a log that was truncated and filled again since it was read (KIP-320).
+    Fetched records of its other partitions are kept.
+
+    ``leader_epochs`` contains the leader epoch of the record before each offset, or -1 if it is
+    unknown. The broker uses it to detect a log that was truncated and filled again (KIP-320).
     """
     consumer.incremental_assign(
         [
@@ -148,16 +153,16 @@ def assign_more(
 
 
 def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
-    """Stop reading these partitions; fetched records of the others are kept."""
+    """Remove partitions from the consumer. Fetched records of its other partitions are kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def diverged_at(error: KafkaError) -> int | None:
-    """Return the offset from which a truncated partition holds other records than were read.
+    """Return the end of the common log of a truncated partition, or None for another error.
 
-    It is 0 if the client does not report it, and None for any other error. librdkafka reports a
-    truncation under the code of a failed offset reset, because it has no code for it, and gives the
-    offset only in the message.
+    From that offset on, the partition contains other records than those that were read. It is 0 if
+    the client does not report it. librdkafka has no error code for a truncation: it uses the code
+    of a failed offset reset, and reports the offset only in the message.
     """
     if KafkaError(KafkaError._LOG_TRUNCATION).str() not in error.str():
         return None
@@ -166,7 +171,10 @@ def diverged_at(error: KafkaError) -> int | None:
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
-    """Return the partition's end at the last fetch without a request; None before the first."""
+    """Return the partition's end as of the last fetch, or None before the first fetch.
+
+    Sends no request.
+    """
     known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
     return known[1] if known and known[1] >= 0 else None
 
@@ -178,29 +186,32 @@ def _config(
     settings: Mapping[str, Any] | None,
     on_error: OnError | None,
 ) -> Settings:
-    """Merge settings: the user's override our tuning, but never the settings of integrity."""
+    """Merge settings. The user's settings override ``tuning``, but not ``integrity``."""
     hears = {} if on_error is None else {"error_cb": on_error}
     return tuning | client_config(cluster) | integrity | dict(settings or {}) | hears
 
 
 OnRecord = Callable[[str, Message], None]
 _MOST = 100
-"""Records of one group before the next has its turn."""
+"""Maximum number of records read for one group before the next group has its turn."""
 _WAIT_S = 0.02
 _SILENCE_S = 20.0
-"""Maximum time without records before a partition's end. Joining takes a few seconds."""
+"""Maximum time without records before all ends are reached, in seconds.
+
+Joining takes a few seconds.
+"""
 
 
 def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Consumer:
-    """Create a group member that does not commit by itself.
+    """Create a consumer that joins ``group`` and does not commit by itself.
 
-    Without an offset it begins at the end, as applications do by default. A group that a fail-over
-    forgets therefore misses the existing records.
+    A group without a committed offset starts at the end, as applications do by default. If a
+    fail-over loses a group's offsets, the group therefore misses the existing records.
     """
     settings = {
         "group.id": group,
         "auto.offset.reset": "latest",
-        # One process has up to 100 members; the default is 64 MiB for each.
+        # One process has up to 100 members. The default is 64 MiB for each.
         "queued.max.messages.kbytes": 1_024,
         "fetch.max.bytes": 1 << 20,
     }
@@ -212,7 +223,7 @@ def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Co
 def poll_member(consumer: Consumer) -> tuple[list[Message], set[TopicPartition]]:
     """Return the next records, and the partitions whose ends were reached.
 
-    Raise Kafka's errors.
+    Raise ``HeadraceError`` if the client reports a fatal error.
     """
     found, ends = [], set()
     try:
@@ -229,9 +240,9 @@ def poll_member(consumer: Consumer) -> tuple[list[Message], set[TopicPartition]]
 
 
 def commit_member(consumer: Consumer, last: Iterable[Message]) -> None:
-    """Commit after these records, one of each partition, and wait for the response.
+    """Commit the offset after each of these records, and wait for the responses.
 
-    Raise Kafka's errors.
+    Raise ``HeadraceError`` if a commit fails.
     """
     try:
         for message in last:
@@ -248,8 +259,15 @@ def read_to_ends(
 ) -> None:
     """Read these topics to their ends in every group, then leave the groups.
 
-    ``topics`` has the number of partitions of each topic. Raise Kafka's errors, and ``GaveUp`` if
-    no records arrive before an end.
+    Args:
+        cluster: Cluster to read.
+        groups: Names of the consumer groups.
+        topics: Number of partitions of each topic.
+        on_record: Called with the group and the record.
+
+    Raises:
+        HeadraceError: Reading failed.
+        GaveUp: No record arrived for 20 s before the ends were reached.
     """
     waited = {TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)}
     with ExitStack() as open_ones:

@@ -1,7 +1,7 @@
-"""Reasons why a cluster cannot be reached, in sentences.
+"""Finds out why a cluster cannot be reached.
 
-librdkafka reports a wrong host name and an unknown authority with the same words, and nothing of
-a listener with TLS when the client has none: it only sees connections that end.
+librdkafka reports a wrong host name and an unknown certificate authority with the same message. It
+does not detect that a listener requires TLS: it only sees connections that close.
 """
 
 import os
@@ -26,13 +26,12 @@ from headrace.kafka.security import UNREADABLE, end_of, read_credentials, token_
 
 _TIMEOUT_S = 2.0
 _API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
-"""A request for them in version 0, without a client id: every broker answers it, before a login."""
+"""ApiVersions request, version 0, without a client id. Every broker responds before a login."""
 
 Server = tuple[str, int]
 
 
 def bootstrap_servers(cluster: ClusterAccess) -> list[str]:
-    """Return the bootstrap servers of a cluster."""
     return [server.strip() for server in cluster.bootstrap_servers.split(",")]
 
 
@@ -42,12 +41,12 @@ def _address(server: str) -> Server:
 
 
 def shown(server: Server) -> str:
-    """For people."""
+    """Return the address as ``host:port``."""
     return f"{server[0]}:{server[1]}"
 
 
 def first_listening(cluster: ClusterAccess) -> Server | None:
-    """Return the first bootstrap server that accepts connections."""
+    """Return the first bootstrap server that accepts connections, or None."""
     for address in map(_address, bootstrap_servers(cluster)):
         try:
             socket.create_connection(address, _TIMEOUT_S).close()
@@ -58,7 +57,7 @@ def first_listening(cluster: ClusterAccess) -> Server | None:
 
 
 def why_unreachable(server: str) -> str:
-    """Why a bootstrap server accepts no connection, as a sentence."""
+    """Return the reason why a bootstrap server accepts no connection, as a sentence."""
     host = _address(server)[0]
     try:
         socket.create_connection(_address(server), _TIMEOUT_S).close()
@@ -104,7 +103,7 @@ def _is_silent(server: Server, *, tls: bool) -> bool:
 
 
 def speaks_tls(server: Server) -> bool:
-    """Whether it shakes hands, with whatever certificate."""
+    """Return True if the server completes a TLS handshake. The certificate is not verified."""
     try:
         shake_hands(_unverified(), server)
     except (OSError, ValueError):
@@ -120,7 +119,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 def shake_hands(context: ssl.SSLContext, server: Server) -> None:
-    """Perform a TLS handshake; raise ``OSError``, including ``ssl.SSLError``, if it fails."""
+    """Perform a TLS handshake. Raise ``OSError``, including ``ssl.SSLError``, if it fails."""
     with (
         socket.create_connection(server, _TIMEOUT_S) as connection,
         context.wrap_socket(connection, server_hostname=server[0]),
@@ -131,7 +130,10 @@ def shake_hands(context: ssl.SSLContext, server: Server) -> None:
 def tls_trouble(
     cluster: ClusterAccess, server: Server, client_error: KafkaError | None
 ) -> str | None:
-    """Return the problem with TLS at a server; ``client_error`` as for ``diagnose``."""
+    """Return a sentence about the TLS problem at a server, or None if there is none.
+
+    ``client_error`` is the last connection error that the client reported.
+    """
     if cluster.spec.tls is None:
         if not speaks_tls(server):
             return None
@@ -166,9 +168,9 @@ def _client_certificate_advice(
 
 
 def _has_expired(cluster: ClusterAccess) -> bool:
-    """Return whether the client's own certificate has expired.
+    """Return True if the client certificate of this cluster has expired.
 
-    A broker in Java reports an expired certificate only as unknown.
+    Brokers report an expired client certificate only as unknown.
     """
     try:
         return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)
@@ -177,10 +179,13 @@ def _has_expired(cluster: ClusterAccess) -> bool:
 
 
 def _refused_certificate(cluster: ClusterAccess, server: Server) -> str | None:
-    """Return the problem with the listener's certificate, including that there is none."""
+    """Return a sentence about the problem with the listener's certificate, or None.
+
+    A listener without TLS is also such a problem.
+    """
     try:
         context = ssl.create_default_context(cadata=read_credentials(cluster).trusted or None)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is less strict
         shake_hands(context, server)
     except ssl.SSLCertVerificationError as error:
         return (
@@ -220,10 +225,10 @@ _FROZEN = (
 def diagnose(
     cluster: ClusterAccess, tried: str, failure: HeadraceError, client_error: KafkaError | None
 ) -> HeadraceError:
-    """Return a more precise error for ``failure``, if there is one.
+    """Return a more precise error for ``failure`` if the cause is found, otherwise ``failure``.
 
-    ``client_error`` is the last connection error that the client reported. The call may take some
-    seconds.
+    ``client_error`` is the last connection error that the client reported. The call connects to
+    brokers and may take some seconds.
     """
     if not isinstance(failure, Unreachable | AuthenticationFailed | TlsFailed):
         return failure
@@ -250,12 +255,12 @@ def _login_trouble(
 
 
 def in_words(cluster: ClusterAccess, error: KafkaError) -> str:
-    """Return the client's report about its connections to a cluster, as a sentence."""
+    """Return a sentence for a connection error that a client of this cluster reported."""
     return f"{cluster.alias}: {token_trouble(cluster) or words(error)}"
 
 
 def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
-    """Whether the error is of a connection to a broker at the address that it gives itself."""
+    """Return True for a failed connection to an address that a broker advertises."""
     broker = _broker(client_error)
     refused = client_error.code() in {KafkaError._RESOLVE, KafkaError._TRANSPORT}
     return refused and broker is not None and broker.server not in bootstrap_servers(cluster)
@@ -264,7 +269,7 @@ def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
 def _broker_trouble(
     cluster: ClusterAccess, server: Server, client_error: KafkaError | None
 ) -> str | None:
-    """Return the problem with the broker that was contacted after a bootstrap server responded."""
+    """Return a sentence about a failing broker behind a reachable bootstrap server, or None."""
     if client_error is None or (broker := _broker(client_error)) is None:
         if silent := silent_servers(cluster):
             return f"{' and '.join(silent)} {_FROZEN}"
@@ -292,16 +297,16 @@ class _Broker(NamedTuple):
 
 
 def _broker(client_error: KafkaError) -> _Broker | None:
-    """Return the broker that an error names.
+    """Return the broker that an error message names, or None.
 
-    An example is ``sasl_ssl://kafka-1:9093/1: Connect to ... failed``.
+    An example of such a message is ``sasl_ssl://kafka-1:9093/1: Connect to ... failed``.
     """
     found = re.match(r"(?:\w+://)?([^\s/]+:\d+)/(\d+): ", client_error.str())
     return _Broker(found[1], found[2]) if found else None
 
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
-"""Variable that the kubelet sets in every container."""
+"""Environment variable that is set in every container of a Kubernetes cluster."""
 _IN_CLUSTER = re.compile(r"\.svc(\.[\w.-]+)?:\d+$")
 _OUTSIDE = (
     "these are names of a Kubernetes cluster, and this machine is outside it: run the command in a "
@@ -310,7 +315,7 @@ _OUTSIDE = (
 
 
 def _why_none_listens(cluster: ClusterAccess) -> str:
-    """Return a sentence for each bootstrap server, and advice."""
+    """Return the reason for each bootstrap server, and advice."""
     servers = bootstrap_servers(cluster)
     sentences = dict.fromkeys(map(why_unreachable, servers))
     if not os.environ.get(_IN_A_POD) and all(_IN_CLUSTER.search(one) for one in servers):

@@ -1,4 +1,4 @@
-"""The client's errors, as ours: what was tried, on what, what to do."""
+"""Translates librdkafka's errors into headrace's errors, which say what failed and what to do."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,10 @@ from headrace.errors import Fatal, HeadraceError, Retriable, Unreachable
 
 
 class AccessDenied(Retriable):
-    """Failure that a user must fix on the cluster; retried so that headrace notices the fix."""
+    """Failure that a user must fix on the cluster.
+
+    It is retried so that headrace notices the fix.
+    """
 
     reason: Reason
 
@@ -23,30 +26,30 @@ class SecretMissing(AccessDenied):
 
 
 class AuthenticationFailed(AccessDenied):
-    """The brokers do not take the user, the password or the mechanism."""
+    """The brokers reject the user, the password or the SASL mechanism."""
 
     reason = Reason.AUTHENTICATION_FAILED
 
 
 class TokenUnavailable(AuthenticationFailed):
-    """The token endpoint of OAUTHBEARER gives no token."""
+    """The OAuth token endpoint did not return a token."""
 
 
 class TlsFailed(AccessDenied):
-    """There is no encrypted connection that both sides accept."""
+    """No TLS connection could be established that both sides accept."""
 
     reason = Reason.TLS_FAILED
 
 
 class GroupActive(Retriable):
-    """A group has members, and takes the offsets of these only."""
+    """The group has members, so that only its members may commit offsets."""
 
 
 _DAMAGED = (
     "the log is damaged there, or in a form that this client cannot read: compare with "
     "kafka-dump-log on the partition's brokers"
 )
-# Only an administrator can correct these; sending again cannot.
+# Errors that only an administrator can correct. A retry would fail again.
 _FATAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal rights on this topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal rights on this group",
@@ -65,9 +68,9 @@ _FATAL = {
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
     KafkaError._BAD_MSG: _DAMAGED,
     KafkaError._BAD_COMPRESSION: _DAMAGED,
-    KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # a codec or format: the client continues after it
+    KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # unknown codec or format: the client skips the batch
 }
-# The client recovers once a user has fixed the cause.
+# Errors from which the client recovers after a user has fixed the cause.
 _TEMPORARY = {
     KafkaError.KAFKA_STORAGE_ERROR: (
         "a log directory of the broker has failed, as it does when its disk is full: its log says "
@@ -101,7 +104,10 @@ _AWAY = {
 
 
 def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
-    """Our error for the client's; ``tried`` says what, and where: ``"read topics of east"``."""
+    """Return headrace's error for a librdkafka error.
+
+    ``tried`` says what failed and where, for example ``"read topics of east"``.
+    """
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(kafka_error, KafkaError):
         return Fatal(f"could not {tried}: {kafka_error}")
@@ -120,13 +126,16 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
         return Fatal(f"{message}; {advice}")
     if code in _TEMPORARY:
         message = f"{message}; {_TEMPORARY[code]}"
-    # Retriable is also what is fatal to a client: another one may do better.
+    # Errors that are fatal to this client are also Retriable, because a new client may succeed.
     return GroupActive(message) if code in _OF_MEMBERS else Retriable(message)
 
 
 @contextmanager
 def translated(tried: str) -> Iterator[None]:
-    """Raise our errors for the client's; ``tried`` as for ``translate``."""
+    """Raise headrace's errors in place of librdkafka's.
+
+    ``tried`` has the same meaning as in ``translate``.
+    """
     try:
         yield
     except KafkaException as error:
@@ -136,15 +145,15 @@ def translated(tried: str) -> Iterator[None]:
 
 
 def concerns_record(error: KafkaError) -> bool:
-    """Whether a record, or one that shares its batch, is refused for what it is.
+    """Return True if the broker rejected a record, or its batch, because of its content or size.
 
-    Others of the same topic may be taken; no right and no setting of the cluster is the reason.
+    Other records of the topic may be accepted. No permission is missing.
     """
     return error.code() in _OF_A_RECORD
 
 
 def words(error: KafkaError) -> str:
-    """Return the client's message without the parts that differ each time it is reported."""
+    """Return the error message without the parts that differ at each report."""
     text = re.sub(
         r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)", "", error.str()
     )
@@ -152,10 +161,10 @@ def words(error: KafkaError) -> str:
 
 
 def is_about_group(error: KafkaError) -> bool:
-    """Return whether the error concerns the group of a consumer that is assigned by hand.
+    """Return True for an error about the group of a consumer with manual assignment.
 
-    librdkafka requests the coordinator of its group nevertheless, which needs permissions that such
-    a consumer does not need otherwise.
+    librdkafka looks up the coordinator of the group even for such a consumer, and may lack the
+    permission.
     """
     return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 

@@ -1,7 +1,8 @@
-"""The topic by which the jobs of a mirror test report their progress and results to each other.
+"""Topic in which the jobs of a mirror test store their progress and results.
 
-It is on the source, compacted; a record's key is ``<run>/<key>``, its value JSON. The keys are
-those of ``mirror_test.journal_keys``. Mirrors do not copy the topic, because its name is internal.
+The topic is compacted and on the source cluster. Keys of records are ``<run>/<key>``, with the keys
+of ``mirror_test.journal_keys``. Values are JSON. Mirrors do not copy the topic, because its name is
+internal.
 """
 
 import json
@@ -20,26 +21,29 @@ from headrace.kafka.errors import is_about_group, translate
 TOPIC = JOURNAL
 
 _EARLIER = earlier_name(TOPIC)
-"""Jobs that an earlier version started write to this topic."""
+"""Name of the topic in earlier versions. Jobs that such a version started still write to it."""
 _CONFIG = {
     "cleanup.policy": "compact,delete",
-    "retention.ms": str(7 * 24 * 3_600_000),  # last week's runs are not needed
-    "max.message.bytes": str(16 << 20),  # a manifest of 10,000 streams and partitions is 1 MB
+    "retention.ms": str(7 * 24 * 3_600_000),  # a week
+    "max.message.bytes": str(16 << 20),  # a manifest with 10,000 streams and partitions has 1 MB
 }
 _CREATION_S = 30.0
-"""Brokers show a new topic after 100 ms; three leader elections are no moment any more."""
-_FLUSH_S = 30.0  # a leader election takes 10 s; three of them are not a moment any more
+"""Maximum time until the brokers list a new topic, in seconds. Usually it takes 100 ms."""
+_FLUSH_S = 30.0  # enough for three leader elections of 10 s
 
 
 def create(cluster: ClusterAccess) -> None:
-    """Create the topic on the source if it does not exist; raise as ``wait_for_topics`` does."""
+    """Create the topic on the source if it does not exist.
+
+    Raise errors as ``wait_for_topics`` does.
+    """
     admin = Admin(cluster)
     admin.create_topic(TOPIC, 1, config=_CONFIG)
     wait_for_topics(admin, {TOPIC})
 
 
 def wait_for_topics(admin: Admin, names: Set[str]) -> None:
-    """Return when the brokers show topics that were just made; raises ``GaveUp`` after 30 s."""
+    """Wait until the brokers list new topics. Raise ``GaveUp`` after 30 s."""
     deadline = time.monotonic() + _CREATION_S
     while absent := names - admin.topics().keys():
         if time.monotonic() > deadline:
@@ -54,7 +58,10 @@ def record_key(run: str, key: str) -> bytes:
 
 
 def write(cluster: ClusterAccess, run: str, key: str, value: str) -> None:
-    """Write one record; raises ``GaveUp`` when the broker does not take it."""
+    """Write one record.
+
+    Raise ``GaveUp`` after 30 s, or the error if the broker rejects the record.
+    """
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -72,10 +79,10 @@ def write(cluster: ClusterAccess, run: str, key: str, value: str) -> None:
 
 
 class JournalTail:
-    """Follows the records of one run, from now on or from the beginning."""
+    """Reads the records of one run from the journal."""
 
     def __init__(self, cluster: ClusterAccess, run: str, from_start: str = "") -> None:
-        """Follow the journal, or read one of its topics from the beginning: ``from_start``."""
+        """Start at the end of the journal, or at the beginning of the topic ``from_start``."""
         self._prefix = record_key(run, "")
         self._consumer = make_consumer(cluster)
         admin = Admin(cluster)
@@ -87,11 +94,14 @@ class JournalTail:
 
     @property
     def at_end(self) -> bool:
-        """Whether everything that was there has been read."""
+        """True if all records that existed at the start have been read."""
         return not self._unread
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
-        """Yield new records as (key without the run, value); wait at most ``timeout_s``."""
+        """Yield the keys (without the run) and values of new records.
+
+        Wait at most ``timeout_s``.
+        """
         while (message := self._consumer.poll(timeout_s)) is not None:
             timeout_s = 0
             if not is_record(message, f"read {TOPIC}"):
@@ -103,17 +113,17 @@ class JournalTail:
                 yield key.removeprefix(self._prefix).decode(), json.loads(value)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) -> Any:
-    """Return the latest value of a key or None; raise ``GaveUp`` after ``timeout_s``."""
+    """Return the latest value of a key, or None. Raise ``GaveUp`` after ``timeout_s``."""
     return read_all(cluster, run, timeout_s).get(key)
 
 
 def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[str, Any]:
-    """Return the latest value of each key of a run; raise ``GaveUp`` after ``timeout_s``."""
+    """Return the latest value of each key of a run. Raise ``GaveUp`` after ``timeout_s``."""
     there = Admin(cluster).topics().keys()
     found: dict[str, Any] = {}
     for topic in (_EARLIER, TOPIC):
@@ -138,10 +148,10 @@ def _read_topic(cluster: ClusterAccess, run: str, topic: str, timeout_s: float) 
 
 
 def is_record(message: Message, tried: str) -> bool:
-    """Return True for a record, and raise permanent errors.
+    """Return True if the message is a record, and raise permanent errors.
 
-    Return False for a partition's end, for a missing permission for the group, and for errors that
-    the client retries. An offset that cannot be reset (``_AUTO_OFFSET_RESET``) is also raised.
+    Return False for the end of a partition, for a missing permission for the group, and for errors
+    that the client retries. A failed offset reset (``_AUTO_OFFSET_RESET``) is raised.
     """
     error = message.error()
     if error is None:

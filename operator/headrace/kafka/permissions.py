@@ -1,4 +1,4 @@
-"""Permissions on a cluster: ACLs, and the operations that brokers allow."""
+"""ACLs of a cluster, and the operations that a principal may perform."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -37,18 +37,20 @@ from headrace.kafka.wire import (
 
 T = TypeVar("T")
 AclFields = Mapping[str, str]
-"""``topic``, ``pattern``, ``principal``, ``host``, ``operation``, ``permission``, in the names of
-kafka-acls.sh."""
+"""Fields of an ACL, named as in kafka-acls.sh.
+
+They are ``topic``, ``pattern``, ``principal``, ``host``, ``operation`` and ``permission``.
+"""
 
 _EVERY: Any = None
-"""In a filter: any name; the client's types do not know it."""
+"""Matches any name in a filter. The type annotations of the client do not allow it."""
 
 
 class AclAdmin(Admin):
-    """Access to ACLs of topics, with blocking calls as in ``Admin``.
+    """Lists, adds and removes ACLs of topics. Calls block as in ``Admin``.
 
-    Calls raise ``Fatal``, naming the missing permission on the cluster, and also if the brokers
-    have no authorizer.
+    Calls raise ``Fatal`` if the principal lacks a permission on the cluster, or if the brokers have
+    no authorizer.
     """
 
     def topic_acls(self) -> list[dict[str, str]]:
@@ -74,7 +76,7 @@ class AclAdmin(Admin):
         return found
 
     def add_acls(self, acls: Collection[AclFields]) -> None:
-        """Add ACLs; raise an error if one could not be added."""
+        """Add ACLs. Raise the first error if an ACL could not be added."""
         if not acls:
             return
         bindings = [_made(AclBinding, one) for one in acls]
@@ -85,7 +87,7 @@ class AclAdmin(Admin):
         self._all(futures, tried)
 
     def remove_acls(self, acls: Collection[AclFields]) -> None:
-        """Remove ACLs that exist; raise an error if one could not be removed."""
+        """Remove ACLs that exist. Raise the first error if an ACL could not be removed."""
         if not acls:
             return
         filters = [_made(AclBindingFilter, one) for one in acls]
@@ -96,7 +98,7 @@ class AclAdmin(Admin):
         self._all(futures, tried)
 
     def _all(self, futures: Mapping[Any, Any], tried: str) -> None:
-        """Wait for each answer; raise the first that is an error."""
+        """Wait for all responses, then raise the first error."""
         failed: list[HeadraceError] = []
         for future in futures.values():
             try:
@@ -109,7 +111,10 @@ class AclAdmin(Admin):
 
     @contextmanager
     def _explained(self, operation: str) -> Iterator[None]:
-        """``operation``: what a request needs on the cluster."""
+        """Add advice to errors about missing permissions and a missing authorizer.
+
+        ``operation`` is the permission on the cluster that the request needs.
+        """
         try:
             yield
         except HeadraceError as error:
@@ -184,17 +189,20 @@ _BY_CLIENT = {getattr(AclOperation, one.name): one for one in Operation}
 
 
 def operations(of_client: Iterable[AclOperation] | None) -> frozenset[Operation]:
-    """``None`` is no answer: there is no authorizer, which allows all."""
+    """Return the operations that a response allows.
+
+    ``None`` means that the cluster has no authorizer, so that all operations are allowed.
+    """
     if of_client is None:
         return ALL
     return frozenset(_BY_CLIENT[one] for one in of_client if one in _BY_CLIENT)
 
 
 class ClusterRights(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s."""
+    """Reads the permissions on the cluster. Calls block as in ``ClusterAdmin``."""
 
     def cluster_rights(self) -> frozenset[Operation]:
-        """On the cluster itself."""
+        """Return the operations that the principal may perform on the cluster."""
         client, tried = self._requests.client, f"describe {self.name}"
         future = self._requests.call(
             tried,
@@ -203,7 +211,8 @@ class ClusterRights(ClusterAdmin):
             ),
         )
         found = self._requests.result(tried, future).authorized_operations
-        # The client's None is also an empty list: no operation at all.
+        # The client returns None for "no authorizer" and for "no operation allowed". Another
+        # request tells them apart.
         if found is None and self._on_wire(answer_to_acls).value in FORBIDDEN:
             return frozenset()
         return operations(found)
@@ -213,7 +222,7 @@ Ask = Callable[[], Mapping[Any, "Future[Any]"]]
 
 
 class Replicas(NamedTuple):
-    """Replica counts of a topic: the minimum over its partitions."""
+    """Replica counts of a topic. Each is the minimum over the partitions."""
 
     assigned: int
     in_sync: int
@@ -224,12 +233,13 @@ class TopicRights(NamedTuple):
 
     allowed: frozenset[Operation]
     exists: bool | None
-    """None if the principal may not see it."""
+    """True if the topic exists, or None if the principal may not see it."""
     partitions: int = 0
     replicas: Replicas = Replicas(0, 0)
     creation: HeadraceError | None = None
-    """Reason other than permissions that prevents creation, such as an impossible replication
-    factor or a policy.
+    """Reason why the topic cannot be created, other than a missing permission.
+
+    Examples are an impossible replication factor or a policy of the cluster.
     """
 
 
@@ -238,22 +248,23 @@ _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""Errors of requests about a group while another broker becomes its coordinator, or while the topic
-of committed offsets is created at the first such request to a new cluster.
+"""Errors while a group's coordinator moves, or while ``__consumer_offsets`` is being created.
+
+A new cluster creates that topic at the first request about a group.
 """
 _AGAIN_S = 0.1
 
 
 class RightsAdmin(Admin, ClusterRights):
-    """Blocking calls as ``Admin``'s."""
+    """Reads permissions on topics, groups and transactional ids. Calls block as in ``Admin``."""
 
     def topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> dict[str, TopicRights]:
-        """Return the permissions on topics, existing or not.
+        """Return the permissions on each topic, whether the topic exists or not.
 
-        ``new`` has the number of partitions and replicas with which a missing topic would be
-        created; the default is one partition and the broker's default replication factor.
+        ``new`` contains the partitions and the replication factor with which a missing topic would
+        be created. The default is one partition and the broker's default replication factor.
         """
         deadline_s = time.monotonic() + self._timeout_s
         found, made = self._topic_rights(names, new)
@@ -264,9 +275,9 @@ class RightsAdmin(Admin, ClusterRights):
         return found
 
     def rights_on_existing(self, names: Collection[str]) -> dict[str, frozenset[Operation]]:
-        """Return the permissions on topics that exist, or that the principal may not see.
+        """Return the permissions on topics that exist or that the principal may not see.
 
-        The topics are only described.
+        The topics are only described. A hidden topic has no permissions.
         """
         found, _, hidden = self._described(names)
         rights = {name: topic.allowed for name, topic in found.items()}
@@ -275,9 +286,9 @@ class RightsAdmin(Admin, ClusterRights):
     def _topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, TopicRights], set[str]]:
-        """Return the permissions, and the topics that were created after they were described.
+        """Return the permissions, and the topics that were created during the call.
 
-        Partitions and replicas of such topics are not known.
+        The partitions and replicas of such topics are unknown.
         """
         found, absent, hidden = self._described(names)
         unknown = absent | hidden
@@ -320,11 +331,11 @@ class RightsAdmin(Admin, ClusterRights):
         return found
 
     def may_use_transactional_id(self, name: str) -> bool:
-        """Whether it may write with this transactional id."""
+        """Return True if the principal may write with this transactional id."""
         return self._on_wire(lambda cluster: may_use_transactional_id(cluster, name))
 
     def check_version(self) -> None:
-        """Raise ``Fatal`` for brokers that are older than what the wire client speaks."""
+        """Raise ``Fatal`` if the brokers are older than the wire client supports."""
         self._on_wire(lambda cluster: cluster.refresh())
 
     def _described_groups(self, names: list[str]) -> Mapping[str, "Future[Any]"]:
@@ -339,7 +350,7 @@ class RightsAdmin(Admin, ClusterRights):
     def _described(
         self, names: Collection[str]
     ) -> tuple[dict[str, TopicRights], set[str], set[str]]:
-        """Return topics that exist, are absent, and are hidden by missing permissions."""
+        """Return the topics that exist, that do not exist, and that the principal may not see."""
         found: dict[str, TopicRights] = {}
         absent, hidden = set[str](), set[str]()
         if not names:
@@ -376,10 +387,10 @@ class RightsAdmin(Admin, ClusterRights):
     def _refused(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]
     ) -> dict[Operation, dict[str, HeadraceError | None]]:
-        """Return the operations that would be rejected on topics that do not exist, by trial.
+        """Return the operations that brokers reject on topics that do not exist, with the errors.
 
-        Creation has the error of any rejection; other operations have rejections by missing
-        permissions.
+        The requests only validate, or cannot have an effect. ``CREATE`` includes errors of any
+        kind. Other operations include only missing permissions.
         """
         if not names:
             return {}

@@ -1,4 +1,4 @@
-"""TLS, SASL, credentials and tokens of a client."""
+"""TLS and SASL settings, credentials and OAuth tokens of clients."""
 
 import hashlib
 import threading
@@ -24,38 +24,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """Credentials of a cluster; a field is empty if not required. Never log or store them."""
+    """Credentials of a cluster, with empty fields where none is needed. Never log or store them."""
 
     trusted: str = ""
-    """Certificate authorities, PEM, one after the other."""
+    """Concatenated certificates of the trusted authorities, in PEM."""
     certificate: str = ""
-    """The client's own certificate chain, PEM."""
+    """Certificate chain of the client, in PEM."""
     private_key: str = ""
-    """Its private key, PEM."""
+    """Private key of the client, in PEM."""
     username: str = ""
     password: str = ""
     client_secret: str = ""
-    """The client's own at the token endpoint."""
+    """Secret of the OAuth client at the token endpoint."""
     token_trusted: str = ""
-    """Certificate authorities of the token endpoint, PEM."""
+    """Trusted authorities of the token endpoint's certificate, in PEM."""
 
     @property
     def digest(self) -> str:
-        """Distinguishes one state of the files from another, and nothing else."""
+        """Hash over all fields. It changes when a file changes."""
         content = (getattr(self, field.name).encode() for field in fields(self))
         parts = (hashlib.sha256(part).digest() for part in content)
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def read_credentials(cluster: ClusterAccess) -> Credentials:
-    """Read the files as they are now; ``SecretMissing`` names the Secret, the key and the field."""
+    """Read the credentials from the mounted Secret files.
+
+    Raise ``SecretMissing``, which names the Secret, the key and the field of the manifest.
+    """
     found = {use.field: _read(cluster, use) for use in cluster.spec.uses()}
     login = cluster.spec.authentication
     return Credentials(
         trusted=_joined(found, "tls.trustedCertificates"),
         certificate=found.get("tls.clientCertificate.certificateKey", ""),
         private_key=found.get("tls.clientCertificate.privateKeyKey", ""),
-        # An editor or `echo` ends the line; no user name and no password does.
+        # Editors and `echo` add a line break, which is no part of a user name or password.
         username=(login and login.username)
         or found.get("authentication.usernameFrom", "").rstrip("\r\n"),
         password=found.get("authentication.password", "").rstrip("\r\n"),
@@ -87,7 +90,7 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
         keys = f"{use.key} or {use.other_key}" if use.other_key else use.key
         why = f"{use.holder} has no key {keys}, {wanted}"
         if secret.is_dir() and not any(secret.glob("[!.]*")):
-            # A pod mounts a missing Secret as an empty folder.
+            # The kubelet mounts a missing Secret as an empty folder.
             why = f"there is no {use.holder}, or it is empty, {wanted}"
         elif not secret.is_dir():
             why = f"there is no {use.holder}, {wanted} (searched in {cluster.secrets})"
@@ -99,7 +102,7 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
 
 
 UNREADABLE = (ValueError, LookupError)
-"""Errors of the functions that read a certificate."""
+"""Errors that ``subject_of`` and ``end_of`` raise for an unreadable certificate."""
 
 
 def subject_of(pem: str) -> str:
@@ -126,14 +129,14 @@ def end_of(pem: str) -> datetime:
 
 
 def _certificate(pem: str) -> "Certificate":
-    from cryptography import x509  # noqa: PLC0415 - 10 MB, for clients with a certificate only
+    from cryptography import x509  # noqa: PLC0415 - 10 MB, only for certificates
 
     return x509.load_pem_x509_certificate(pem.encode())
 
 
-# Tokens of OAUTHBEARER, with one cache for each endpoint and client in a process. A token is
-# replaced after three quarters of its lifetime. If the endpoint is unreachable then, the request is
-# repeated. Clients continue with their token until it expires.
+# OAuth tokens. A process has one cache for each endpoint and client. A token is replaced after
+# three quarters of its lifetime. If the endpoint is unreachable, the request is repeated, and
+# clients use their token until it expires.
 
 log = get_logger(__name__)
 
@@ -141,12 +144,12 @@ _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.5, 5.0
 
 
 class _Key(NamedTuple):
-    """Key of the cached tokens."""
+    """Key of a token cache."""
 
     oauth: str
-    """All its fields."""
+    """The OAuth settings, as JSON."""
     secrets: Path | None
-    """Folders may hold different Secrets of the same names."""
+    """Folder of the Secrets. Two folders may contain different Secrets with equal names."""
 
 
 class Tokens:
@@ -159,10 +162,10 @@ class Tokens:
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
         self._not_before_s = 0.0
         self.trouble: HeadraceError | None = None
-        """Error of the last request for a token; None if it succeeded."""
+        """Error of the last request for a token, or None if it succeeded."""
 
     def get(self) -> Token:
-        """Return a valid token; wait for the endpoint if the token must be replaced.
+        """Return a valid token. Wait for the endpoint if the token must be replaced.
 
         Raise ``TokenUnavailable`` or ``SecretMissing`` if there is no valid token.
         """
@@ -179,21 +182,22 @@ class Tokens:
                 raise
 
     def at_hand(self) -> Token | None:
-        """Return a valid token without waiting; None if it must be replaced."""
+        """Return the token if it need not be replaced yet, or None. Sends no request."""
         token = self.good()
         return token if token is not None and self._clock.time() < token.renewed_s else None
 
     def good(self) -> Token | None:
-        """Return the last token if it has not expired."""
+        """Return the last token if it has not expired, or None."""
         token = self._token
         return token if token is not None and self._clock.time() < token.expires_s else None
 
     def discard(self, token: str | None = None) -> None:
-        """Brokers refuse this one, or the last: the next is another."""
+        """Discard a token that brokers rejected, or the current token if ``token`` is None."""
         known = self._token
         if known is None or token not in (None, known.value):
             return
-        # Not at once: who is refused for another reason must not ask all the time.
+        # Keep a recent token: if the login fails for another reason, each attempt would request a
+        # token.
         if self._clock.time() - known.received_s > _LAST_BACKOFF_S:
             self._token = None
 
@@ -222,7 +226,7 @@ _making = threading.Lock()
 
 
 def tokens_of(cluster: ClusterAccess) -> Tokens | None:
-    """Return the tokens of a cluster with ``type: OAuthBearer``; None for any other."""
+    """Return the token cache of a cluster with ``type: OAuthBearer``, otherwise None."""
     login = cluster.spec.authentication
     if login is None or login.oauth is None:
         return None
@@ -234,7 +238,10 @@ def tokens_of(cluster: ClusterAccess) -> Tokens | None:
 
 
 def token_trouble(cluster: ClusterAccess) -> TokenUnavailable | None:
-    """Why a client of this cluster has no good token now; ``None``: it has, or needs none."""
+    """Return the error of the last token request if the cluster has no valid token, or None.
+
+    None also if the cluster needs no token.
+    """
     tokens = tokens_of(cluster)
     if tokens is None or tokens.good() is not None:
         return None
@@ -247,12 +254,12 @@ MECHANISMS = {
     AuthenticationType.SCRAM_SHA_512: "SCRAM-SHA-512",
     AuthenticationType.OAUTH_BEARER: "OAUTHBEARER",
 }
-"""Kafka's name of the mechanism."""
+"""Kafka's names of the SASL mechanisms."""
 
 _ASKED_AGAIN_S = 2.0
-"""The lifetime that is returned where there is no token, or not yet a new one."""
+"""Lifetime that librdkafka is given if there is no new token, in seconds."""
 
-# librdkafka's name of the setting that received a file -> the field that named the file.
+# Start of a librdkafka setting that contains a file's content, and the field that names the file.
 _FIELDS = {
     "ssl.ca.": "trustedCertificates",
     "ssl.certificate.": "clientCertificate.certificateKey",
@@ -261,7 +268,7 @@ _FIELDS = {
 
 
 def protocol(cluster: ClusterAccess) -> str:
-    """Kafka's ``security.protocol``."""
+    """Return the value of Kafka's ``security.protocol``."""
     encrypted, login = cluster.spec.tls is not None, cluster.spec.authentication is not None
     return {
         (False, False): "PLAINTEXT",
@@ -272,10 +279,14 @@ def protocol(cluster: ClusterAccess) -> str:
 
 
 def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
-    """Return settings of librdkafka; read the Secrets' files and raise ``SecretMissing``.
+    """Return the security settings of librdkafka.
 
-    With ``type: OAuthBearer`` the call waits for a token and raises ``TokenUnavailable``: a client
-    without a token would raise an error without a reason after ten seconds.
+    With ``type: OAuthBearer`` the call waits for a token. A client without a token would fail after
+    ten seconds without giving a reason.
+
+    Raises:
+        SecretMissing: A file of a Secret is missing.
+        TokenUnavailable: There is no valid token.
     """
     credentials = read_credentials(cluster)
     settings: dict[str, Any] = {"security.protocol": protocol(cluster)}
@@ -293,7 +304,7 @@ def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
             "sasl.password": credentials.password,
         }
     if cluster.spec.tls is not None:
-        settings["ssl.endpoint.identification.algorithm"] = "https"  # the host's name is checked
+        settings["ssl.endpoint.identification.algorithm"] = "https"  # verify the host name
     if credentials.trusted:
         settings["ssl.ca.pem"] = credentials.trusted
     if credentials.certificate:
@@ -305,11 +316,11 @@ def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
 def _token(
     tokens: Tokens, extensions: dict[str, str], _: str
 ) -> tuple[str, float, str, dict[str, str]]:
-    """Return a token for librdkafka.
+    """Return the token, its lifetime, its subject and the extensions, for librdkafka.
 
-    librdkafka calls this in a thread of the client, first at the start and then after 80 % of the
-    returned lifetime. It never raises, because a client waits ten seconds after a failure before it
-    calls again. If there is no token, it returns a word that brokers reject.
+    librdkafka calls this in a client thread at the start, and again after 80 % of the returned
+    lifetime. The function never raises, because a client waits ten seconds after a failure. If
+    there is no token, it returns the text ``none``, which brokers reject.
     """
     now_s = time.time()
     try:
@@ -321,7 +332,10 @@ def _token(
 
 
 def unusable_files(cluster: ClusterAccess, reason: str) -> TlsFailed:
-    """For files that the client cannot make anything of; ``reason`` is what it says of them."""
+    """Return the error for certificate or key files that the client cannot use.
+
+    ``reason`` is the client's message.
+    """
     named = next((field for setting, field in _FIELDS.items() if setting in reason), "")
     fields = [use for use in cluster.spec.uses() if use.field.startswith("tls.")]
     concerned = [use for use in fields if named.partition(".")[0] in use.field] or fields
@@ -333,9 +347,10 @@ def unusable_files(cluster: ClusterAccess, reason: str) -> TlsFailed:
 
 
 def principal_of(cluster: ClusterAccess) -> str:
-    """Return the user's name, or the subject of the token or of the client certificate.
+    """Return the principal of the client, as ``User:<name>``.
 
-    Without any of them it is ``ANONYMOUS``.
+    The name is the SASL user, the token's subject or the certificate's subject. Without any of them
+    the principal is ``User:ANONYMOUS``.
     """
     spec = cluster.spec
     if spec.authentication is not None and spec.authentication.oauth is None:
@@ -345,7 +360,7 @@ def principal_of(cluster: ClusterAccess) -> str:
             if subject := tokens.get().subject:
                 return f"User:{subject}"
         except HeadraceError:
-            pass  # each request of this cluster fails with the reason
+            pass  # every request to this cluster reports the reason
         return "User:<claim sub of the token>"
     if spec.tls is None or (own := spec.tls.client_certificate) is None:
         return "User:ANONYMOUS"

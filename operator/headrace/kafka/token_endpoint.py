@@ -1,4 +1,4 @@
-"""Asks a token endpoint for a token: OAuth 2.0's grant of client credentials (RFC 6749, 4.4)."""
+"""Requests OAuth 2.0 tokens with the client credentials grant (RFC 6749, section 4.4)."""
 
 import base64
 import http.client
@@ -15,11 +15,11 @@ from headrace.api import OAuth
 from headrace.kafka.errors import TokenUnavailable
 
 _TIMEOUT_S = 5.0
-"""Time-out of each step of the exchange; callers wait up to 10 s for their connection."""
+"""Time-out of each step of the exchange, in seconds. Callers wait up to 10 s for a connection."""
 _MOST_BYTES = 1 << 20
 _RENEWED_AT = 0.75
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750, section 2.1: what may follow ``Bearer``."""
+"""Valid bearer tokens (RFC 6750, section 2.1)."""
 _REFUSES_CLIENT = {"invalid_client", "unauthorized_client", "access_denied"}
 
 
@@ -30,9 +30,9 @@ class Token:
     value: str
     received_s: float
     expires_s: float
-    """Expiry of the token. Both times are Unix times of this machine's clock."""
+    """Unix time at which the token expires. Both times are of this machine's clock."""
     subject: str = ""
-    """Claim ``sub``, which brokers use as the user's name. Empty if it cannot be read."""
+    """Claim ``sub``, which brokers use as the user name. Empty if it cannot be read."""
 
     @property
     def renewed_s(self) -> float:
@@ -85,7 +85,7 @@ def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, byt
     asked = {"grant_type": "client_credentials"}
     if oauth.scope is not None:
         asked["scope"] = oauth.scope
-    # RFC 6749, section 2.3.1: both are encoded before they are joined.
+    # Both parts are encoded before they are joined (RFC 6749, section 2.3.1).
     login = f"{quote_plus(oauth.client_id)}:{quote_plus(secret)}"
     headers = {
         "Authorization": f"Basic {base64.b64encode(login.encode()).decode()}",
@@ -109,7 +109,7 @@ def _context(oauth: OAuth, field: str, trusted: str) -> ssl.SSLContext:
         raise TokenUnavailable(
             f"could not use {files}: {error}; {field}.trustedCertificates wants PEM files"
         ) from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as for brokers
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the same setting as for brokers
     return context
 
 
@@ -133,7 +133,8 @@ def _refusal(oauth: OAuth, field: str, status: int, body: bytes, secret: str) ->
         " ".join(str(answer.get(name, "")).replace(secret, "***").split())
         for name in ("error", "error_description")
     )
-    # The first sentence: what follows differs each time, and an error is shown once.
+    # Only the first sentence is used. The rest differs each time, and an unchanged error is logged
+    # only once.
     words = ": ".join(filter(None, [code[:60], why.partition(". ")[0][:200]]))
     answered = f"{status} {words}".strip()
     where = f"the token endpoint {oauth.token_endpoint}"
@@ -161,7 +162,7 @@ def _read(oauth: OAuth, field: str, body: bytes) -> Token:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise _useless(oauth, field, "has no token in it (access_token)")
     claims = _claims(value)
-    # Seconds from now on are right although this machine's clock is not.
+    # ``expires_in`` is relative, so it is correct even if this machine's clock is wrong.
     lifetime = _number(answer.get("expires_in"))
     if lifetime is None and (expires := _number(claims.get("exp"))) is not None:
         lifetime = expires - now_s
@@ -181,7 +182,7 @@ def _useless(oauth: OAuth, field: str, what: str) -> TokenUnavailable:
 
 
 def _number(value: object) -> float | None:
-    """Return a number that some servers write as text, or None."""
+    """Return a number, which some servers send as text, or None."""
     try:
         return float(value) if isinstance(value, int | float | str) else None
     except ValueError:
@@ -189,7 +190,7 @@ def _number(value: object) -> float | None:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT, empty for another kind of token; the brokers verify it."""
+    """Return the claims of a JWT without verifying it. Empty for another kind of token."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

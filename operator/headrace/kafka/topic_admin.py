@@ -26,19 +26,22 @@ from headrace.kafka.wire import delete_topics
 
 
 class TopicConfig(NamedTuple):
-    """A topic's settings that may be read, by name."""
+    """Settings of a topic that the principal may read, by name."""
 
     own: Mapping[str, str]
-    """Set on the topic itself."""
+    """Settings of the topic itself."""
     in_effect: Mapping[str, str]
-    """These, and the broker's defaults."""
+    """All settings, including the broker's defaults."""
 
 
 class TopicConfigAdmin(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s."""
+    """Reads and changes settings of topics. Calls block as in ``ClusterAdmin``."""
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """Return a topic's settings in effect; raise ``Fatal`` without permission to read them."""
+        """Return the settings of a topic, including defaults.
+
+        Raise ``Fatal`` if the principal may not read them.
+        """
         client = self._requests.client
         tried = f"read the settings of topic {name} of {self.name}"
         resource = ConfigResource(ResourceType.TOPIC, name)
@@ -53,9 +56,9 @@ class TopicConfigAdmin(ClusterAdmin):
     def topic_configs(
         self, names: Iterable[str]
     ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
-        """Return the settings of these topics, and an error for each topic that cannot be read.
+        """Return the settings of each topic, and an error for each topic that cannot be read.
 
-        A topic that does not exist is in neither.
+        A topic that does not exist is in neither result.
         """
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         found: dict[str, TopicConfig] = {}
@@ -85,9 +88,9 @@ class TopicConfigAdmin(ClusterAdmin):
     def change_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
     ) -> dict[str, HeadraceError]:
-        """Set the given settings of these topics, and return an error for each that failed.
+        """Change settings of topics, and return an error for each topic that failed.
 
-        ``None`` restores the broker's default. All other settings stay as they are.
+        A setting of ``None`` is reset to the broker's default. All other settings stay as they are.
         """
         return self._change(changes, only_validate=False)
 
@@ -139,17 +142,17 @@ def _changed(name: str, value: str | None) -> ConfigEntry:
 
 _SELECTOR = "replica.selector.class"
 _BY_RACK = "RackAwareReplicaSelector"
-"""Kafka's own, with which brokers name a consumer a replica of its ``client.rack`` (KIP-392)."""
+"""Kafka's selector that lets a consumer fetch from a replica in its ``client.rack`` (KIP-392)."""
 
 
 def read_racks(
     requests: AdminRequests, timeout_s: float, name: str, topics: Collection[str]
 ) -> Mapping[TopicPartition, frozenset[str]]:
-    """Return the racks of each partition of ``topics``; empty if the brokers have none.
+    """Return the racks from which each partition can be read. Empty if the brokers have no racks.
 
-    With follower fetching they are the racks of all its replicas. Without it, or if that setting
-    cannot be read, it is the rack of the preferred leader. The current leader does not matter: a
-    broker that restarts loses its partitions and leads them again later.
+    With follower fetching, these are the racks of all replicas. Without it, or if the setting
+    cannot be read, it is the rack of the preferred leader. The current leader is ignored, because a
+    broker that restarts leads its partitions again later.
     """
     client = requests.client
     racks = _racks(requests, timeout_s, name)
@@ -169,7 +172,7 @@ def read_racks(
 
 
 def _racks(requests: AdminRequests, timeout_s: float, name: str) -> dict[int, str]:
-    """Return the racks by broker."""
+    """Return the rack of each broker that has one."""
     tried = f"read the racks of the brokers of {name}"
     cluster = _result(
         requests, tried, lambda: requests.client.describe_cluster(request_timeout=timeout_s)
@@ -180,7 +183,10 @@ def _racks(requests: AdminRequests, timeout_s: float, name: str) -> dict[int, st
 def _fetch_from_followers(
     requests: AdminRequests, timeout_s: float, name: str, broker: int
 ) -> bool:
-    """Whether brokers serve consumers from a replica of their rack; needs DescribeConfigs."""
+    """Return True if brokers let consumers fetch from a replica in their rack.
+
+    Return False if the principal may not read the broker's settings.
+    """
     client, resource = requests.client, ConfigResource(ResourceType.BROKER, str(broker))
     tried = f"read {_SELECTOR} of broker {broker} of {name}"
     try:
@@ -200,14 +206,14 @@ def _result(requests: AdminRequests, tried: str, ask: Callable[[], Any]) -> Any:
 
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Id of each topic of a cluster without topic ids (before Kafka 2.8), as the client writes it."""
+"""Topic id that the client returns on clusters without topic ids (before Kafka 2.8)."""
 
 
 def replaced(known_id: str, found_id: str) -> bool:
-    """Return True if the ids are those of two topics.
+    """Return True if two ids show that a topic was deleted and created again.
 
-    Ids are not comparable where one is missing: before Kafka 2.8, and for a topic whose cluster was
-    upgraded since.
+    Ids are not compared if one is missing: before Kafka 2.8, and for a topic whose cluster was
+    upgraded.
     """
     return known_id != found_id and NO_TOPIC_ID not in (known_id, found_id)
 
@@ -219,11 +225,11 @@ class Topic(NamedTuple):
     partitions: int
     topic_id: str
     leaderless: frozenset[int] = frozenset()
-    """Its partitions that have no leader at the moment."""
+    """Numbers of the partitions without a leader."""
 
 
 class TopicAdmin(ClusterAdmin):
-    """Blocking calls as ``ClusterAdmin``'s."""
+    """Describes, creates and deletes topics. Calls block as in ``ClusterAdmin``."""
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the named topics that exist, with their ids."""
@@ -252,7 +258,10 @@ class TopicAdmin(ClusterAdmin):
         return found
 
     def racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        """In which racks each partition of ``topics`` can be read (``read_racks``)."""
+        """Return the racks from which each partition of ``topics`` can be read.
+
+        Calls ``read_racks``.
+        """
         return read_racks(self._requests, self._timeout_s, self.name, topics)
 
     def create_topic(
@@ -262,14 +271,17 @@ class TopicAdmin(ClusterAdmin):
         replication_factor: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> bool:
-        """Make a topic; ``False`` when it was there already. -1 is the broker's default factor."""
+        """Create a topic, and return False if it exists already.
+
+        A ``replication_factor`` of -1 is the broker's default.
+        """
         client = self._requests.client
         tried = f"create topic {name} with {partitions} partitions on {self.name}"
         new = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         return self._created(tried, name, lambda: client.create_topics([new], **self._timeouts()))
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grow a topic to ``total`` partitions."""
+        """Increase the number of partitions of a topic to ``total``."""
         client = self._requests.client
         tried = f"grow topic {name} to {total} partitions on {self.name}"
         self._created(
@@ -279,7 +291,7 @@ class TopicAdmin(ClusterAdmin):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, for ``spec.topicDeletion`` and `headrace flow rebuild`."""
+        """Delete a topic."""
         client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
         futures = self._requests.call(
@@ -288,9 +300,9 @@ class TopicAdmin(ClusterAdmin):
         self._requests.result(tried, futures[name])
 
     def delete_topics_by_id(self, ids: Mapping[str, str]) -> dict[str, HeadraceError]:
-        """Delete topics, given as names with ids, and return the error of each that remains.
+        """Delete topics by name and id, and return an error for each topic that was not deleted.
 
-        A topic of such a name with another id stays. A topic that does not exist is no error.
+        A topic with the given name and another id is kept. A topic that does not exist is no error.
         """
         if not ids:
             return {}
@@ -302,7 +314,10 @@ class TopicAdmin(ClusterAdmin):
         return found
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete the records before these offsets, each at most the high watermark."""
+        """Delete the records before the given offsets.
+
+        No offset may be above the high watermark.
+        """
         client = self._requests.client
         tried = f"delete records of {self.name}"
         wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in before.items()]
@@ -330,5 +345,5 @@ class TopicAdmin(ClusterAdmin):
 
 
 def _uuid(topic_id: str) -> UUID:
-    """Return a topic's id from its text, which Kafka writes in base64 without padding."""
+    """Return the UUID for a topic id that Kafka writes as base64 without padding."""
     return UUID(bytes=urlsafe_b64decode(topic_id + "=="))

@@ -1,15 +1,14 @@
-"""Decides which driver runs each unit, by asking the flow's assignor.
+"""Decides which driver runs each unit, by calling the flow's assignor.
 
-Three places are about placement, from the rule to the write:
+Placement has three parts:
 
-- ``headrace.assign`` has the assignors: pure rules on tasks, drivers and weights. A flow selects
-  one.
-- This room calls them, as Kubernetes' scheduler decides for pods. ``assigner`` decides when, and
-  what a unit's spec then contains. ``placer`` calls the assignors of the flows with
-  ``assignor_input``. ``assignors`` opens an assignor by its name, and ``assignor_process`` runs a
-  plug-in.
-- ``standalone.placement_loop`` and ``controller.assignment`` do the I/O of their mode: they name
-  the drivers, write the assignments, and call this room again after a change.
+- ``headrace.assign`` contains the assignors: pure functions of tasks, drivers and weights. A flow
+  selects one.
+- This package calls them. ``assigner`` decides when, and what a unit's spec then contains.
+  ``placer`` calls the assignors of the flows with the input of ``assignor_input``. ``assignors``
+  opens an assignor by its name, and ``assignor_process`` runs a plug-in.
+- ``standalone.placement_loop`` and ``controller.assignment`` do the I/O of their mode: they list
+  the drivers, write the assignments, and call this package again after a change.
 """
 
 from headrace.placement.assigner import (

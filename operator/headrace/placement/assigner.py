@@ -1,4 +1,4 @@
-"""Assignment of units: when it is decided, and what a unit's spec then says."""
+"""Decides when units are assigned, and the fields of their specs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,40 +12,40 @@ from headrace.placement.placer import NO_DRIVER, Placement, PlacementDecision, P
 
 @dataclass(frozen=True)
 class DriverPool:
-    """The drivers that units can be assigned to, in either mode."""
+    """Drivers to which units can be assigned."""
 
     expected: int
-    """How many there shall be; some of them may not have started."""
+    """Desired number of drivers. Some may not have started."""
     schedulable: tuple[DriverState, ...]
-    """May get units."""
+    """Drivers that may get units."""
     staying: frozenset[DriverName]
     """Drivers that exist and are not about to leave, including drivers without a heartbeat."""
     is_lost: Callable[[DriverName, str], bool]
-    """Whether an incarnation of a driver is over, so that it cannot release what it holds."""
+    """Returns True if an incarnation of a driver is lost, so that it cannot release its units."""
     cordoned: frozenset[DriverName] = frozenset()
-    """Keep the units that they have, and get none."""
+    """Drivers that keep their units and get no others."""
     rolling: bool = False
-    """Whether drivers are being replaced. No unit is moved for balance during that time."""
+    """True while drivers are being replaced. No unit is moved for balance during that time."""
 
     @cached_property
     def hosts(self) -> frozenset[DriverName]:
-        """All that may run units."""
+        """All drivers that may run units."""
         return frozenset(driver.name for driver in self.schedulable) | self.cordoned
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """New owner and standbys of one unit."""
+    """New driver and standbys of one unit."""
 
     task: ReplicationTask
     driver: DriverName
     standbys: tuple[DriverName, ...]
     lost_incarnation: str
-    """The incarnation of the holder that is over, so that ``driver`` need not wait for it."""
+    """Incarnation of a lost holder, for which ``driver`` need not wait. Empty if there is none."""
 
     @property
     def differs(self) -> bool:
-        """Whether the unit's spec says something else."""
+        """True if the unit's spec must be changed."""
         spec = self.task.spec
         return (self.driver, self.standbys, self.lost_incarnation) != (
             spec.driver_name,
@@ -55,16 +55,16 @@ class Assignment:
 
 
 def pins_in_force(pins: Mapping[TaskId, DriverName], pool: DriverPool) -> dict[TaskId, DriverName]:
-    """Pins hold for as long as their driver is there."""
+    """Return the pins whose driver may run units."""
     return {id: driver for id, driver in pins.items() if driver in pool.hosts}
 
 
 def movable(
     tasks: Iterable[ReplicationTask], pool: DriverPool, pins: Mapping[TaskId, DriverName]
 ) -> list[ReplicationTask]:
-    """Units that the assignor decides on: not those that stay on a cordoned driver.
+    """Return the units that the assignor may move.
 
-    A pin moves one from there, but only to a driver that may have it now.
+    Units on a cordoned driver stay there, unless they are pinned to a schedulable driver.
     """
     schedulable = {driver.name for driver in pool.schedulable}
     return [
@@ -75,28 +75,28 @@ def movable(
 
 
 def assign_unit(task: ReplicationTask, placement: Placement | None, pool: DriverPool) -> Assignment:
-    """Return the assignment of ``task``; without a valid ``placement`` it stays where it is."""
+    """Return the assignment of ``task``. Without a valid ``placement`` the unit is not moved."""
     spec, holder = task.spec, task.status
     if placement is None or (placement.driver and placement.driver not in pool.hosts):
-        # A driver without a heartbeat may well run, while it is the observer that sees nothing.
+        # A driver without a heartbeat may still run, if the observer is blind.
         driver = spec.driver_name if spec.driver_name in pool.staying else ""
         placement = Placement(driver, spec.standby_driver_names)
-    # A new incarnation of the holder claims again by itself; only another driver has to know.
+    # A new incarnation of the holder claims again by itself. Only another driver needs to know.
     lost = ""
     if holder.driver_name not in ("", placement.driver):
         over = pool.is_lost(holder.driver_name, holder.driver_incarnation)
         lost = holder.driver_incarnation if over else ""
     if not lost and placement.driver == spec.driver_name:
-        lost = spec.lost_incarnation  # no write only to remove what has no effect
+        lost = spec.lost_incarnation  # without effect: do not write only to remove it
     return Assignment(task, placement.driver, placement.standbys, lost)
 
 
 _GRACE_S = 5.0
-"""Maximum wait for the remaining drivers."""
+"""Maximum wait for the remaining drivers, in seconds."""
 
 
 class StartupGrace:
-    """Time for which units wait until all drivers have started. Times are of a monotonic clock.
+    """Time for which units wait until all drivers have started, on a monotonic clock.
 
     It begins with ``begin``, or when a driver without units is ready and others are still missing.
     It ends when all drivers are ready, or after ``_GRACE_S``. After it has elapsed, it restarts by
@@ -111,9 +111,9 @@ class StartupGrace:
         self.until_s = now_s + _GRACE_S
 
     def is_running(self, ready: int, expected: int, *, idle: bool, now_s: float) -> bool:
-        """Return whether to wait for more than ``ready`` drivers.
+        """Return True if units must wait for more than ``ready`` drivers.
 
-        ``idle`` is whether one of the ready drivers has no unit.
+        ``idle`` is True if one of the ready drivers has no unit.
         """
         over = self.until_s is not None and now_s >= self.until_s
         if ready >= expected or (over and not ready):
@@ -156,8 +156,8 @@ class Assigner:
     ) -> PlacementDecision:
         """Assign the units of ``flows``. May block for seconds while a plug-in responds.
 
-        ``barred`` are units that must not run. Units without a placement stay on their drivers.
-        ``now_s`` is of a monotonic clock.
+        Units in ``barred`` must not run. Units without a placement are not moved. ``now_s`` is on a
+        monotonic clock.
         """
         flows, tasks = list(flows), list(tasks)
         now_ms = int(now_s * 1000)

@@ -1,4 +1,4 @@
-"""The input of an assignor, from units' objects. Pure."""
+"""Builds the input of an assignor from units' objects. No I/O."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -31,7 +31,10 @@ def drivers_with_their_units(
     tasks: Iterable[ReplicationTask],
     pins: Mapping[TaskId, DriverName],
 ) -> dict[DriverName, DriverState]:
-    """Drivers with what each is to run and to stand by for until now; a pin counts as run there."""
+    """Return the drivers with the units that they currently run and are standbys of.
+
+    A pinned unit counts as running on the driver to which it is pinned.
+    """
     there = {driver.name: driver for driver in drivers}
     active: dict[DriverName, set[TaskId]] = {name: set() for name in there}
     standby: dict[DriverName, set[TaskId]] = {name: set() for name in there}
@@ -74,9 +77,10 @@ def weights(
     measured: Callable[[TaskId], float | None],
     racks: Mapping[TaskId, tuple[frozenset[str], ...]],
 ) -> dict[TaskId, TaskInfo]:
-    """Units as they are weighed; as long as nothing was measured, all stateful ones alike.
+    """Return the weight and the racks of each unit.
 
-    For they are split into shares of one weight: what is weightless could end up on one driver.
+    While no rate is known, all stateful units have the same weight. Units without a weight could
+    all be assigned to one driver.
     """
     rates = {id: measured(id) for id in ids}
     if not any(rates.values()):
@@ -90,9 +94,9 @@ def flow_configs(
 ) -> dict[str, FlowConfig]:
     """Return the settings of each flow.
 
-    A driver without units has just joined. It is filled to its share at once, because it was
-    started for that. The movement budget limits moves between working drivers; here it is at least
-    the share of the drivers without units.
+    A driver without units has just joined, and was started to get its share at once. The movement
+    budget limits moves between working drivers. Here it is at least the share of the drivers
+    without units.
     """
     idle = sum(not driver.active for driver in drivers)
     share = idle / len(drivers) if drivers else 0.0
@@ -106,6 +110,6 @@ def flow_configs(
 
 
 def is_to_be_filled(state: ApplicationState) -> bool:
-    """Whether there is a driver that has nothing, and others that have something."""
+    """Return True if a driver has no units, and others have some."""
     idle = [not driver.active for driver in state.drivers.values()]
     return any(idle) and not all(idle)

@@ -1,9 +1,9 @@
 """Process in which an assignor of a plug-in runs.
 
-Over the line come a state, and whether lags may be asked for; back goes a reply. After an answer
-comes its outcome, and ``ready`` goes back. The process ends when the other end does.
+It receives a state over a connection, and sends a reply. After an answer it receives the outcome,
+and sends ``ready``. The process ends when the connection closes.
 
-Nothing of the herder is imported here, which would take most of a second.
+The module does not import the herder, which would take most of a second.
 """
 
 import sys
@@ -27,13 +27,17 @@ Reply = (
 )
 """Reply to the parent process.
 
-It is a tuple, because the parent could not unpickle a class that is defined in this script. The
-text of a failure follows the assignor's name in a sentence.
+It is a tuple, because the parent could not unpickle a class that this script defines. The text of a
+failure continues a sentence that starts with the assignor's name.
 """
 
 
 def main() -> None:
-    """``ENTRY FD``: the assignor's class as ``package.module:Name``, and the line's descriptor."""
+    """Run with the arguments ``ENTRY FD``.
+
+    ``ENTRY`` is the assignor's class as ``package.module:Name``, and ``FD`` the file descriptor of
+    the connection.
+    """
     entry, fd = sys.argv[1:]
     serve(entry, Connection(int(fd)))
 
@@ -44,7 +48,7 @@ def serve(entry: str, line: Connection) -> None:
     failure = ""
     try:
         assignor = EntryPoint("", entry, "").load()()
-    except Exception as error:  # noqa: BLE001 - whatever a plug-in raises is reported
+    except Exception as error:  # noqa: BLE001 - every error of a plug-in is reported
         failure = _raised(error)
     line.send(("ready",))
     while True:
@@ -62,7 +66,7 @@ def serve(entry: str, line: Connection) -> None:
             line.send(("ready",))
         except TaskAssignmentError as error:
             line.send(("cannot decide", str(error)))
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:  # noqa: BLE001 - every error of a plug-in is reported
             line.send(("failed", _raised(error)))
 
 
@@ -71,7 +75,7 @@ def _raised(error: Exception) -> str:
 
 
 def _plain(answer: TaskAssignment) -> TaskAssignment:
-    """Convert to headrace's types, so that the parent process need not import the plug-in."""
+    """Convert an answer to headrace's types, so that the parent need not import the plug-in."""
     if not isinstance(answer, TaskAssignment):
         raise TypeError(f"assign() must return a TaskAssignment, got {type(answer).__name__}")
     return TaskAssignment(

@@ -1,4 +1,4 @@
-"""Assignors by name, with checked answers; plug-ins run in a process of their own."""
+"""Opens assignors by name, and checks their answers. Plug-ins run in separate processes."""
 
 import os
 import socket
@@ -31,19 +31,19 @@ from headrace.placement.assignor_process import Reply
 
 @dataclass(frozen=True)
 class Decision:
-    """The assignment to put in force; the old one when there is no good answer."""
+    """Assignment to put in force. Without a valid answer it is the current one."""
 
     assignment: TaskAssignment
     error: AssignmentError = AssignmentError.NONE
     reason: str = ""
-    """A sentence for the status; empty when all is well."""
+    """Problem for the flow's status, or empty."""
 
 
 class Decider(Protocol):
-    """An assignor that has been made safe to ask."""
+    """Calls an assignor and checks its answer."""
 
     def decide(self, state: ApplicationState) -> Decision:
-        """Ask, check the answer, report the outcome to the assignor."""
+        """Call the assignor, check its answer, and report the outcome to it."""
         ...
 
     def close(self) -> None:
@@ -52,13 +52,13 @@ class Decider(Protocol):
 
 
 def keep(state: ApplicationState, name: str, what: str) -> Decision:
-    """Return the assignment in force, as far as its drivers still exist; other units wait."""
+    """Return the assignment in force for the existing drivers. All other units wait."""
     reason = f"assignor {name} {what}; the assignment in force stays"
     return Decision(AssignmentUtils.identity(state), reason=reason)
 
 
 def refuse(state: ApplicationState, name: str, violation: Violation) -> Decision:
-    """Return the assignment in force, because the assignor's answer breaks a rule."""
+    """Return the assignment in force, because the assignor's answer violates a rule."""
     kept = keep(state, name, f"gave an assignment that cannot be: {violation.message}")
     return replace(kept, error=violation.error)
 
@@ -76,10 +76,9 @@ log = get_logger(__name__)
 
 
 class InProcess:
-    """Assignor of ours, called directly.
+    """Built-in assignor, called directly.
 
-    Apart from ``TaskAssignmentError`` it should raise nothing. If it does, that is a fault of
-    headrace and no reason to stop running units.
+    Any error other than ``TaskAssignmentError`` is a defect of headrace. Units continue to run.
     """
 
     def __init__(self, name: str, assignor: TaskAssignor) -> None:
@@ -100,19 +99,20 @@ class InProcess:
         return refuse(state, self._name, violation) if violation else Decision(answer)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 _START_S = 30.0
-"""For Python and the plug-in's imports: they may be many, and the machine busy."""
+"""Time limit for the start of Python and the plug-in's imports, in seconds."""
 
 
 class PlugIn:
-    """Assignor in a process of its own, which may remember earlier rounds.
+    """Assignor of a plug-in, in a separate process.
 
-    The process is kept as long as it responds in time. ``decide`` blocks for up to ``limit_s`` (the
-    first time, until the process has started as well): do not call it in an event loop. ``entry``
-    is the class, as ``package.module:Name``; its output goes to standard error.
+    The process is kept as long as it responds in time, so the assignor may remember earlier rounds.
+    ``decide`` blocks for up to ``limit_s``, and the first time also until the process has started.
+    Do not call it on an event loop. ``entry`` is the class, as ``package.module:Name``. The
+    plug-in's output goes to standard error.
     """
 
     def __init__(self, name: str, entry: str, limit_s: float) -> None:
@@ -128,7 +128,7 @@ class PlugIn:
             return self._decide(state)
 
     def close(self) -> None:
-        """End the process; who is being asked on another thread has then not answered."""
+        """End the process. A call of ``decide`` in another thread then gets no answer."""
         self._closed = True
         if (child := self._child) is not None:
             child.process.kill()
@@ -150,7 +150,7 @@ class PlugIn:
             code = self._end(grace_s=1)
             return keep(state, self._name, f"ended its process (exit code {code})")
         except BaseException:
-            self._end(grace_s=0)  # Amid a conversation that cannot be resumed.
+            self._end(grace_s=0)  # the conversation cannot be resumed
             raise
 
     def _converse(self, child: "_Child", state: ApplicationState) -> Decision:
@@ -172,13 +172,13 @@ class PlugIn:
         raise EOFError("replies out of turn")
 
     def _end(self, grace_s: float) -> int | None:
-        """End the process, if there is one; its exit code."""
+        """End the process if there is one, and return its exit code."""
         child, self._child = self._child, None
         return child.end(grace_s) if child else None
 
 
 class _LateError(Exception):
-    """Ends a sentence that begins with the assignor's name."""
+    """The process did not respond in time. The message continues after the assignor's name."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class _Child:
     def receive(self, limit: _Limit) -> Reply:
         """Return the next reply.
 
-        Raise ``_LateError`` past the limit, and ``EOFError`` if the process ended.
+        Raise ``_LateError`` after the limit, and ``EOFError`` if the process ended.
         """
         if not self.line.poll(max(0.0, limit.since + limit.seconds - time.monotonic())):
             raise _LateError(f"did not {limit.what} within {limit.seconds:g} s")
@@ -204,7 +204,7 @@ class _Child:
         return reply
 
     def end(self, grace_s: float) -> int:
-        """Wait for the end, and make it."""
+        """Wait ``grace_s`` for the end of the process, then kill it. Return the exit code."""
         self.line.close()
         try:
             return self.process.wait(grace_s)
@@ -230,14 +230,14 @@ GROUP = "headrace.assignors"
 
 
 def known_assignors() -> Sequence[str]:
-    """All names that may be chosen here, sorted."""
+    """Return the names of all assignors that can be chosen here, sorted."""
     return sorted({*SHIPPED, *entry_points(group=GROUP).names})
 
 
 def open_assignor(name: str, limit_s: float = 5.0) -> Decider:
-    """Return the assignor of that name; a built-in assignor takes precedence over a plug-in.
+    """Return the assignor of that name. Built-in assignors take precedence over plug-ins.
 
-    A plug-in has ``limit_s`` to respond. Raise ``InvalidSpec`` if there is none of that name.
+    A plug-in has ``limit_s`` to respond. Raise ``InvalidSpec`` if there is no such assignor.
     """
     if name in SHIPPED:
         return InProcess(name, SHIPPED[name]())
@@ -245,7 +245,7 @@ def open_assignor(name: str, limit_s: float = 5.0) -> Decider:
 
 
 def check_assignor(name: str) -> None:
-    """Raise ``InvalidSpec``, with the names that are known, when there is none of that name."""
+    """Raise ``InvalidSpec``, with the available names, if there is no assignor of that name."""
     if name not in SHIPPED:
         _find(name)
 

@@ -1,4 +1,4 @@
-"""Placement of units on drivers by the answer of a flow's assignor."""
+"""Places units on drivers according to the answer of a flow's assignor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from headrace.timing import Backoff
 
 @dataclass(frozen=True)
 class Placement:
-    """Drivers of one unit, as its spec should have them."""
+    """Drivers of one unit."""
 
     driver: DriverName
     """Name of the active driver. Empty if the unit waits for one."""
@@ -42,20 +42,17 @@ class PlacementDecision:
     """A decision on all units of some flows."""
 
     placements: Mapping[TaskId, Placement]
-    """Placements by unit. Units without a placement stay on their drivers."""
+    """Placements by unit. Units without a placement are not moved."""
     problems: Mapping[str, str]
-    """Messages by flow: its assignor gave no valid answer, or its units have no driver.
-
-    Flows without a problem are absent.
-    """
+    """Problems by flow: its assignor gave no valid answer, or its units have no driver."""
     follow_up_ms: int | None
     """Time of the next decision if nothing changes, on the clock of ``now_ms``, or None."""
 
 
 _SMOOTHING_MS = 60_000
-"""Time constant of the average of a unit's rate.
+"""Time constant for averaging a unit's rate.
 
-A status has the rate of about five seconds. A peak of that length must not move units.
+A status contains the rate of about 5 s. A peak of that length must not move units.
 """
 _SETTLED_MS = 30_000
 """Time after the start for which a unit's rate is ignored, because the unit is catching up."""
@@ -69,13 +66,13 @@ class _Rate:
 
 
 class Rates:
-    """Remembers as long as a unit runs; the more often it observes, the better the mean."""
+    """Average rates of running units. Frequent calls of ``observe`` make them more precise."""
 
     def __init__(self) -> None:
         self._rates: dict[TaskId, _Rate] = {}
 
     def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
-        """Read the statuses of all units; units that are not among them are forgotten."""
+        """Read the statuses of all units. Forget units that are not in ``tasks``."""
         known, self._rates = self._rates, {}
         for task in tasks:
             measured, id = task.status.bytes_per_second, task_id(task)
@@ -83,7 +80,7 @@ class Rates:
             if rate is None and measured is not None:
                 rate = _Rate(now_ms, now_ms, measured)
             elif rate is not None and measured is not None:
-                # A unit that is handed over reports no rate, which is not a rate of 0.
+                # A unit reports no rate while it moves. That does not count as a rate of 0.
                 elapsed = now_ms - rate.last_ms
                 rate.per_second += (1 - exp(-elapsed / _SMOOTHING_MS)) * (
                     measured - rate.per_second
@@ -103,7 +100,7 @@ NO_DRIVER = "there is no driver: units wait for one"
 _REVIEW_INTERVAL_MS = 60_000
 """Minimum time between moves for balance. Weights change without an event."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
-"""Time between two requests to an assignor that gives no valid answer."""
+"""Initial and maximum delay before an assignor without a valid answer is called again."""
 
 
 def _retries() -> Backoff:
@@ -112,7 +109,7 @@ def _retries() -> Backoff:
 
 @dataclass
 class _Known:
-    """An assignor in use, and what is remembered of it."""
+    """An assignor in use, with its state."""
 
     decider: Decider
     last_balance_ms: int | None = None
@@ -120,20 +117,20 @@ class _Known:
 
 
 class Placer:
-    """Placement of units on one set of drivers.
+    """Places units on one set of drivers.
 
     All flows of a ``headrace run`` share its drivers and have one placer. On Kubernetes each flow
-    has drivers and a placer of its own.
+    has its own drivers and placer.
 
-    Flows with the same assignor are decided together. An assignor sees only its own flows' units.
-    Each assignor distributes its units evenly over all drivers, so the total is even.
+    Flows with the same assignor are decided together. An assignor receives only its own flows'
+    units. Each assignor distributes its units evenly over all drivers, so the total is even.
 
-    Not thread-safe, except for ``close``. The remembered state (assignors, the last move for
-    balance, rates) may be lost at any time: at worst something moves a minute too early.
+    Not thread-safe, except for ``close``. The state (assignors, the last move for balance, rates)
+    may be lost at any time: at worst a unit moves a minute too early.
     """
 
     def __init__(self, plug_in_limit_s: float = 5.0) -> None:
-        """Create a placer; a plug-in among the assignors has ``plug_in_limit_s`` to respond."""
+        """Create a placer. Plug-ins have ``plug_in_limit_s`` to respond."""
         self._limit_s = plug_in_limit_s
         self._known: dict[str, _Known] = {}
         self._rates = Rates()
@@ -152,21 +149,21 @@ class Placer:
         pins: Mapping[TaskId, DriverName] | None = None,
         balance: bool = True,
     ) -> PlacementDecision:
-        """Assign all ``tasks`` of ``flows``, which now run on the drivers in their specs.
+        """Assign all ``tasks`` of ``flows``, which currently run on the drivers in their specs.
 
-        May block for seconds, because a plug-in runs in a process.
+        May block for seconds, because plug-ins run in processes.
 
         Args:
             flows: Flows of the placer.
             tasks: All units of these flows.
             drivers: Drivers that may have units, with name and rack. Their units are taken from
                 ``tasks``. Drivers that are lost or leaving are not included.
-            now_ms: Time of any steady clock.
+            now_ms: Time on a monotonic clock.
             pins: Drivers to which units are pinned, as long as the driver is included. Other units
                 are balanced around them, but not in the round that moves one.
-            balance: Whether units may move for balance. If False, only units without a driver get
-                one, whatever the assignor says. A unit that has an error, or ``ProgressNotStored``,
-                is never moved for balance.
+            balance: True if units may move for balance. If False, only units without a driver get
+                one, whatever the assignor answers. A unit that has an error, or
+                ``ProgressNotStored``, is never moved for balance.
         """
         flows, tasks, drivers = list(flows), list(tasks), list(drivers)
         self.observe(tasks, now_ms)
@@ -191,7 +188,7 @@ class Placer:
                 problems |= dict.fromkeys(names, decision.reason)
             if (follow_up_ms := decision.assignment.follow_up_ms) is not None:
                 if _overrules(state, decision.assignment):
-                    # It would request the same again, at once and without end.
+                    # The assignor would request the same again, at once and without end.
                     follow_up_ms = max(follow_up_ms, now_ms + int(_FIRST_RETRY_S * 1000))
                 follow_ups.append(follow_up_ms)
         self._forget(self._known.keys() - groups.keys())
@@ -200,7 +197,7 @@ class Placer:
         return PlacementDecision(placements, problems, min(follow_ups, default=None))
 
     def close(self) -> None:
-        """End the processes of plug-ins, including one that is in use by another thread."""
+        """End the processes of plug-ins, including one that another thread is using."""
         self._forget(list(self._known))
 
     def _ask(self, name: str, state: ApplicationState, by_hand: bool) -> Decision:
@@ -213,9 +210,9 @@ class Placer:
             reason = f"{unknown}; the assignment in force stays"
             return _retry_after(Decision(kept, reason=reason), state, _LAST_RETRY_S)
         if by_hand:
-            # A user who moves one unit does not expect another to move in the same round.
+            # A user who moves one unit does not expect another one to move in the same round.
             known.last_balance_ms = state.now_ms
-        # A driver that has just joined gets units at once, not when the minute is over.
+        # A driver that has just joined gets units at once, without waiting for the minute to end.
         fill = is_to_be_filled(state) and not by_hand
         last_ms = None if fill else known.last_balance_ms
         decision = known.decider.decide(replace(state, last_balance_ms=last_ms))
@@ -248,7 +245,7 @@ def _has_moves_by_hand(
     drivers: Mapping[DriverName, DriverState],
     pins: Mapping[TaskId, DriverName],
 ) -> bool:
-    """Whether a unit is pinned to another driver than it is to run on until now."""
+    """Return True if a unit is pinned to another driver than the one in its spec."""
     return any(
         pins.get(task_id(task)) in drivers and pins[task_id(task)] != task.spec.driver_name
         for task in tasks
@@ -269,13 +266,16 @@ def _pinned(
 
 
 def _is_held_up(task: ReplicationTask) -> bool:
-    """Whether it may be unable to store what it has copied: a move would copy that again."""
+    """Return True if a unit may be unable to store its progress.
+
+    A move would then copy records again.
+    """
     unstored = condition(task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
     return task.status.last_error is not None or unstored is not None
 
 
 def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
-    """Whether pins hold against the answer: not every assignor knows them."""
+    """Return True if pins contradict the answer. Not every assignor supports them."""
     given = answer.drivers
     return any(
         driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()
@@ -285,7 +285,7 @@ def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
 def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:
     """Return the placement of each unit.
 
-    A pinned unit stays where it is, even if the assignor does not support pins.
+    A pinned unit is not moved, even if the assignor does not support pins.
     """
     owners = answer.owners | {
         id: name for name, driver in state.drivers.items() for id in driver.active & state.pinned

@@ -1,7 +1,7 @@
-"""Checkpoints of consumer groups, and the offsets that headrace applies from them.
+"""Checkpoints of consumer groups, and the target offsets that headrace sets from them.
 
-They are stored on the target in ``<source alias>.checkpoints.internal``, a compacted topic with one
-partition. MirrorClient and RemoteClusterUtils read them.
+Checkpoints are stored on the target in ``<source alias>.checkpoints.internal``, a compacted topic
+with one partition. MirrorClient and RemoteClusterUtils read them.
 """
 
 import struct
@@ -14,29 +14,28 @@ from headrace.replication.mirror_maker_formats import encode_string, take_string
 from headrace.replication.translation import Precision
 
 SHARE_GROUP = "share group"
-"""Metadata of a share group's checkpoint, as its start offset has none: so the kind of the group is
-known without the source."""
+"""Metadata of a share group's checkpoint. It shows the type of the group without the source."""
 _VERSION = 0
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The target offset at which a consumer group of the source would resume."""
+    """Target offset at which a consumer group of the source would resume."""
 
     group: str
     topic: str
-    """Topic name on the target."""
+    """Name of the topic on the target."""
     partition: int
     source_offset: int
     """Offset that the group has committed on the source."""
     target_offset: int
-    """The committed offset, translated to the target."""
+    """Committed offset, translated to the target."""
     metadata: str = ""
     """Metadata that the group committed with the offset."""
 
     @property
     def is_of_share_group(self) -> bool:
-        """Whether the checkpoint belongs to a share group, whose offsets are start offsets."""
+        """True if the checkpoint belongs to a share group, whose offsets are start offsets."""
         return self.metadata == SHARE_GROUP
 
     def key(self) -> bytes:
@@ -71,10 +70,10 @@ class Checkpoint:
 def next_checkpoint(
     wanted: Checkpoint, precision: Precision, before: Checkpoint | None
 ) -> Checkpoint:
-    """Return the checkpoint to write for a group's partition, given the one written before.
+    """Return the checkpoint to write for a group's partition. ``before`` is the last written one.
 
     A target offset that was correct for an earlier source offset skips no record for a later one.
-    If compaction of the syncs made the translation less exact, the group is therefore not moved
+    If compaction of the syncs has made the translation less exact, the group is therefore not moved
     back.
     """
     if (
@@ -87,24 +86,25 @@ def next_checkpoint(
     return wanted
 
 
-# Whether a translated offset goes into a group of the target. Pure.
-#
-# A group of the target whose offset is not one that headrace has set belongs to consumers there: to
-# move it forward would skip records that they have not read.
+# Decides whether a translated offset is set for a group on the target. No I/O. If a group's offset
+# on the target is not one that headrace has set, consumers on the target use the group. Moving it
+# forward would skip records that they have not read.
 
 APPLIED = "headrace.applied"
-"""Header of a checkpoint, written before a group's offset is set: the offsets that headrace may
-have given the group. A new owner recognizes them, even after a crash between the two writes.
+"""Header of a checkpoint with offsets that headrace may have set for the group.
+
+It is written before an offset is set. A new owner therefore recognizes the offset even after a
+crash between the two writes.
 """
 
 
 class Applied(StrEnum):
-    """State of a group of the target in one partition."""
+    """State of a group on the target in one partition."""
 
     SET = "Set"
-    """The group has the checkpoint's offset, or is to be set to it."""
+    """The group has the checkpoint's offset, or headrace may set it."""
     LATER = "Later"
-    """The group has a later offset that headrace has set: no group is moved back."""
+    """The group has a later offset that headrace has set. Groups are not moved back."""
     FOREIGN = "Foreign"
     """The group has an offset that headrace has not set, or is a share group that was used."""
     ACTIVE = "Active"
@@ -114,15 +114,15 @@ class Applied(StrEnum):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint and its header."""
+    """A checkpoint with its header."""
 
     checkpoint: Checkpoint
     applied: tuple[int, ...] = ()
-    """Offsets of the header ``APPLIED``, in addition to the checkpoint's own offset."""
+    """Offsets in the header ``APPLIED``, in addition to the checkpoint's offset."""
 
     @property
     def ours(self) -> frozenset[int]:
-        """Return the offsets that the target's group has if no consumer has committed since."""
+        """Offsets that the group has on the target if no consumer has committed since."""
         return frozenset({*self.applied, self.checkpoint.target_offset})
 
 
@@ -134,15 +134,16 @@ def judge(
     used: bool = False,
     back: bool = False,
 ) -> Applied:
-    """Decide whether a group of the target is set to an offset.
+    """Decide whether an offset is set for a group on the target.
 
     Args:
-        wanted: The translated offset.
-        held: The offset that the group has committed, or its start offset.
-        ours: The offsets that headrace may have set.
-        used: Whether it is a share group that ever had members. Such a group may have records in
-            flight behind a start offset that is still ours, so it is left alone.
-        back: Whether an offset that headrace has set may also move back.
+        wanted: Translated offset.
+        held: Offset that the group has committed on the target, or its start offset; None if it has
+            none.
+        ours: Offsets that headrace may have set.
+        used: True for a share group that has or had members. Such a group is not changed, because
+            it may have records in flight after a start offset that headrace has set.
+        back: True if an offset that headrace has set may also move back.
     """
     if used:
         return Applied.FOREIGN
@@ -158,14 +159,14 @@ def announced(
 ) -> StoredCheckpoint:
     """Return the checkpoint to store before the group's offset is set.
 
-    An offset of ours that the group holds must not count as a foreign commit afterwards.
-    ``readable`` states whether ``held`` is known.
+    If the group has an offset that headrace has set, that offset must not look like a consumer's
+    commit afterwards. ``readable`` is True if ``held`` is known.
     """
     if before is None:
         return StoredCheckpoint(wanted)
     if wanted == before.checkpoint:
         return before
-    if not readable:  # no offset was set since: the group holds one of the earliest
+    if not readable:  # no offset was set since: the group has one of the earliest
         return StoredCheckpoint(wanted, tuple(sorted(before.ours)[:2]))
     kept = held is not None and held in before.ours and held != wanted.target_offset
     return StoredCheckpoint(wanted, (held,) if held is not None and kept else ())
@@ -177,9 +178,9 @@ def encode_applied(offsets: Collection[int]) -> bytes:
 
 
 def decode_applied(value: object) -> tuple[int, ...]:
-    """Return the offsets in the header; empty if it cannot be read.
+    """Return the offsets in the header ``APPLIED``. Empty if it cannot be read.
 
-    The group of an unreadable header is left alone.
+    A group with an unreadable header is not changed.
     """
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
     numbers = text.split(",") if text else []

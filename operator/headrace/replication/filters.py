@@ -1,4 +1,4 @@
-"""Filters of topics and groups by name, and changes of records."""
+"""Selects topics and groups by name, and filters and changes records."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,14 +8,17 @@ from headrace.replication.policies import ReplicationPolicy
 
 
 class NameFilter:
-    """Full match of the name; exclude wins."""
+    """Selection of names by patterns that match the whole name.
+
+    Exclude patterns take precedence.
+    """
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self.include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
 
     def matches(self, name: str) -> bool:
-        """Whether it is one of them."""
+        """Return True if the name is selected."""
         if any(pattern.fullmatch(name) for pattern in self._exclude):
             return False
         return any(pattern.fullmatch(name) for pattern in self.include)
@@ -24,7 +27,8 @@ class NameFilter:
 class TopicFilter:
     """Selection of topics by patterns that match the whole name.
 
-    Exclude patterns take precedence. Heartbeats pass if configured; internal topics never pass.
+    Exclude patterns take precedence. Internal topics and topics that came from the target are never
+    selected. Heartbeats topics are selected if ``heartbeats`` is True.
     """
 
     def __init__(
@@ -36,14 +40,14 @@ class TopicFilter:
         *,
         heartbeats: bool = True,
     ) -> None:
-        """Create a filter; ``heartbeats`` states whether the source's heartbeats topics pass."""
+        """Create a filter. ``heartbeats`` is True if the source's heartbeats topic is selected."""
         self._heartbeats = heartbeats
         self._names = NameFilter(include, exclude)
         self._policy = policy
         self._target_alias = target_alias
 
     def matches(self, topic: str) -> bool:
-        """Whether this topic of the source is replicated."""
+        """Return True if a source topic is replicated."""
         if topic == HEARTBEATS:
             return self._heartbeats
         if is_internal(topic) or self._policy.came_from(topic, self._target_alias):
@@ -60,18 +64,17 @@ class TopicFilter:
         ]
 
 
-# The record filter and the header changes of a flow (``spec.recordFilter``, ``spec.headers``).
-#
-# Pure.
+# The record filter and the header changes of a flow (``spec.recordFilter``, ``spec.headers``). No
+# I/O.
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class RecordChanges:
-    """The filter and the header changes of one flow. They do not apply to heartbeats."""
+    """Record filter and header changes of one flow. They do not apply to heartbeats."""
 
     def __init__(self, wanted: RecordFilter | None, headers: HeaderChanges | None) -> None:
-        """Accept both as the flow's spec has them."""
+        """Create the object from the fields of the flow's spec."""
         headers = headers or HeaderChanges()
         wanted = wanted or RecordFilter()
         self._include = _Headers(wanted.headers.include)
@@ -88,8 +91,8 @@ class RecordChanges:
     def apply(self, headers: Headers) -> Headers | None:
         """Return the headers of a record's copy, or None if the record is not copied.
 
-        The result is ``headers`` itself if nothing changes. Call it only for topics that the
-        changes concern.
+        The result is ``headers`` itself if nothing changes. Call it only if ``concern`` returns
+        True for the topic.
         """
         if self._exclude.match(headers) or (self._include and not self._include.match(headers)):
             return None
@@ -107,7 +110,7 @@ class _Headers:
         return bool(self._any_value or self._values)
 
     def match(self, headers: Headers) -> bool:
-        """Return True if one of the headers is one of these."""
+        """Return True if at least one of the headers matches."""
         return any(
             name in self._any_value or (name, value) in self._values for name, value in headers
         )

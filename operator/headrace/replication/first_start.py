@@ -1,8 +1,8 @@
-"""Topics that the source had when a flow started first.
+"""Topics that the source had at the first start of a flow.
 
-They are stored in the progress topic of the target, with keys of their own, so that they need no
-further topic and no further permission. An older headrace logs that it cannot read such a key, and
-ignores the record.
+They are stored in the progress topic on the target with separate keys, so that they need no other
+topic or permission. Earlier versions of headrace log that they cannot read such a key, and ignore
+the record.
 """
 
 import json
@@ -18,18 +18,18 @@ from typing import NamedTuple, Self
 from pydantic import TypeAdapter
 
 _ENTRY = Struct(">8sI?")
-"""Hash of a topic's name and id, number of partitions, and whether the flow selected the topic."""
+"""Hash of a topic's name and id, number of partitions, and True if the flow selected the topic."""
 _TOPICS_OF_A_RECORD = 5_000
-"""A record of so many topics has 87 KB. Brokers accept 1 MB by default."""
+"""Maximum number of topics in a record. It then has 87 KB. Brokers accept 1 MB by default."""
 
 
 class Origin(StrEnum):
-    """Origin of a partition without progress, as seen from the first start of its flow."""
+    """Origin of a partition without progress, compared with the first start of its flow."""
 
     SELECTED = "Selected"
     """The partition existed, and the flow selected its topic."""
     NOT_SELECTED = "NotSelected"
-    """The partition existed. The flow selected its topic later."""
+    """The partition existed, and the flow selected its topic only later."""
     CREATED_LATER = "CreatedLater"
 
 
@@ -38,15 +38,15 @@ class SourceTopic(NamedTuple):
 
     name: str
     topic_id: str
-    """"" if the source's brokers have no topic ids."""
+    """Id of the topic, or an empty string if the source's brokers have no topic ids."""
     partitions: int
     selected: bool
-    """Whether ``spec.topics`` selects the topic."""
+    """True if ``spec.topics`` selects the topic."""
 
 
 @dataclass(frozen=True)
 class FirstStartKey:
-    """Key of one record. Several records contain the topics of a large cluster."""
+    """Key of one record. The topics of a large cluster need several records."""
 
     first_start_of_flow: str
     source_cluster_id: str
@@ -58,7 +58,7 @@ class FirstStartKey:
 
     @staticmethod
     def decode(data: bytes) -> "FirstStartKey":
-        """Decode a key; raise ``ValueError`` for a key of another kind of record."""
+        """Decode a key. Raise ``ValueError`` for the key of another kind of record."""
         return _KEYS.validate_json(data, strict=True)
 
 
@@ -66,7 +66,7 @@ _KEYS: TypeAdapter[FirstStartKey] = TypeAdapter(FirstStartKey)
 
 
 def is_first_start(key: bytes) -> bool:
-    """Return whether a record of the progress topic is of this kind, by its key."""
+    """Return True if the key is the key of such a record."""
     try:
         FirstStartKey.decode(key)
     except ValueError:
@@ -79,7 +79,7 @@ class _Part:
     """Value of one record."""
 
     time_ms: int
-    """Unix time of the first start. All records of one start have the same."""
+    """Unix time of the first start, in ms. All records of one start have the same time."""
     parts: int
     """Number of records."""
     topics: str
@@ -93,19 +93,19 @@ class FirstStart:
     """Topics of the source at the first start of a flow."""
 
     def __init__(self, entries: Mapping[bytes, tuple[int, bool]] = MappingProxyType({})) -> None:
-        """Create the object from its entries, by hash."""
+        """Create the object. Entries contain partitions and selection, by hash of the topic."""
         self._entries = entries
 
     @classmethod
     def of(cls, topics: Iterable[SourceTopic]) -> Self:
-        """Return the first start with these topics."""
+        """Return the object for these topics."""
         return cls(
             {_hash(one.name, one.topic_id): (one.partitions, one.selected) for one in topics}
         )
 
     def origin(self, name: str, topic_id: str, partition: int) -> Origin:
-        """Return the origin of a partition; ``topic_id`` is "" if there is none."""
-        # A topic keeps the entry without an id if its cluster is upgraded to Kafka 2.8 later.
+        """Return the origin of a partition. ``topic_id`` is empty if the topic has none."""
+        # A topic keeps its entry without an id if its cluster is upgraded to Kafka 2.8.
         found = self._entries.get(_hash(name, topic_id)) or self._entries.get(_hash(name, ""))
         if found is None or partition >= found[0]:
             return Origin.CREATED_LATER
@@ -137,7 +137,7 @@ class FirstStarts:
         self._parts: dict[FirstStartKey, _Part] = {}
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """Read a record; raise ``ValueError`` if it is a record of another kind."""
+        """Read a record. Raise ``ValueError`` for another kind of record."""
         decoded = FirstStartKey.decode(key)
         if value is None:
             self._parts.pop(decoded, None)
@@ -145,7 +145,7 @@ class FirstStarts:
             self._parts[decoded] = _PARTS.validate_json(value, strict=True)
 
     def get(self, key: FirstStartKey) -> FirstStart | None:
-        """Return what was stored, or None if nothing or not all of it was stored."""
+        """Return the first start of a flow, or None if it is missing or incomplete."""
         first = self._parts.get(key)
         if first is None:
             return None

@@ -12,31 +12,31 @@ from headrace.replication.policies import ReplicationPolicy, policy_for
 _LONGEST_NAME = 249
 """Maximum length of a topic name (``org.apache.kafka.common.internals.Topic``).
 
-A topic that gets a prefix in each round returns until its name reaches this length.
+A topic that gets another prefix in each round returns until its name has this length.
 """
 
 
 class Direction(NamedTuple):
-    """Topics that a flow copies, and the names of the copies."""
+    """Topics that a flow copies, and the policy that names the copies."""
 
     topics: TopicFilter
     policy: ReplicationPolicy
 
 
 class TopicLoop(NamedTuple):
-    """A source topic of the first flow that returns as a topic that the flow copies again."""
+    """A source topic of a flow whose copy returns to the source and is copied again."""
 
     topic: str
     there: str
     """Name of the topic's copy on the target."""
     back: str
-    """Name of the copy's copy on the source."""
+    """Name that the copy has after it returned to the source."""
 
 
 def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> TopicLoop | None:
-    """Return the first source topic of ``there`` whose copy ``back`` copies to the source, or None.
+    """Return the first loop of ``topics``, which are source topics of ``there``, or None.
 
-    Only a copy that ``there`` would copy again closes the loop.
+    In a loop, ``back`` returns the copy to the source under a name that ``there`` copies again.
     """
     return next((found for topic in topics if (found := _loop(there, back, topic))), None)
 
@@ -73,15 +73,15 @@ class CopiedTopics(NamedTuple):
 
 
 def may_loop(flow: ReplicationFlow) -> bool:
-    """Return whether loops of the flow can be detected.
+    """Return True if loops of the flow can be detected.
 
-    The names that a plug-in chooses are unknown here. A record filter by headers may end a loop.
+    Names that a plug-in chooses are unknown here. A record filter by headers may end a loop.
     """
     return flow.spec.replication_policy.type in _KNOWN and flow.spec.record_filter is None
 
 
 def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
-    """Return whether each flow's source shares an address with the other flow's target.
+    """Return True if each flow's source shares an address with the other flow's target.
 
     The clusters are not contacted.
     """
@@ -89,7 +89,7 @@ def share_addresses(there: ReplicationFlow, back: ReplicationFlow) -> bool:
 
 
 def same_clusters(one: ReplicationFlow, other: ReplicationFlow) -> bool:
-    """Return whether both flows name an address of the same source and of the same target."""
+    """Return True if the flows share an address of the source, and an address of the target."""
     return _same(one.spec.source, other.spec.source) and _same(one.spec.target, other.spec.target)
 
 
@@ -110,9 +110,9 @@ def copied_by_both(
 
 
 def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop | None:
-    """Return a loop that the specs prove, by topic names and by patterns of both flows.
+    """Return a loop that the topic names and patterns of both specs prove, or None.
 
-    Patterns are only compared if both flows have the same exclusions. Otherwise one flow may
+    Patterns are compared only if both flows have the same exclusions. Otherwise one flow may
     exclude all topics that the other copies, and ``loop_of_topics`` decides.
     """
     renames = there.spec.replication_policy.renames or {}
@@ -121,7 +121,7 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop
     topics = {*renames, *renames.values(), *names}
     same = set(there.spec.topics.exclude) == set(back.spec.topics.exclude)
     if same:
-        topics |= included  # one that matches itself, as orders-.*, stands for what it matches
+        topics |= included  # a pattern like orders-.* matches itself and represents its topics
     if loop := find_loop(_direction(there), _direction(back), sorted(topics)):
         return loop
     both = {*there.spec.topics.include} & {*back.spec.topics.include} - {*there.spec.topics.exclude}
@@ -137,9 +137,10 @@ def loop_of_patterns(there: ReplicationFlow, back: ReplicationFlow) -> TopicLoop
 def loop_of_topics(
     there: ReplicationFlow, copied: CopiedTopics, back: ReplicationFlow, copied_back: CopiedTopics
 ) -> TopicLoop | None:
-    """Return a loop among the topics that both flows copy now, as seen from ``there``.
+    """Return a loop among the topics that both flows copy now, from the view of ``there``.
 
-    Return None if the flows are not between the same clusters in opposite directions.
+    Return None if there is no loop, or if the flows are not between the same clusters in opposite
+    directions.
     """
     if not (may_loop(there) and may_loop(back)):
         return None

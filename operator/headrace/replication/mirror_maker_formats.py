@@ -1,9 +1,10 @@
 """Record formats of MirrorMaker 2: heartbeats, offset syncs and Connect offsets.
 
-The key of a Connect offset is the name of the connector and ``MirrorUtils.wrapPartition``:
+The key of a Connect offset contains the name of the connector and the result of
+``MirrorUtils.wrapPartition``:
 ``["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"orders"}]``. Its value is the
-last source record that was copied: ``{"offset":749}``. Connect looks an offset up by the bytes of
-its key, and so does compaction.
+last source record that was copied: ``{"offset":749}``. Connect and compaction compare keys as
+bytes.
 """
 
 import json
@@ -14,34 +15,37 @@ from typing import Self
 from headrace.api import TopicPartition
 
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
-"""Its name in dedicated mode; on a Connect cluster people choose it."""
+"""Name of the connector in dedicated mode. On a Connect cluster, users choose it."""
 OFFSETS_PARTITIONS = 25
-"""``offset.storage.partitions``, by default."""
+"""Default of ``offset.storage.partitions``."""
 
 
 def connect_group(source_alias: str) -> str:
-    """Return the group of MirrorMaker 2's workers in dedicated mode, on the target."""
+    """Return the group id of MirrorMaker 2's workers in dedicated mode, on the target."""
     return f"{source_alias}-mm2"
 
 
 @dataclass(frozen=True)
 class ConnectPartition:
-    """A partition of the source, as a connector names it."""
+    """A partition of the source in a connector's offsets."""
 
     connector: str
     cluster: str
-    """The source's alias."""
+    """Alias of the source."""
     at: TopicPartition
 
     def key(self) -> bytes:
-        """In the order of Java's HashMap of these three."""
+        """Encode the key, with the fields in the order of Java's HashMap."""
         topic, partition = self.at
         where = {"cluster": self.cluster, "partition": partition, "topic": topic}
         return _json([self.connector, where])
 
     @classmethod
     def decode(cls, key: bytes) -> Self | None:
-        """None for the key of another connector, as that of heartbeats."""
+        """Decode a key.
+
+        Return None for the key of another connector, such as the heartbeats connector.
+        """
         match _read(key):
             case [str(connector), {"cluster": str(c), "partition": int(p), "topic": str(topic)}]:
                 return cls(connector, c, TopicPartition(topic, p))
@@ -51,7 +55,8 @@ class ConnectPartition:
 def encode_position(next_offset: int) -> bytes | None:
     """Return the stored form of the next offset to copy.
 
-    At offset 0 it is a tombstone: without a stored offset, MirrorMaker 2 begins there.
+    At offset 0 it is None (a tombstone), because MirrorMaker 2 starts there without a stored
+    offset.
     """
     return _json({"offset": next_offset - 1}) if next_offset > 0 else None
 
@@ -77,7 +82,7 @@ def _read(data: bytes) -> object:
 
 
 def encode_string(text: str) -> bytes:
-    """Encode a string with its length; raise ``ValueError`` if it is too long."""
+    """Encode a string with its length. Raise ``ValueError`` if it is too long."""
     encoded = text.encode()
     if len(encoded) > 0x7FFF:
         raise ValueError(f"a string of {len(encoded)} bytes is longer than the format takes")
@@ -85,7 +90,7 @@ def encode_string(text: str) -> bytes:
 
 
 def take_string(data: bytes) -> tuple[str, bytes]:
-    """Return the string at the beginning and the bytes after it.
+    """Return the string at the beginning, and the bytes after it.
 
     Raise ``ValueError`` if there is no complete string.
     """
@@ -97,32 +102,31 @@ def take_string(data: bytes) -> tuple[str, bytes]:
     return data[2 : 2 + length].decode(), data[2 + length :]
 
 
-# MirrorMaker 2's heartbeat records, byte for byte (``org.apache.kafka.connect.mirror.Heartbeat``).
-#
-# MirrorClient finds upstream clusters by them.
+# MirrorMaker 2's heartbeat records, with identical bytes
+# (``org.apache.kafka.connect.mirror.Heartbeat``). MirrorClient finds upstream clusters by them.
 
 _VERSION = 0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A sign that the flow from ``source`` to ``target`` was alive at ``timestamp_ms``."""
+    """Evidence that the flow from ``source`` to ``target`` was alive at ``timestamp_ms``."""
 
     source: str
     target: str
     timestamp_ms: int
 
     def key(self) -> bytes:
-        """Both aliases."""
+        """Encode the record's key: both aliases."""
         return encode_string(self.source) + encode_string(self.target)
 
     def value(self) -> bytes:
-        """Version and time."""
+        """Encode the record's value: version and time."""
         return struct.pack(">hq", _VERSION, self.timestamp_ms)
 
     @classmethod
     def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read a record back; raises ``ValueError`` for one of another version or shape."""
+        """Decode a record. Raise ``ValueError`` if its version or format is unknown."""
         try:
             source, rest = take_string(key)
             target, _ = take_string(rest)
@@ -134,39 +138,41 @@ class Heartbeat:
         return cls(source, target, timestamp_ms)
 
 
-# MirrorMaker 2's offset syncs, byte for byte (``org.apache.kafka.connect.mirror.OffsetSync``). They
-# are stored in a compacted topic with one partition, on the source or on the target. The topic name
-# contains the alias of the other cluster. headrace adds a header, which MirrorMaker 2 does not
-# read.
+# MirrorMaker 2's offset syncs, with identical bytes
+# (``org.apache.kafka.connect.mirror.OffsetSync``). They are stored in a compacted topic with one
+# partition, on the source or on the target. The topic name contains the alias of the other cluster.
+# headrace adds a header, which MirrorMaker 2 does not read.
 
 STRETCH = "headrace.stretch"
-"""Header of a sync that headrace wrote. If two consecutive syncs of a partition have the same value
-and the same distance, each record between them was copied, without a gap in the offsets of either
-side. Without the header, as in MirrorMaker 2's syncs, the records between are unknown.
+"""Header of a sync that headrace wrote.
+
+If two consecutive syncs of a partition have the same value and the same distance on both sides,
+each record between them was copied, without a gap in the offsets of either side. Without the
+header, as in MirrorMaker 2's syncs, nothing is known about the records between them.
 """
 
 
 @dataclass(frozen=True)
 class OffsetSync:
-    """A record of the source, and where its copy is on the target."""
+    """Offset of a source record, and offset of its copy on the target."""
 
     topic: str
-    """Its name on the source."""
+    """Name of the topic on the source."""
     partition: int
     source_offset: int
     target_offset: int
 
     def key(self) -> bytes:
-        """Topic and partition."""
+        """Encode the record's key: topic and partition."""
         return encode_string(self.topic) + struct.pack(">i", self.partition)
 
     def value(self) -> bytes:
-        """Both offsets; it has no version."""
+        """Encode the record's value: both offsets. The format has no version."""
         return struct.pack(">qq", self.source_offset, self.target_offset)
 
     @classmethod
     def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read a record back; raises ``ValueError`` for one of another shape."""
+        """Decode a record. Raise ``ValueError`` if its format is unknown."""
         try:
             topic, rest = take_string(key)
             (partition,) = struct.unpack(">i", rest)

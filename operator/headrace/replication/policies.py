@@ -25,7 +25,7 @@ class ReplicationPolicy(Protocol):
         ...
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """Return whether a topic name says that the topic was copied from or through ``alias``."""
+        """Return True if a topic's name shows that it was copied from or through ``alias``."""
         ...
 
 
@@ -35,7 +35,7 @@ _LONGEST = 249
 
 
 def known_policies() -> Sequence[str]:
-    """All names that may be chosen here."""
+    """Return the names of all policies that can be chosen here."""
     return [*SHIPPED, *sorted({*entry_points(group=GROUP).names} - {*SHIPPED})]
 
 
@@ -56,7 +56,7 @@ def open_policy(name: str, source_alias: str, separator: str) -> ReplicationPoli
 def _make(name: str, entry: EntryPoint, source_alias: str, separator: str) -> Any:
     try:
         made = entry.load()(source_alias, separator)
-    except Exception as error:  # the plug-in's, whatever it is
+    except Exception as error:  # any error of the plug-in
         raise InvalidSpec(
             f"spec.replicationPolicy.type: policy {name} ({entry.value}) cannot be made: {error!r}"
         ) from error
@@ -69,15 +69,15 @@ def _make(name: str, entry: EntryPoint, source_alias: str, separator: str) -> An
 
 
 class PlugInPolicy:
-    """Asks a plug-in once for each name, and believes no answer that would mix topics up.
+    """Calls a plug-in once for each name, and rejects answers that would mix topics up.
 
-    Its methods raise ``Fatal`` for a plug-in that raises, or names what cannot be a topic.
+    Its methods raise ``Fatal`` if the plug-in raises, or returns an invalid topic name.
     """
 
     def __init__(self, name: str, plug_in: Any) -> None:
         self._name = name
         self._plug_in = plug_in
-        # Names are needed for each batch of records.
+        # Cached, because names are needed for each batch of records.
         self.target_topic: Callable[[str], str] = cache(self._target_topic)
         self.source_topic: Callable[[str], str | None] = cache(self._source_topic)
 
@@ -110,7 +110,7 @@ class PlugInPolicy:
     def _ask(self, method: str, *arguments: str) -> Any:
         try:
             return getattr(self._plug_in, method)(*arguments)
-        except Exception as error:  # the plug-in's, whatever it is
+        except Exception as error:  # any error of the plug-in
             asked = f"{method}({', '.join(map(repr, arguments))})"
             raise Fatal(f"policy {self._name}: {asked} raised {error!r}") from error
 
@@ -124,7 +124,7 @@ def _is_topic(name: str) -> bool:
 
 @dataclass(frozen=True)
 class DefaultReplicationPolicy:
-    """``<source alias><separator><topic>``: one can see where a topic came from."""
+    """Names copies ``<source alias><separator><topic>``, so that their origin is visible."""
 
     source_alias: str
     separator: str
@@ -137,7 +137,7 @@ class DefaultReplicationPolicy:
         return topic.removeprefix(prefix) if topic.startswith(prefix) else None
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """Return whether a topic name says that the topic was copied from or through ``alias``.
+        """Return True if a topic's name shows that it was copied from or through ``alias``.
 
         Any prefix counts, as in MirrorMaker 2 (``MirrorSourceConnector.isCycle``): in a ring of
         three clusters the first cluster's topics return as ``third.second.first.topic``.
@@ -148,9 +148,11 @@ class DefaultReplicationPolicy:
 
 @dataclass(frozen=True)
 class IdentityReplicationPolicy:
-    """Names stay as they are; only heartbeats carry the alias, or two sources would mix theirs.
+    """Keeps the names of topics.
 
-    The name cannot show a cycle: of two flows in opposite directions, topics must differ.
+    Only heartbeats get the alias, so that two sources do not share them.
+
+    The name cannot show a cycle, so two flows in opposite directions must copy different topics.
     """
 
     source_alias: str
@@ -168,7 +170,7 @@ class IdentityReplicationPolicy:
 
 @dataclass(frozen=True)
 class RenameMapPolicy:
-    """Names by a map; what it does not have keeps its name, as with Identity."""
+    """Names copies by a map. Topics that are not in the map keep their names, as with Identity."""
 
     kept: IdentityReplicationPolicy
     renames: Mapping[str, str]
@@ -190,7 +192,7 @@ class RenameMapPolicy:
 
 
 def policy_for(policy: Policy, source_alias: str) -> ReplicationPolicy:
-    """Return the policy that a flow names; a built-in policy takes precedence over a plug-in.
+    """Return the policy that a flow names. Built-in policies take precedence over plug-ins.
 
     Raise ``InvalidSpec`` for an unknown policy.
     """

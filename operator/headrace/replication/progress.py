@@ -1,8 +1,8 @@
 """Stored progress of a partition, with its offset pairs and claims.
 
-The topic ``mm2-headrace-progress.<source alias>.internal`` is compacted. The key names no namespace
-and no flow: the same flow resumes on Kubernetes where standalone stopped, and two flows of one
-source that write one target topic meet here.
+The topic ``mm2-headrace-progress.<source alias>.internal`` is compacted. The key contains no
+namespace and no flow. A flow on Kubernetes therefore resumes where it stopped standalone, and two
+flows of one source that write one target topic detect each other.
 """
 
 import json
@@ -14,35 +14,41 @@ from pydantic import TypeAdapter
 
 from headrace.api import LossAction, LossCause
 
-# Which source offset became which target offset, of what a lane's partition has had acknowledged.
-#
-# A run is records whose offsets ascend by one on both sides: what is copied is one run until the
-# source has a hole (compaction, a transaction's marker, a record that is left out).
+# Ranges of copied records, with their source and target offsets. In a range, offsets ascend by one
+# on both sides. All copied records form one range until the source has a gap: compaction, a
+# transaction marker, or a record that is left out.
 
 T = TypeVar("T")
 
 MOST_RUNS = 256
-"""That are kept until they are taken, four times a second. Beyond, every second one is forgotten:
-what lies between two that are kept is then not known."""
+"""Maximum number of ranges between two calls of ``take``, which happen four times a second.
+
+Beyond it, every second range is forgotten. The records between two remaining ranges are then
+unknown.
+"""
 
 
 def few_enough(ascending: list[T], most: int) -> list[T]:
-    """Shorten the list to so many, every second one at a time; the first and the last one stay."""
+    """Shorten a list to ``most`` entries by removing every second one, repeatedly.
+
+    The first and the last entry are kept.
+    """
     while len(ascending) > most:
         del ascending[1:-1:2]
     return ascending
 
 
 class ContiguousRange(NamedTuple):
-    """``records`` records from ``source`` on, which are on the target from ``target`` on."""
+    """A range of copied records that starts at ``source``, and on the target at ``target``."""
 
     source: int
     target: int
     records: int
     stretch: int
-    """Ranges with the same number have only each other's records, and forgotten records of this
-    lane, between them on the target. If the distances of their offsets are equal, there are no
-    gaps.
+    """Number that ranges share if only their records, and forgotten ones, are between them.
+
+    This applies to the target. If the offsets of two such ranges have the same distance on both
+    sides, there are no gaps between the ranges.
     """
 
     @property
@@ -51,17 +57,17 @@ class ContiguousRange(NamedTuple):
         return self.source + self.records - 1, self.target + self.records - 1
 
     def continues(self, last: tuple[int, int]) -> bool:
-        """Whether its first record is the very next one on both sides."""
+        """Return True if the range starts immediately after ``last`` on both sides."""
         return (self.source - 1, self.target - 1) == last
 
     def without(self, first: int) -> "ContiguousRange":
-        """Return the range without its first records."""
+        """Return the range without its ``first`` records."""
         source, target = self.source + first, self.target + first
         return ContiguousRange(source, target, self.records - first, self.stretch)
 
 
 class CopiedRuns:
-    """Copied ranges of one open partition. Calls arrive in the order of offsets."""
+    """Copied ranges of one open partition. Records must be added in the order of offsets."""
 
     __slots__ = ("_runs", "_stretch", "records", "source", "target")
 
@@ -69,8 +75,10 @@ class CopiedRuns:
         self._runs: list[ContiguousRange] = []
         self._stretch = 0
         self.source = self.target = self.records = 0
-        """The range that continues. It is empty if all its records were taken. The ledger extends
-        it without a call of ``add`` for each batch.
+        """First source and target offset, and number of records, of the range that continues.
+
+        The range is empty if all its records were taken. The ledger extends it directly, without a
+        call of ``add`` for each batch.
         """
 
     def add(self, source: int, target: int, records: int = 1) -> None:
@@ -81,12 +89,12 @@ class CopiedRuns:
             return
         if count:
             self._close()
-        # Before the first range there is no gap; the number that it gets does not matter.
+        # Before the first range there is no gap, and its number does not matter.
         self._stretch += target != self.target + count
         self.source, self.target, self.records = source, target, records
 
     def take(self) -> list[ContiguousRange]:
-        """Return the ranges since the last call; a range that continues is returned in pieces."""
+        """Return the ranges since the last call. A range that continues is returned in pieces."""
         if self.records:
             self._close()
             self.source, self.target = self.source + self.records, self.target + self.records
@@ -99,19 +107,21 @@ class CopiedRuns:
         few_enough(self._runs, MOST_RUNS)
 
 
-# Pairs of offsets that progress keeps until they are safe as offset syncs. Pure. If a driver is
+# Pairs of offsets that progress keeps until they are stored as offset syncs. No I/O. If a driver is
 # killed, it is unknown which of its syncs arrived. The new owner writes them again, and also the
 # syncs of records that the killed driver appended after its stored progress.
 
 MOST_PAIRS = 256
-"""Maximum number of pairs of a partition. Beyond it, every second pair is forgotten; translation
-between two remaining pairs is conservative.
+"""Maximum number of pairs of a partition.
+
+Beyond it, every second pair is forgotten. The translation between two remaining pairs is
+conservative.
 """
 
 
 @dataclass(frozen=True)
 class OffsetPair:
-    """A record of the source, and where its copy is on the target."""
+    """Offset of a source record, and offset of its copy on the target."""
 
     stretch: str
     """Value of the header ``STRETCH`` of its sync."""
@@ -153,7 +163,7 @@ _READABLE = (_VERSION, _IN_TRANSACTION, _PRESERVED)
 
 @dataclass(frozen=True)
 class ProgressKey:
-    """One partition of the source, on its way into one topic of the target."""
+    """Key of the progress of a source partition in a target topic."""
 
     source_cluster_id: str
     topic: str
@@ -161,12 +171,12 @@ class ProgressKey:
     target_topic: str
 
     def encode(self) -> bytes:
-        """Canonical JSON: equal keys are equal bytes, or compaction would keep both."""
+        """Return canonical JSON, because compaction compares bytes."""
         return _encode(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a progress key; raise ``ValueError`` if it is none."""
+        """Decode a progress key. Raise ``ValueError`` if it is none."""
         return _decode(cls, data)
 
 
@@ -174,32 +184,32 @@ class ProgressKey:
 class Loss:
     """A loss of records of one partition.
 
-    It stays in progress until the partition is reset, as later records hide it.
+    It remains in progress until the partition is reset, because later records hide it.
     """
 
     cause: LossCause
     first: int
-    """The first offset that is lost: of the source or of the target, as the cause says."""
+    """First lost offset. ``cause`` determines if it is a source or a target offset."""
     last: int
-    """The last one; below ``first`` when none is known."""
+    """Last lost offset, or an offset below ``first`` if it is unknown."""
     time_ms: int
-    """When it was noticed, Unix time."""
+    """Unix time at which the loss was noticed, in ms."""
     lower_bound: bool = False
-    """Whether later offsets may also be lost."""
+    """True if later offsets may also be lost."""
     action: LossAction = LossAction.STOPPED
-    """Action taken; a stopped partition waits for a user."""
+    """Action taken. A stopped partition waits for a user."""
 
     @property
     def unresolved(self) -> bool:
-        """Whether the partition waits."""
+        """True if the partition waits for a user."""
         return self.action is LossAction.STOPPED
 
     @property
     def leaves_gap(self) -> bool:
-        """Whether the copy lacks records since.
+        """True if the copy still lacks records because of this loss.
 
-        It does not if everything was copied again after the target lost records, or if the source
-        lost records that the copy has.
+        False if everything was copied again after the target lost records, or if the copy has the
+        records that the source lost.
         """
         if self.unresolved:
             return True
@@ -209,18 +219,21 @@ class Loss:
 
 
 _MOST_EARLIER = 20
-"""Losses that are kept one by one. Two of the oldest become one that covers both."""
+"""Maximum number of earlier losses. Beyond it, the two oldest of a kind become one."""
 
 
 def losses_before(loss: Loss, last: Loss | None, earlier: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Return the losses before ``loss``; an unresolved one is replaced by its outcome."""
+    """Return the earlier losses of a partition whose last loss becomes ``loss``.
+
+    ``last`` is added unless it is unresolved: ``loss`` is then its outcome.
+    """
     if last is None or last.unresolved or last == loss:
         return earlier
     kept = (*earlier, last)
     if len(kept) <= _MOST_EARLIER:
         return kept
     seen: dict[tuple[LossCause, bool], int] = {}
-    for n, one in enumerate(kept):  # there are fewer kinds than losses: two are of one kind
+    for n, one in enumerate(kept):  # there are fewer kinds than losses, so two have the same kind
         if (first := seen.setdefault((one.cause, one.leaves_gap), n)) != n:
             covering = _covering(kept[first], one)
             return (*kept[:first], covering, *kept[first + 1 : n], *kept[n + 1 :])
@@ -234,7 +247,7 @@ def _covering(one: Loss, other: Loss) -> Loss:
 
 @dataclass(frozen=True)
 class OwnerProducer:
-    """The producer of the owner: what a fence of the next one has to close the partition to."""
+    """Producer of an owner. The next owner must fence it."""
 
     transactional_id: str
     producer_id: int
@@ -242,13 +255,13 @@ class OwnerProducer:
 
     @property
     def id(self) -> tuple[str, int]:
-        """Return the part of the identity that stays the same from epoch to epoch."""
+        """The part of the identity that does not change with the epoch."""
         return self.transactional_id, self.producer_id
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Offset at which the partition's topics last had the stored ids.
+    """Offsets at the last time when the partition's topics were known to have the stored ids.
 
     Later records may belong to topics that were created again.
     """
@@ -260,7 +273,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class TargetSeen:
-    """The end of a partition's acknowledged records on the target.
+    """End of a partition's acknowledged records on the target.
 
     While a leader of this epoch had the log, all records below the offset were acknowledged. If a
     later leader's log ends this epoch at a lower offset, the target has lost records, even if its
@@ -273,14 +286,14 @@ class TargetSeen:
 
 @dataclass(frozen=True)
 class Switch:
-    """A fail-over: from here on the target's partition is the original instead of a copy."""
+    """A fail-over, after which the target's partition is the original and no longer a copy."""
 
     time_ms: int
-    """Unix time."""
+    """Unix time in ms."""
     planned: bool
-    """Whether the source was copied to its end."""
+    """True if the source was copied to its end."""
     source_end: int
-    """End of the source's log; the highest end that was seen if the source did not respond."""
+    """End of the source's log, or the highest known end if the source did not respond."""
     target_end: int
     """End of the target's log after all producers of the flow were fenced."""
     accepted: tuple[Loss, ...] = ()
@@ -289,118 +302,134 @@ class Switch:
 
 @dataclass(frozen=True)
 class Progress:
-    """Stored progress of a partition: where it resumes, and its owner."""
+    """Stored progress of a partition: the offsets at which it resumes, and its owner."""
 
     source_topic_id: str
     source_offset: int
-    """The next offset to copy: all below it is acknowledged on the target."""
+    """Next offset to copy. All copied records below it are acknowledged on the target."""
     leader_epoch: int
-    """Leader epoch of the last copied record; -1 if unknown."""
+    """Leader epoch of the last copied record, or -1 if unknown."""
     target_topic_id: str
     target_offset: int
-    """The next offset on the target after the last acknowledged record; without one, where its log
-    ended when the partition was claimed first."""
+    """Target offset after the last acknowledged record.
+
+    Without such a record, it is the end of the target's log when the partition was first claimed.
+    """
     epoch: int
-    """Epoch of the task that owns the partition. Each claim increases it; it never decreases."""
+    """Epoch of the task that owns the partition.
+
+    Each claim increases it, and it never decreases.
+    """
     owner: str
-    """Task and driver incarnation, for people and for fencing."""
+    """Task and driver incarnation of the owner, for messages and for fencing."""
     source_end: int = 0
-    """The highest end of the source's log that was seen; 0 when unknown."""
+    """Highest known end of the source's log, or 0 if unknown."""
     confirmed: Confirmed | None = None
-    """Confirmed end of the copy. None: the owner did not store it."""
+    """Offsets at which the topic ids were last confirmed, or None if they are not stored."""
     loss: Loss | None = None
-    """The last loss."""
+    """Last loss, or None."""
     earlier_losses: tuple[Loss, ...] = ()
     """Resolved losses before the last one, in the order in which they were noticed."""
     first_offset: int = -1
-    """Offset at which ``spec.startFrom`` began the partition; -1 if unknown. While it is still the
-    next offset, nothing was copied.
+    """Offset at which ``spec.startFrom`` began the partition, or -1 if unknown.
+
+    While it is still the next offset, nothing was copied.
     """
     reset_ms: int = 0
-    """The time of the last reset that was carried out, as the user gave it: Unix time."""
+    """Unix time in ms of the last reset that was carried out, as the user's request states it."""
     tombstones_since_ms: int = 0
-    """Since when nothing was copied, when that was for longer than the source keeps tombstones
-    (Unix time); 0: never since the last reset."""
+    """Unix time in ms since which nothing was copied, if longer than the source keeps tombstones.
+
+    Zero means that this has not happened since the last reset.
+    """
     writer: OwnerProducer | None = None
-    """Producer of the owner. None: it cannot be fenced."""
+    """Producer of the owner. If None, it cannot be fenced."""
     unfenced: tuple[int, ...] = ()
-    """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
-    ids are not known."""
+    """Producer ids of earlier owners that were not fenced and may append records.
+
+    An id of -1 stands for producers with unknown ids.
+    """
     unfenced_until_ms: int = 0
-    """Unix time after which these append nothing; 0 if unknown."""
+    """Unix time in ms after which the producers in ``unfenced`` append nothing, or 0 if unknown."""
     target_seen: TargetSeen | None = None
-    """End of the acknowledged records on the target. None: unknown."""
+    """End of the acknowledged records on the target, or None if unknown."""
     fencing: tuple[OwnerProducer, ...] = ()
-    """Earlier owners that ``writer`` is about to fence. Until they are fenced it appends nothing,
-    and the next owner must fence them as well.
+    """Producers of earlier owners that ``writer`` is about to fence.
+
+    Until they are fenced it appends nothing, and the next owner must also fence them.
     """
     switch: Switch | None = None
-    """The partition was failed over: nobody copies it."""
+    """Fail-over of the partition, after which no owner copies it. None if there is none."""
     pairs: tuple[OffsetPair, ...] = ()
-    """Pairs that offset syncs may lack, in the order of offsets; a new owner writes them. The last
-    pair belongs to the last record below ``target_offset``, or to a later one.
+    """Pairs that the offset syncs may lack, in the order of offsets.
+
+    A new owner writes them. The last pair belongs to the last record below ``target_offset``, or to
+    a later one.
     """
     data_writer: OwnerProducer | None = None
-    """Producer identity of the copy's data with ``offsets.mode: Preserved``. Every owner appends
-    data with this producer id. ``writer`` and ``fencing`` then write the markers that fill gaps.
-    None means that the target's offsets differ from the source's.
+    """Producer of the copy's data with ``offsets.mode: Preserved``.
+
+    Every owner appends data with this producer id. ``writer`` and ``fencing`` then write the
+    markers that fill gaps. None means that the target's offsets differ from the source's.
     """
     version: int = _VERSION
-    """Rises only when an older headrace must not read it: that one leaves out fields that it does
-    not know, and an older driver writes without them, so that a roll-back loses no position.
+    """Version of the record.
 
-    2: written in a transaction, and no progress unless that was committed. An older headrace does
-    not look, and would take what was aborted for copied.
+    It rises only if earlier versions of headrace must not read the record.
 
-    3: of a copy with its source's offsets. An older headrace would append to it with markers of its
-    own, and no offset behind them would be the source's."""
+    An earlier version ignores fields that it does not have, and writes without them, so that a
+    roll-back loses no offset. Version 2 is written in a transaction, and counts only if the
+    transaction was committed. Earlier versions would accept aborted records. Version 3 belongs to a
+    copy with its source's offsets. Earlier versions would append other markers to the copy, which
+    shifts all later offsets.
+    """
 
     @property
     def in_transaction(self) -> bool:
-        """Whether it counts only once a marker of its log says that it was committed."""
+        """True if the record counts only after its transaction was committed."""
         return self.version == _IN_TRANSACTION
 
     def of_transaction(self) -> "Progress":
-        """Return the progress in the version that is written in a transaction."""
+        """Return the progress in the version for writes in a transaction."""
         return replace(self, version=_IN_TRANSACTION)
 
     def of_no_transaction(self) -> "Progress":
-        """Return the progress in the version of a record that counts without a transaction."""
+        """Return the progress in the version for writes without a transaction."""
         return replace(self, version=_VERSION if self.data_writer is None else _PRESERVED)
 
     def preserving(self, data_writer: OwnerProducer) -> "Progress":
-        """Return the progress in the version of a copy that has its source's offsets."""
+        """Return the progress in the version for a copy that has its source's offsets."""
         return replace(self, data_writer=data_writer, version=_PRESERVED)
 
     @property
     def known_good(self) -> Confirmed:
-        """Up to where these are positions of the topics that are named."""
+        """Latest offsets that belong to the topics with the stored ids."""
         here = Confirmed(self.source_offset, self.source_end, self.target_offset)
         return self.confirmed or here
 
     @property
     def has_begun(self) -> bool:
-        """Whether the partition is behind the offset at which it began."""
+        """True if the partition is past the offset at which it began."""
         return self.source_offset != self.first_offset
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """All losses since the partition was reset last."""
+        """All losses since the partition was last reset."""
         return self.earlier_losses if self.loss is None else (*self.earlier_losses, self.loss)
 
     def with_loss(self, loss: Loss) -> "Progress":
-        """Return the same with this loss as the last one."""
+        """Return the progress with this loss as the last one."""
         earlier = losses_before(loss, self.loss, self.earlier_losses)
         return replace(self, loss=loss, earlier_losses=earlier)
 
     def encode(self) -> bytes:
-        """Return the record's value, in JSON."""
+        """Encode the record's value as JSON."""
         # Earlier versions of headrace require this field, which has no meaning.
         return _encode({**asdict(self), "filter_generation": 0})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a record's value; raise ``ValueError`` for a version that headrace cannot read."""
+        """Decode a record's value. Raise ``ValueError`` for a version that headrace cannot read."""
         progress = _decode(cls, data)
         if progress.version not in _READABLE:
             raise ValueError(
@@ -420,7 +449,7 @@ def _encode(fields: dict[str, object]) -> bytes:
 
 
 _READERS: dict[type, TypeAdapter[Any]] = {cls: TypeAdapter(cls) for cls in (ProgressKey, Progress)}
-"""Readers that also check types: another version or program may have written any value."""
+"""Decoders that also check types, because another version or program may have written the value."""
 
 
 def _decode(cls: type[T], data: bytes) -> T:
@@ -438,8 +467,8 @@ def writers_after(writers: Writers, stored: Progress | None, progress: Progress)
     """Return the writers that may append once ``progress`` is read after ``stored``.
 
     A claim adds its own writer and the writers that it must fence. This includes a claim with an
-    epoch that is too low to count, because its owner may not have found that out yet. A later
-    record of the same owner without such writers says that they are fenced.
+    epoch that is too low to count, because its owner may not have noticed that yet. A later record
+    of the same owner without such writers means that they are fenced.
     """
     following = dict(writers)
     if stored is not None and stored.owner == progress.owner and not progress.fencing:

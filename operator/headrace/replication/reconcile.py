@@ -1,11 +1,11 @@
-"""Comparison of stored progress with the target's records.
+"""Compares stored progress with the target's records.
 
 If an owner is killed, it may have appended records that are not in its stored progress: the *tail*.
-The new owner compares the tail with the source, record by record. If both agree, nothing is copied
-twice. If they differ, the copy resumes at the stored offset and reports the reason.
+The new owner compares the tail with the source, record by record. If both are equal, nothing is
+copied twice. If they differ, the copy resumes at the stored offset and reports the reason.
 
-Every offset of both tails is accounted for. It is a record, or it has no data for the reader (a
-transaction marker or an aborted record), or it is a gap that compaction left.
+Every offset of the compared parts is counted. It contains a record, it contains no data for the
+reader (a transaction marker or an aborted record), or it is a gap that compaction left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,23 +27,23 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = 0
     producer_id: int = -1
-    """Producer id of its batch; only the target's producer ids are used."""
+    """Producer id of its batch. Only the target's producer ids are used."""
 
     @property
     def last(self) -> int:
-        """The last offset that it takes."""
+        """Last offset of the entry."""
         return self.offset
 
 
 class Dropped(NamedTuple):
-    """Offsets that a reader of committed records does not see: aborted ones, others' markers."""
+    """Offsets that readers of committed records skip: aborted records and markers of others."""
 
     offset: int
     last: int
 
 
 class Marker(NamedTuple):
-    """A transaction's marker on the target: behind it, older epochs of its id append nothing."""
+    """Transaction marker on the target. Older epochs of its producer cannot append after it."""
 
     offset: int
     producer_id: int
@@ -51,36 +51,40 @@ class Marker(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last offset that it takes."""
+        """Last offset of the entry."""
         return self.offset
 
 
 class StoredProgress(NamedTuple):
-    """Stored progress of a partition."""
+    """Offsets and writers of a partition's stored progress."""
 
     source_offset: int
-    """The next one to copy."""
+    """Next source offset to copy."""
     target_offset: int
-    """All the target's records below it are accounted for."""
+    """Next target offset. All target records below it are in the progress."""
     writers: frozenset[int]
-    """Producer ids of the owners that may have appended since."""
+    """Producer ids of the owners that may have appended records since."""
 
 
 class ResumeReason(StrEnum):
-    """Why a copy resumes where it does. Only after ``Agrees`` nothing is doubled."""
+    """Reason for the offset at which a copy resumes.
+
+    With ``AGREES``, no record is copied twice. With any other reason, records may be.
+    """
 
     AGREES = "Agrees"
     UNFENCED = "Unfenced"
-    """A writer has no fence that was read back, so it may append more."""
+    """The fence of a writer was not found in the log, so the writer may append more records."""
     FILTER_CHANGED = "FilterChanged"
-    """The tail was copied under another filter."""
+    """The tail was copied with another record filter."""
     FOREIGN_RECORD = "ForeignRecord"
-    """A record of the tail is by none of the writers."""
+    """A record of the tail is from none of the writers."""
     TARGET_HOLES = "TargetHoles"
-    """The target does not hold its whole tail any more."""
+    """The target no longer has its whole tail."""
     SOURCE_HOLES = "SourceHoles"
-    """A record of the tail differs from the record after a gap in the source: the source has lost
-    one.
+    """A record of the tail differs from the record after a gap in the source.
+
+    The source has lost a record.
     """
     SOURCE_ENDS = "SourceEnds"
     """The tail has more records than the source."""
@@ -105,23 +109,23 @@ class Resume:
     source_offset: int
     """Next source offset to copy."""
     target_offset: int
-    """First target offset after all fences; the stored offset if a fence is missing."""
+    """First target offset after all fences, or the stored offset if a fence is missing."""
     source: Accounts
-    """From the stored position to the last record that was compared."""
+    """Counts from the stored source offset to the last compared record."""
     target: Accounts
-    """From the stored position to the last fence."""
+    """Counts from the stored target offset to the last fence."""
     copied: int = 0
-    """Records of the tail that are not copied again."""
+    """Number of records of the tail that are not copied again."""
     runs: tuple[ContiguousRange, ...] = ()
-    """Where each of them is on both sides."""
+    """Source and target offsets of these records."""
     at: int = -1
-    """The target's offset at which the tail was found different; -1: nowhere."""
+    """Target offset of the first difference, or -1 if there is none."""
     unfenced: frozenset[int] = frozenset()
-    """Producer ids that may append more."""
+    """Producer ids that may append more records."""
 
     @property
     def doubled_at_most(self) -> int:
-        """Records that may be on the target twice, those of writers without a fence aside."""
+        """Maximum number of duplicates on the target, except those of unfenced writers."""
         return self.target.records - self.copied
 
 
@@ -139,15 +143,15 @@ def reconcile(
     Args:
         stored: Offsets and writers of the stored progress.
         target: Contents of the target's log from ``stored.target_offset`` on, *below the high
-            watermark*: an election can lose what is above it, including a fence. They are read up
-            to the last fence.
+            watermark*, because an election can lose later entries, including a fence. They are read
+            up to the last fence.
         source: Contents of the source's log from ``stored.source_offset`` on, with committed
             records only. They are read in step with the tail and no further, so both may be
             streams.
-        fences: Epoch of our marker for each producer id. A later epoch is as good, because the
-            broker rejects the older ones.
+        fences: Epoch of the new owner's marker for each producer id. A later epoch also counts,
+            because the broker rejects the older ones.
         compare_timestamps: False if the target's timestamps are the times of its appends.
-        same_filter: Whether the record filter is the one of the stored progress.
+        same_filter: True if the record filter has not changed since the stored progress.
 
     Raises:
         ValueError: The offsets do not ascend.
@@ -176,7 +180,7 @@ def reconcile(
             else:
                 at = entry.offset
     if outcome is ResumeReason.AGREES and tail.holes:
-        outcome = ResumeReason.TARGET_HOLES  # in front of a fence, behind all records
+        outcome = ResumeReason.TARGET_HOLES  # before a fence, after all records
     unfenced = stored.writers.difference(fences).union(missing)
     if unfenced or not fences:
         outcome = ResumeReason.UNFENCED
@@ -207,7 +211,7 @@ def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> Res
 
 
 class _Reader:
-    """One side: accounts for each offset up to ``next``."""
+    """Reads the entries of one side, and counts every offset below ``next``."""
 
     def __init__(self, entries: Iterable[Record | Dropped | Marker], offset: int) -> None:
         self._entries = iter(entries)
@@ -231,9 +235,9 @@ class _Reader:
         return Accounts(self._records, self._dropped, self.holes)
 
 
-# Which records of a log are committed, according to the markers after them. Pure. This is for a
-# reader of uncommitted records. A reader of committed records sees nothing after the first record
-# of an open transaction of any producer (the last stable offset), including a frozen producer's.
+# Finds the committed records of a log by the markers after them, for a reader of uncommitted
+# records. No I/O. A reader of committed records receives nothing after the first record of any open
+# transaction (the last stable offset), including a frozen producer's.
 
 
 class TransactionalBatch(NamedTuple):
@@ -244,7 +248,7 @@ class TransactionalBatch(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A marker: the end of its producer's transaction in this partition."""
+    """A transaction marker: the end of its producer's transaction in this partition."""
 
     offset: int
     producer_id: int
@@ -263,8 +267,8 @@ def decided(entries: Iterable[TransactionalBatch | Ended]) -> Iterator[Decided]:
 
     The entries belong to one partition and are in the order of its log, without a gap. A producer
     has one transaction at a time. The first marker of its id ends the transaction, whatever its
-    epoch: a fence's marker has a later epoch. A batch without a later marker is open, or its marker
-    was lost; it is not yielded.
+    epoch: a fence's marker has a later epoch. A batch without a later marker is not yielded,
+    because its transaction is open, or its marker was lost.
     """
     pending: dict[int, list[range]] = {}
     for entry in entries:

@@ -1,10 +1,10 @@
-"""Splitting of partitions and groups into tasks by their weights.
+"""Splits partitions and groups into tasks by their weights.
 
-A new partition enters the lightest task and changes no other. (MirrorMaker 2 redistributes all
+A new partition enters the lightest task and changes no other task. (MirrorMaker 2 redistributes all
 partitions and stops the flow.) A partition changes its task in two phases, so that it is never in
-two tasks: it leaves the old task, and enters the lightest one when the old task has acknowledged
-its release. If the old task misses the deadline, a partition that was to move for balance returns
-to it, because records in flight would be copied again. Any other partition is taken from it.
+two tasks. It leaves the old task, and enters the lightest task when the old one has acknowledged
+the release. If the old task misses the deadline, a partition that moves for balance returns to it,
+because records in flight would be copied again. Any other partition is taken from it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -17,19 +17,21 @@ from typing import Self
 from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
 
 _IDLE = 1.0
-"""Records/s that any partition weighs: a position to keep, a place in each fetch."""
+"""Base weight of a partition in records/s, for its stored offset and its place in each fetch."""
 _LEAST_GAIN = 0.5
-"""Minimum share of the average partition's weight that a move must shift."""
+"""Minimum weight of a move, as a share of the average partition's weight."""
 _MOST_SHIFT = 0.95
-"""Share of the difference between two tasks that a move may shift. Shifting the whole difference
-would only exchange their loads.
+"""Maximum share of the difference between two tasks that a move may shift.
+
+Shifting the whole difference would only exchange their loads.
 """
 
 
 def weigh(measured: Mapping[TopicPartition, float | None]) -> dict[TopicPartition, float]:
-    """Records/s of each partition, with what it costs to have one; unknown ones are the median.
+    """Return the weight of each partition in records/s, including its base weight.
 
-    Raises ``ValueError`` for a weight below 0, or that is no number.
+    Unknown rates count as the median. Raise ``ValueError`` for a weight that is negative or not
+    finite.
     """
     known = [weight for weight in measured.values() if weight is not None]
     for at, weight in measured.items():
@@ -43,7 +45,7 @@ def weigh(measured: Mapping[TopicPartition, float | None]) -> dict[TopicPartitio
 
 
 class TaskWeights:
-    """Partitions by task, and what they weigh together."""
+    """Partitions of each task, and their total weights."""
 
     def __init__(self, weights: Mapping[TopicPartition, float], max_tasks: int) -> None:
         self._weights = weights
@@ -52,7 +54,7 @@ class TaskWeights:
 
     @property
     def split(self) -> dict[int, frozenset[TopicPartition]]:
-        """The partitions of each task that has any."""
+        """Partitions of each task that has any."""
         return {task: frozenset(held) for task, held in enumerate(self._held) if held}
 
     def put(self, partition: TopicPartition, task: int) -> None:
@@ -61,7 +63,10 @@ class TaskWeights:
         self._loads[task] += self._weights[partition]
 
     def deal(self, partitions: Iterable[TopicPartition]) -> None:
-        """Each to the lightest task, which may be one that has none yet; the heaviest first."""
+        """Add each partition to the lightest task, heaviest partition first.
+
+        Unused tasks may be used.
+        """
         lightest = [(load, task) for task, load in enumerate(self._loads)]
         heapify(lightest)
         for partition in sorted(partitions, key=lambda at: (-self._weights[at], at)):
@@ -72,15 +77,16 @@ class TaskWeights:
     def relieve(
         self, movable: Set[TopicPartition], most: int, tolerance: float
     ) -> dict[TopicPartition, int]:
-        """Take at most ``most`` of ``movable`` out of heavy tasks: what, and out of which task.
+        """Remove at most ``most`` of the ``movable`` partitions from heavy tasks.
 
-        Only as long as a task is off the mean by more than ``tolerance``, and only moves that bring
-        two tasks closer together by something worth it; to begin a task, anything is worth it.
+        Return each removed partition with its task. Partitions are removed only while a task
+        deviates from the mean by more than ``tolerance``. Each move must bring two tasks closer
+        together by a minimum weight, unless the lighter task is empty.
         """
         if not self._weights:
             return {}
         loads, held = self._loads, self._held
-        # As many tasks as there are partitions for; those in use come first.
+        # Use at most one task per partition. Tasks in use come first.
         tasks = sorted(range(len(held)), key=lambda task: (not held[task], task))
         tasks = tasks[: len(self._weights)]
         total = sum(self._weights.values())
@@ -108,27 +114,27 @@ class TaskWeights:
             moves[best] = heavy
             held[heavy].remove(best)
             loads[heavy] -= self._weights[best]
-            loads[light] += self._weights[best]  # it will get there: it counts there already
+            loads[light] += self._weights[best]  # it will enter this task
         return moves
 
 
 Split = Mapping[int, frozenset[TopicPartition]]
-"""The partitions of each task, by the task's index."""
+"""Partitions of each task, by the task's index."""
 
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """Settings of ``spec.tasks``; ``ValueError`` is raised for contradictory values."""
+    """Settings of ``spec.tasks``. Contradictory values raise ``ValueError``."""
 
     max_tasks: int = 8
     movement_budget: float = 0.1
-    """Largest share of the partitions that one round moves for balance; at least one, unless 0."""
+    """Maximum share of the partitions that one round moves for balance. At least one, unless 0."""
     tolerance: float = 0.1
-    """How far a task's weight may be off the mean before something moves."""
+    """Maximum deviation of a task's weight from the mean, as a share, before partitions move."""
     balance_interval_ms: int = 60_000
-    """Time between two rounds that move partitions for balance."""
+    """Minimum time between two rounds that move partitions for balance."""
     acknowledge_within_ms: int = 10_000
-    """How long a task may take to release a partition: as long as a hand-over between drivers."""
+    """Time limit for releasing a partition, equal to the time limit of a move between drivers."""
 
     def __post_init__(self) -> None:
         if self.max_tasks < 1:
@@ -137,15 +143,16 @@ class SplitConfig:
             raise ValueError(f"the movement budget must be from 0 to 1, got {self.movement_budget}")
 
     def budget(self, partitions: int) -> int:
-        """How many of so many partitions one round may move."""
+        """Return the maximum number of ``partitions`` that one round may move."""
         return max(1, int(self.movement_budget * partitions)) if self.movement_budget else 0
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """A partition that left its task and is in none until the old task has released it.
+    """A partition that left its task, and waits until the old task has released it.
 
-    A partition that was deleted on the source also leaves: it may be created again at any time.
+    A partition that was deleted on the source also leaves, because it may be created again at any
+    time.
     """
 
     task: int
@@ -158,22 +165,25 @@ class TaskReport:
     """Assignment and progress that a task reports."""
 
     acknowledged: bool
-    """Whether it describes the newest generation of the spec, or the task has no owner."""
+    """True if the report is about the latest generation of the spec, or the task has no owner."""
     held: frozenset[TopicPartition] = frozenset()
 
     @classmethod
     def of(cls, task: ReplicationTask, published: frozenset[TopicPartition]) -> Self:
-        """Read the status of a source task; ``published`` is what was published of it last."""
+        """Read the status of a source task.
+
+        ``published`` contains its last published partitions.
+        """
         status = task.status
         held = TopicPartitions.unpack(status.partitions)
         if TopicPartitions.unpack(task.spec.partitions) != published:
-            return cls(False, held)  # older than that: read from what is watched, for example
+            return cls(False, held)  # an older state, for example from a watch
         return cls(
             not status.driver_name or status.observed_generation == task.metadata.generation, held
         )
 
     def has_let_go(self, partition: TopicPartition) -> bool:
-        """Return whether the task has released a partition that was removed from its spec."""
+        """Return True if the task has released a partition that was removed from its spec."""
         return self.acknowledged and partition not in self.held
 
 
@@ -182,22 +192,29 @@ class SplitState:
     """A split and its unfinished moves."""
 
     tasks: Split = field(default_factory=dict)
-    """A task that is empty stays until it has released all its partitions."""
+    """Partitions of each task. An empty task remains until it has released all its partitions."""
     leaving: Mapping[TopicPartition, Leaving] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that entered a task in this step, and the task that never released each."""
+    """Partitions that entered a task in this step although the old task has not released them.
+
+    The value is the old task.
+    """
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that were to move for balance, and the task that they entered again in this step,
-    as it did not release them."""
+    """Partitions that were to move for balance, and returned to their task in this step.
+
+    The task had not released them in time.
+    """
     last_balance_ms: int | None = None
     resumed_ms: int | None = None
-    """Time at which a connector without knowledge of leaving partitions read ``tasks`` from the
-    specs. None once all tasks have acknowledged them.
+    """Time at which a new connector read ``tasks`` from the specs.
+
+    It does not know which partitions are leaving. None once all tasks have acknowledged their
+    specs.
     """
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits for an acknowledgement."""
+        """True if no task must acknowledge anything."""
         return not self.leaving and self.resumed_ms is None
 
 
@@ -211,7 +228,7 @@ def resplit(
     """Return the next split of the existing partitions, to publish and to keep once published.
 
     Args:
-        weights: Smoothed records/s of each partition; None if not known yet.
+        weights: Smoothed records/s of each partition, or None if not known yet.
         state: Split that was published last.
         reports: Reports of all tasks, read after ``state`` was published.
         now_ms: Current time.
@@ -226,7 +243,7 @@ def resplit(
     # Base sets: partitions with a task, partitions that left one and wait, and unknown partitions.
     owners, waiting = _owners(there, state, reports), state.leaving
     unknown = there - owners.keys() - waiting.keys()
-    # Derived sets: what must leave its task, and what may enter one now.
+    # Derived sets: partitions that must leave their task, and partitions that may enter one now.
     leaving = {at for at, task in owners.items() if at not in there or task >= config.max_tasks}
     released = {at for at, left in waiting.items() if _let_go(at, reports.get(left.task))}
     overdue_ms = now_ms - config.acknowledge_within_ms
@@ -244,7 +261,8 @@ def resplit(
         and state.resumed_ms > overdue_ms
         and not all(task in reports and reports[task].acknowledged for task in state.tasks)
     )
-    # Decisions: each keeps its task, else gets the lightest; then what leaves for balance.
+    # Decisions: each partition keeps its task or gets the lightest one. Then some leave for
+    # balance.
     kept_by = {at: owners[at] for at in owners.keys() - leaving} | returned
     for at, task in sorted(kept_by.items()):
         loads.put(at, task)
@@ -256,7 +274,7 @@ def resplit(
         moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
         on_its_way = {at: Leaving(task, now_ms, for_balance=True) for at, task in moves.items()}
         last_ms = now_ms if moves else last_ms
-    # A task that is deleted could no longer report the release.
+    # A deleted task could no longer report the release.
     kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
     tasks = dict.fromkeys(kept, frozenset[TopicPartition]()) | loads.split
     return SplitState(
@@ -272,7 +290,10 @@ def resplit(
 def _owners(
     there: Set[TopicPartition], state: SplitState, reports: Mapping[int, TaskReport]
 ) -> dict[TopicPartition, int]:
-    """Return the task of each partition; if it has none, the task that still holds it."""
+    """Return the task of each partition.
+
+    If it is in no spec, return the task that still holds it.
+    """
     owners = {at: task for task, held in state.tasks.items() for at in held}
     rest = there - owners.keys() - state.leaving.keys()
     return owners | {
@@ -290,10 +311,10 @@ def _may_balance(
     now_ms: int,
     config: SplitConfig,
 ) -> bool:
-    """Return whether a round may move partitions for balance.
+    """Return True if a round may move partitions for balance.
 
-    A connector that has just started has no weights. It must not balance by count what an earlier
-    one had balanced by weight.
+    A connector that has just started has no weights. It must not balance by number what an earlier
+    one has balanced by weight.
     """
     known = any(weight is not None for weight in weights.values())
     return known and (last_ms is None or now_ms - last_ms >= config.balance_interval_ms)
@@ -304,11 +325,11 @@ GroupSplit = Mapping[int, tuple[str, ...]]
 
 
 def split_groups(groups: Collection[str], before: GroupSplit, most: int) -> dict[int, list[str]]:
-    """``min(most, groups)`` tasks, whose numbers of groups differ by one at most.
+    """Split groups into at most ``most`` tasks, whose numbers of groups differ by at most one.
 
-    A group keeps its task; those that are new, and as few as that takes, get another. Two tasks may
-    follow a group for a moment: they write the same checkpoints, so nothing has to be released
-    first.
+    A group keeps its task. Only new groups, and as few others as needed, get another one. Two tasks
+    may follow a group for a short time. They write the same checkpoints, so nothing has to be
+    released first.
     """
     wanted = set(groups)
     there = sorted(wanted)
@@ -331,38 +352,43 @@ def split_groups(groups: Collection[str], before: GroupSplit, most: int) -> dict
 
 
 _HALF_LIFE_S = 60.0
-"""After this long a change counts by half: as long as moves for balance are apart, so that none of
-them follows a short burst."""
+"""Half-life of the average growth in seconds.
+
+It equals the time between two moves for balance, so that a short burst causes no move.
+"""
 _KNOWN_AFTER_S = 5.0
-"""A rate over a shorter time says little; two polls are further apart than this by default."""
+"""Minimum observation time of a rate in seconds. By default two polls are further apart."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Observed growth of one partition; times are monotonic seconds."""
+    """Observed growth of one partition. Times are on a monotonic clock."""
 
     end_offset: int
     first_seen_s: float
     last_seen_s: float
     smoothed: float = 0.0
-    """Records/s."""
+    """Average growth in records/s."""
 
     @property
     def records_per_s(self) -> float | None:
-        """Return the smoothed rate, or None until the partition was observed for long enough."""
+        """Average growth, or None until the partition was observed for long enough."""
         known = self.last_seen_s - self.first_seen_s >= _KNOWN_AFTER_S
         return self.smoothed if known else None
 
 
 def observe(before: Growth | None, end_offset: int, now_s: float) -> Growth:
-    """Add an observation. A partition that shrank was created again: its history is dropped."""
+    """Add an observation.
+
+    If the end has decreased, the partition is new and its history is dropped.
+    """
     if before is None or end_offset < before.end_offset:
         return Growth(end_offset, now_s, now_s)
     elapsed_s = now_s - before.last_seen_s
     if elapsed_s <= 0:
         return before
     rate = (end_offset - before.end_offset) / elapsed_s
-    # The mean of all observations; after a long time, the mean of the recent ones.
+    # The mean of all observations, and after a long time the mean of the recent ones.
     share = max(elapsed_s / (now_s - before.first_seen_s), 1 - 0.5 ** (elapsed_s / _HALF_LIFE_S))
     smoothed = before.smoothed + share * (rate - before.smoothed)
     return Growth(end_offset, before.first_seen_s, now_s, smoothed)

@@ -13,21 +13,24 @@ _UNLIMITED = str(2**63 - 1)
 
 
 AS_GIVEN = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
-"""With which brokers keep batches as they are given; a copy with its source's offsets has them."""
+"""Topic settings with which brokers store batches unchanged. Preserved offsets require them."""
 
 
 class Unfit(NamedTuple):
-    """A setting of a copy."""
+    """A setting of a copy that does not fit its source."""
 
     setting: str
     wanted: str
-    """Its value as it should be."""
+    """Required value."""
     why: str
-    """Half a sentence, of the copies."""
+    """Reason, as the continuation of a sentence about the copies."""
 
 
 def unfit_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
-    """Both have all settings in effect; what one of them does not know is not compared."""
+    """Yield the settings with which a copy rejects, loses or changes records of its source.
+
+    Both arguments contain all settings in effect. A setting that one of them lacks is not compared.
+    """
     for setting, consequence in _LIMITS.items():
         if setting in source and setting in copy:
             wanted, there = source[setting], copy[setting]
@@ -46,7 +49,7 @@ def settings_of_other_offsets(
 ) -> Iterator[Unfit]:
     """Yield the settings with which a copy cannot have its source's offsets and records.
 
-    ``begins_later`` states that the copy must be filled up to the first offset of its source.
+    ``begins_later`` is True if the copy must be filled up to the first offset of its source.
     """
     for setting, wanted in AS_GIVEN.items():
         if (there := copy.get(setting, wanted)) != wanted:
@@ -83,7 +86,7 @@ def _too_young(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[U
 
 
 def _number(value: str) -> float:
-    """-1 is no limit."""
+    """Return a limit as a number. The value -1 means no limit."""
     return inf if value == "-1" else int(value)
 
 
@@ -103,7 +106,7 @@ _HARMLESS = AS_GIVEN.values()
 
 
 _NEVER = re.compile(r"(leader|follower)\.replication\.throttled\.replicas")
-"""They name partitions and brokers of their own cluster."""
+"""Settings that name partitions and brokers of one cluster. They are never copied."""
 
 
 def config_changes(
@@ -112,13 +115,16 @@ def config_changes(
     exclude: Sequence[str],
     removed: Set[tuple[str, str]] = frozenset(),
 ) -> dict[str, str | None]:
-    """Return the settings to write to a target topic; None restores the broker's default.
+    """Return the settings to write to a target topic. None restores the broker's default.
 
-    ``source`` contains the settings that were set on the source topic itself, because the broker
-    defaults of one cluster do not apply to another. ``target`` contains all settings in effect
-    there: equal values are not written, and neither are settings that the target's broker does not
-    support. ``removed`` contains names and values that were set on the source before. They are
-    removed where the target still has that value; no other setting of the target is changed.
+    Args:
+        source: Settings of the source topic itself. Broker defaults are excluded, because the
+            defaults of one cluster do not apply to another.
+        target: All settings in effect on the target topic. Equal values are not written, and
+            neither are settings that the target's broker does not support.
+        exclude: Patterns of settings that are not changed.
+        removed: Names and values of settings that the source topic had before. They are reset if
+            the target still has that value.
     """
     excluded = [re.compile(pattern) for pattern in exclude]
 
@@ -140,11 +146,12 @@ def config_changes(
     return changes
 
 
-# Which ACLs of source topics their copies get (MirrorMaker 2's ``sync.topic.acls``), so that a user
-# who cannot read the source cannot read the copy. Pure. As in MirrorMaker 2, a copy gets ``Read``
-# for ``All`` and nothing for ``Write``, and an ACL that allows is copied if it names its topic.
-# Unlike MirrorMaker 2, an ACL that denies is copied from every ACL that covers the topic, including
-# prefixes and the wildcard. ACLs that permit changing or deleting a copy are never copied.
+# Decides which ACLs of source topics their copies get (MirrorMaker 2's ``sync.topic.acls``). A user
+# who cannot read the source must not be able to read the copy. No I/O. As in MirrorMaker 2, a copy
+# gets ``Read`` for ``All`` and nothing for ``Write``, and an ACL that allows is copied if it names
+# its topic. Unlike in MirrorMaker 2, an ACL that denies is copied from every ACL that covers the
+# topic, including prefixes and the wildcard. ACLs that permit changing or deleting a copy are never
+# copied.
 
 ALLOW, DENY = "Allow", "Deny"
 LITERAL, PREFIXED = "Literal", "Prefixed"
@@ -153,10 +160,10 @@ _COPIED = ("Read", "Describe", "DescribeConfigs")
 
 
 class TopicAcl(NamedTuple):
-    """An ACL of topics, in the names of kafka-acls.sh."""
+    """An ACL of topics, with the names of kafka-acls.sh."""
 
     topic: str
-    """A name, the beginning of one, or ``*``."""
+    """Name of a topic, a prefix, or ``*``."""
     pattern: str
     """``Literal`` or ``Prefixed``."""
     principal: str
@@ -166,18 +173,18 @@ class TopicAcl(NamedTuple):
     """``Allow`` or ``Deny``."""
 
     def covers(self, topic: str) -> bool:
-        """Whether it is about this topic."""
+        """Return True if the ACL applies to this topic."""
         if self.pattern == PREFIXED:
             return topic.startswith(self.topic)
         return self.topic in (topic, _EVERY_TOPIC)
 
     def encode(self) -> bytes:
-        """Return the ACL as the key of a record."""
+        """Encode the ACL as the key of a record."""
         return json.dumps(self._asdict(), sort_keys=True).encode()
 
     @classmethod
     def decode(cls, key: bytes) -> "TopicAcl":
-        """Decode the key of a record; raise ``ValueError`` if it is no ACL."""
+        """Decode the key of a record. Raise ``ValueError`` if it is no ACL."""
         try:
             fields = json.loads(key)
             return cls(**{name: str(fields[name]) for name in cls._fields})
@@ -186,12 +193,12 @@ class TopicAcl(NamedTuple):
 
 
 def write_denial(topic: str) -> TopicAcl:
-    """Return the ACL that lets only super users write to the topic: Deny overrides Allow."""
+    """Return the ACL that lets only super users write to the topic. Deny overrides Allow."""
     return TopicAcl(topic, LITERAL, "User:*", "*", "Write", DENY)
 
 
 def wanted_acls(there: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:
-    """Return the ACLs that the copies should have.
+    """Return the ACLs that the copies must have.
 
     Args:
         there: All ACLs of topics of the source.
@@ -211,7 +218,7 @@ def _wanted(there: list[TopicAcl], topic: str, copy: str) -> Iterator[TopicAcl]:
     ]
     given = [one for acl in allowed for one in _read_only(acl, copy)]
     yield from given
-    if given:  # where nothing is allowed, there is nothing to deny
+    if given:  # if nothing is allowed, nothing has to be denied
         for acl in there:
             if acl.permission == DENY and acl.covers(topic):
                 yield from _read_only(acl, copy)
@@ -241,6 +248,6 @@ class MadeTopic:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a stored value; raise ``ValueError`` for anything else."""
+        """Decode a record's value. Raise ``ValueError`` for any other content."""
         found: Self = TypeAdapter(cls).validate_json(data, strict=True)
         return found

@@ -1,8 +1,9 @@
-"""Translation of the source's offsets to the target's.
+"""Translates the source's offsets to the target's.
 
-A committed source offset is translated to the largest target offset from which a reader receives
-every record that the target holds of the source's from there on, in the source's order. That is the
-offset of the very next record; at the end of the copy, the end of the target's log.
+A committed source offset is translated to a target offset. From there, a reader receives every
+record that the target has of the source's records at or after the source offset, in the source's
+order. The result is the largest such offset: the offset of the very next record, or at the end of
+the copy, the end of the target's log.
 """
 
 from array import array
@@ -15,10 +16,9 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.replication.mirror_maker_formats import OffsetSync
 
-# Which source offset is which target offset, of one partition: ranges in a bounded space. Pure.
-#
-# A range is a run of records whose offsets ascend by one on both sides. Holes that compaction left,
-# markers and skipped records begin a new range; a partition without any is a single range for ever.
+# Maps source offsets of one partition to target offsets, by ranges in limited memory. No I/O. In a
+# range, offsets ascend by one on both sides. Gaps by compaction, markers and skipped records begin
+# a new range. A partition without gaps has a single range.
 
 MOST_RANGES = 1024
 """Maximum number of ranges of a partition. A range needs 24 bytes of memory."""
@@ -28,7 +28,7 @@ NEVER = (1 << 63) - 1
 
 
 class OffsetMapping(NamedTuple):
-    """``records`` records from ``source`` on, which are on the target from ``target`` on."""
+    """A range of records that starts at ``source``, and on the target at ``target``."""
 
     source: int
     target: int
@@ -39,25 +39,26 @@ class OffsetLookup(NamedTuple):
     """Result of a search for the first record at or after a source offset."""
 
     target: int | None
-    """Target offset of the record, or an earlier offset at which to begin so that it is not
-    skipped. None if it is before or after all known records.
+    """Target offset of the record, or an earlier one from which a reader does not skip it.
+
+    None if the record is before or after all known records.
     """
     exact: bool
 
 
 class OffsetMap:
-    """Pairs of offsets that ascend on both sides, as ranges.
+    """Pairs of source and target offsets in ascending order, stored as ranges.
 
     From ``complete_from`` on there is a pair for each record that was copied. Below, offsets
-    between two ranges may belong to records whose pairs are not known; MirrorMaker 2's rule goes
-    for them: behind the last pair that is known, and no further.
+    between two ranges may belong to records whose pairs are unknown. As in MirrorMaker 2, they are
+    translated to the offset after the last known pair.
     """
 
     def __init__(self, complete_from: int = 0, most: int = MOST_RANGES) -> None:
         """Create an empty map that keeps at most ``most`` ranges, at least 2.
 
-        Beyond the maximum, every second range of the older half is forgotten. The map therefore
-        becomes coarser as its offsets become older.
+        Beyond the maximum, every second range of the older half is forgotten. The map is therefore
+        coarser for older offsets.
         """
         self.complete_from = complete_from
         self._most = most
@@ -73,21 +74,21 @@ class OffsetMap:
 
     @property
     def first(self) -> OffsetMapping | None:
-        """The oldest range."""
+        """Oldest range, or None."""
         return next(iter(self), None)
 
     @property
     def source_end(self) -> int:
-        """Return the source offset after the last pair, or 0 if there is none."""
+        """Source offset after the last pair, or 0 if there is none."""
         return self._sources[-1] + self._records[-1] if self else 0
 
     @property
     def target_end(self) -> int:
-        """Return the target offset after the last pair, or 0 if there is none."""
+        """Target offset after the last pair, or 0 if there is none."""
         return self._targets[-1] + self._records[-1] if self else 0
 
     def add(self, source: int, target: int, records: int = 1) -> None:
-        """Add copied records; raise ``ValueError`` unless both offsets are after all pairs."""
+        """Add copied records. Raise ``ValueError`` unless both offsets are after all pairs."""
         if source < self.source_end or target < self.target_end:
             raise ValueError(
                 f"pair {source} -> {target} does not follow {self.source_end} -> {self.target_end}"
@@ -119,8 +120,8 @@ class OffsetMap:
     def find_source(self, target: int) -> int | None:
         """Return the source offset from which a reader receives each record at or after ``target``.
 
-        Where the pairs are known it receives no earlier record. None means that the offset is
-        before all pairs.
+        If the pairs are known, it receives no earlier record. None means that the offset is before
+        all pairs.
         """
         before = bisect_right(self._targets, target) - 1
         if before < 0:
@@ -132,7 +133,7 @@ class OffsetMap:
         self._cut(self._sources, source)
 
     def cut_target(self, target: int) -> None:
-        """Forget the pairs from this target offset on: the target has lost these records."""
+        """Forget the pairs from this target offset on. The target has lost these records."""
         self._cut(self._targets, target)
 
     def _cut(self, side: "array[int]", offset: int) -> None:
@@ -142,16 +143,17 @@ class OffsetMap:
         del self._sources[keep:], self._targets[keep:], self._records[keep:]
 
     def prune(self, target_start: int) -> None:
-        """Forget the pairs of records that the target deleted: its log begins at ``target_start``.
+        """Forget the pairs of records that the target has deleted.
 
-        Their offsets translate to the first offset that can be read.
+        ``target_start`` is the first offset of the target's log. Source offsets of deleted records
+        are translated to it.
         """
         gone = bisect_right(self._targets, target_start) - 1
         if gone < 0:
             return
         cut = min(target_start - self._targets[gone], self._records[gone])
         if self._sources[gone] + cut >= self.complete_from:
-            self.complete_from = 0  # no pair is unknown of what the target holds
+            self.complete_from = 0  # pairs of all records on the target are known
         self._floor = target_start
         self._sources[gone] += cut
         self._targets[gone] += cut
@@ -160,7 +162,7 @@ class OffsetMap:
         del self._sources[:gone], self._targets[:gone], self._records[:gone]
 
     def replace_tail(self, tail: "OffsetMap") -> None:
-        """From the first pair of ``tail`` on, what it says goes instead."""
+        """Replace all pairs from the first pair of ``tail`` on by the pairs of ``tail``."""
         if (first := tail.first) is None:
             return
         self.cut(first.source)
@@ -179,24 +181,24 @@ class OffsetMap:
 
 
 class Precision(StrEnum):
-    """How good a translation is. None of them skips a record."""
+    """Precision of a translation. No translation skips a record."""
 
     EXACT = "Exact"
     CONSERVATIVE = "Conservative"
-    """MirrorMaker 2's rule: records are read again, as not every pair is known."""
+    """Some records are read again, because not every pair is known. As in MirrorMaker 2."""
     AHEAD = "Ahead"
-    """The source offset is not copied yet: this is the end of the copy."""
+    """The source offset is not copied yet, and the result is the end of the copy."""
 
 
 class Translated(NamedTuple):
-    """An offset of the target."""
+    """A translated offset on the target."""
 
     offset: int
     precision: Precision
 
 
 class Translation:
-    """The offsets at which a partition's mover has copied records.
+    """Translation of the offsets of one partition, from its copied records.
 
     A copy that resumes at an earlier offset repeats records. Until it has passed the records that
     were copied before, only the earlier copies lead to all records in order. Afterwards the later
@@ -230,8 +232,8 @@ class Translation:
     def copied(self, source: int, target: int, records: int = 1) -> None:
         """Add records that the target has acknowledged.
 
-        Raise ``ValueError`` for a target offset below its end: the target has lost records
-        (``target_lost``).
+        Raise ``ValueError`` for a target offset below the target's end. In that case the target has
+        lost records, and ``target_lost`` must be called first.
         """
         if target < self._target_end:
             raise ValueError(f"target offset {target} was given, {self._target_end} was next")
@@ -255,7 +257,7 @@ class Translation:
         self._copied_to = max(self._copied_to, source)
 
     def target_ends(self, end: int) -> None:
-        """Set the target's log end, after all markers, while nothing is in flight to it."""
+        """Set the target's log end, after all markers, while no request to it is in flight."""
         self._target_end = max(self._target_end, end)
 
     def target_begins(self, start: int) -> None:
@@ -281,7 +283,7 @@ class Translation:
         return self._settled.find_source(target) if again is None else again
 
     def translate(self, offset: int) -> Translated | None:
-        """Translate a committed source offset; None if no pair at or before it is known."""
+        """Translate a committed source offset. Return None if no pair at or before it is known."""
         target, exact = self._settled.find(offset)
         if target is not None:
             return Translated(target, Precision.EXACT if exact else Precision.CONSERVATIVE)
@@ -292,12 +294,12 @@ class Translation:
 
 
 class CopiedTo(NamedTuple):
-    """How far a partition is copied, as its progress says."""
+    """Offsets up to which a partition is copied, from its progress."""
 
     source_offset: int
-    """The next to be copied: all below are on the target."""
+    """Next source offset to copy. All copied records below it are on the target."""
     target_offset: int
-    """The next on the target, behind the last that was acknowledged."""
+    """Target offset after the last acknowledged record."""
 
 
 @dataclass
@@ -328,7 +330,7 @@ class SyncedOffsets:
 
         Args:
             sync: Next sync of the log.
-            stretch: Value of the sync's header ``STRETCH``; None if it has no such header.
+            stretch: Value of the sync's header ``STRETCH``, or None if it has no such header.
         """
         at = TopicPartition(sync.topic, sync.partition)
         known = self._partitions.get(at)
@@ -355,11 +357,11 @@ class SyncedOffsets:
     def translate_back(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> int | None:
-        """Translate an offset that was committed on the target to one of the source.
+        """Translate an offset that was committed on the target to a source offset.
 
-        All target records from ``offset`` on have source offsets at or above the result. None
-        means that no pair at or before ``offset`` is known. After the last copied record, the
-        result is the source offset up to which records were copied.
+        All target records from ``offset`` on have source offsets at or above the result. None means
+        that no pair at or before ``offset`` is known. After the last copied record, the result is
+        the source offset up to which records were copied.
         """
         if copied_to is not None and offset >= copied_to.target_offset:
             return copied_to.source_offset
@@ -369,9 +371,9 @@ class SyncedOffsets:
     def translate(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> Translated | None:
-        """Translate a committed source offset; None if no pair at or before it is known.
+        """Translate a committed source offset. Return None if no pair at or before it is known.
 
-        ``copied_to`` supplies the end of the copy for records of which no pair is known yet.
+        ``copied_to`` supplies the end of the copy for records without a known pair.
         """
         known = self._partitions.get(at)
         translated = None if known is None else known.translation.translate(offset)
@@ -381,13 +383,13 @@ class SyncedOffsets:
         if offset >= source:  # the next record gets this target offset or a later one
             least = target if translated is None else max(target, translated.offset)
             return Translated(least, Precision.AHEAD if offset > source else Precision.EXACT)
-        if translated is not None and translated.offset == target:  # nothing lies between
+        if translated is not None and translated.offset == target:  # no record is in between
             return translated._replace(precision=Precision.EXACT)
         return translated
 
 
 class SameOffsets:
-    """In the place of ``SyncedOffsets``: no pair of offsets has to be known."""
+    """Translation without pairs, for copies that have their source's offsets."""
 
     def __contains__(self, at: TopicPartition) -> bool:
         return True

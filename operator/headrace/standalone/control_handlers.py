@@ -22,7 +22,10 @@ Answer = dict[str, Any]
 
 
 async def answer(herder: StandaloneHerder, flow: str, verb: str, arguments: Answer) -> Answer:
-    """Do what ``verb`` says; ``InvalidSpec`` for one that is not known, or cannot be done now."""
+    """Carry out the command ``verb``, and return its answer.
+
+    Raise ``InvalidSpec`` if the verb is unknown, or the command is not possible now.
+    """
     if verb not in _VERBS:
         raise InvalidSpec(f"unknown command {verb}: this run is of another version of headrace")
     return _VERBS[verb](herder, flow, **arguments)
@@ -112,7 +115,7 @@ def _freeze_driver(herder: StandaloneHerder, flow: str) -> Answer:
 
 
 def _secrets(herder: StandaloneHerder) -> Answer:
-    """Return the folder of Secrets with which the clusters of its flows can be accessed."""
+    """Return the folder of Secrets that gives access to the clusters of the flows."""
     return {"secrets": str(herder.secrets) if herder.secrets else None}
 
 

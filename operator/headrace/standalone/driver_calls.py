@@ -1,4 +1,4 @@
-"""Calls of drivers to the herder: write a status, write tasks, list tasks."""
+"""Handles the calls of drivers: write a status, write tasks, list tasks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class DriverCalls:
-    """On the herder's event loop."""
+    """Handles the calls of drivers, on the herder's event loop."""
 
     def __init__(
         self,
@@ -38,19 +38,22 @@ class DriverCalls:
         placement: PlacementLoop,
         on_owner_changed: Callable[[str], None],
     ) -> None:
-        """``on_owner_changed`` receives the driver that a unit is assigned to."""
+        """Create the handler.
+
+        ``on_owner_changed`` receives the driver that a claimed or released unit is assigned to.
+        """
         self._flow, self._store, self._fleet, self._placement = flow, store, fleet, placement
         self._on_owner_changed = on_owner_changed
-        self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
+        self._writers: dict[tuple[str, str], str] = {}  # flow by (target cluster id, topic)
         self._copied: dict[str, CopiedTopics] = {}
-        """Copied topics by flow, as its source connector has last written them."""
+        """Copied topics by flow, as its source connector wrote them last."""
         self.overdue: dict[str, set[str]] = defaultdict(set)
-        """Units that were taken from a live driver that did not release them in time, by driver."""
+        """Units that other drivers claimed before a live driver released them, by that driver."""
 
     def answer(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Do what a driver asks; an error of ours is an answer."""
+        """Handle a call, and return its answer. A ``HeadraceError`` is returned as an answer."""
         try:
             if call == "put-tasks":
                 self._put_tasks(message)
@@ -73,7 +76,7 @@ class DriverCalls:
         return written
 
     def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
-        """Record a claim of a unit that a driver holds which is not known to be lost."""
+        """Record a unit that was claimed although its previous holder is not known to be lost."""
         holder = self._fleet.get(before.driver_name)
         taken = task.status.driver_name and holder is not None
         if taken and not self._placement.is_lost(before.driver_incarnation):
@@ -124,7 +127,10 @@ class DriverCalls:
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
 
     def _refuse_loop(self, flow: str, copied: CopiedTopics) -> None:
-        """Between two flows, the one that finds its topics later is refused."""
+        """Raise ``LoopFound`` if copying these topics makes a loop with another flow.
+
+        Of two such flows, the one that finds its topics later is refused.
+        """
         for other, back in self._copied.items():
             if other == flow or self._has_stopped(other):
                 continue
@@ -132,7 +138,7 @@ class DriverCalls:
                 raise LoopFound(loop_sentence(loop, other))
 
     def _has_stopped(self, flow: str) -> bool:
-        """Return whether a flow has stopped; it then gives way to another, as on Kubernetes."""
+        """Return True if a flow has stopped. Another flow may then use its target topics."""
         stopped = self._flow(flow).spec.state is FlowState.STOPPED
         return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
 

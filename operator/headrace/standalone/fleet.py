@@ -1,4 +1,4 @@
-"""Driver processes of a run: started, supervised, replaced and stopped."""
+"""Driver processes of a run: starts, supervises, replaces and stops them."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ from headrace.standalone.task_store import TaskStore
 from headrace.timing import Backoff
 
 Samples = list[tuple[str, list[str], float]]
-"""Name of a metric, the values of its labels, the value."""
+"""Name of a metric, values of its labels, and value."""
 
 
 class DriverProcess:
@@ -40,31 +40,36 @@ class DriverProcess:
     ) -> None:
         self.name = name
         self.rack = rack
-        """Location such as a zone; empty if unknown."""
+        """Rack of the driver, such as a zone. Empty if unknown."""
         self.incarnation = incarnation
         self.process = process
         self.leaving = False
-        """Whether it is to leave: it gets no unit, and is stopped when it holds none."""
+        """True if the driver must leave. It gets no units, and is stopped when it holds none."""
         self.last_beat: float | None = None
-        """Monotonic seconds; ``None`` before the first heartbeat, and when it is taken for lost."""
+        """Monotonic time of the last heartbeat.
+
+        None before the first one, and if the driver is lost.
+        """
         self.joined = False
-        """Whether it ever sent a heartbeat."""
+        """True if the driver has ever sent a heartbeat."""
         self._writer = writer
         self._requests = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Samples]] = {}
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self.process.pid
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Queue a message; a line that is closed shows by its end, not here."""
+        """Queue a message. If the line is closed, the message is dropped."""
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 
     async def samples(self, timeout_s: float) -> Samples:
-        """Return the current samples of its units; empty if it does not respond in time."""
+        """Return the samples of the driver's units.
+
+        Empty if the driver does not respond in time.
+        """
         request = next(self._requests)
         asked = self._asked[request] = asyncio.get_running_loop().create_future()
         self.send({"event": "samples", "id": request})
@@ -82,17 +87,17 @@ class DriverProcess:
             asked.set_result(message["samples"])
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
 
     def freeze(self, lasts_s: float) -> None:
-        """Stop the process for ``lasts_s``, in the middle of its work."""
+        """Stop the process for ``lasts_s`` seconds with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
         thaw = partial(self.process.send_signal, signal.SIGCONT)
         asyncio.get_running_loop().call_later(lasts_s, thaw)
 
     def close(self) -> None:
-        """Close the socket: the driver stops."""
+        """Close the socket, so that the driver stops."""
         self._writer.close()
 
 
@@ -102,20 +107,20 @@ _LINE_LIMIT = 64 << 20
 _RESPAWN_DELAY_S = 1.0
 _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
-"""A driver that ran for so long did not fail at its start, and is replaced at once."""
+"""Time after which a driver did not fail at its start, in seconds. It is then replaced at once."""
 
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
 
 def driver_server() -> ForkServer:
-    """Return what starts the drivers of a run."""
+    """Return the server that starts the drivers of a run."""
     return ForkServer(run_driver, "headrace drivers")
 
 
 class Fleet:
     """Group of ``size`` drivers.
 
-    A driver that ended is replaced under a new name, so that its units move at once.
+    A driver that ends is replaced by a driver with a new name, so that its units move at once.
     """
 
     def __init__(
@@ -132,19 +137,19 @@ class Fleet:
         log_format: str = "logfmt",
         racks: Sequence[str] = (),
     ) -> None:
-        """Create a fleet without drivers; ``start`` starts them.
+        """Create a fleet without drivers. ``start`` starts them.
 
         Args:
             server: Starts the processes, and is closed with the fleet.
             size: Number of drivers.
             lease_s: Time without a heartbeat after which a driver is lost.
-            log_file: File for the drivers' output; None for our own standard error.
+            log_file: File for the drivers' output, or None for this process's standard error.
             secrets: Folder of Secrets that they read.
             on_joined: Called at the first heartbeat of a driver.
             on_left: Called when a driver is lost.
             on_call: Answers a driver's calls.
             log_format: One of ``logs.FORMATS``.
-            racks: Racks of the drivers, which they get in turn.
+            racks: Racks that are assigned to the drivers in turn.
         """
         self._server = server
         self._log_format = log_format
@@ -164,11 +169,11 @@ class Fleet:
         self.failure: asyncio.Future[None]
 
     def alive(self) -> list[DriverProcess]:
-        """Drivers that sent a heartbeat within the lease."""
+        """Return the drivers that sent a heartbeat within the lease."""
         return [driver for driver in self._drivers.values() if driver.last_beat is not None]
 
     def ready(self) -> list[DriverProcess]:
-        """Return the drivers that may have units, without those that are leaving."""
+        """Return the live drivers that may have units. Drivers that are leaving are excluded."""
         return [driver for driver in self.alive() if not driver.leaving]
 
     def get(self, name: str) -> DriverProcess | None:
@@ -176,7 +181,7 @@ class Fleet:
         return self._drivers.get(name)
 
     def resize(self, size: int) -> None:
-        """Have so many drivers; those beyond, the youngest first, are ``leaving``."""
+        """Set the number of drivers. If there are too many, the youngest ones leave."""
         staying = [driver for driver in self._drivers.values() if not driver.leaving]
         for _ in range(size - self.size):
             self._keep(self._spawn_and_serve())
@@ -187,7 +192,7 @@ class Fleet:
     def roll(self) -> None:
         """Replace all drivers.
 
-        As many new drivers start, and each present one leaves when it has no unit left.
+        The same number of new drivers starts, and each old one leaves when it holds no unit.
         """
         for driver in self._drivers.values():
             driver.leaving = True
@@ -202,7 +207,10 @@ class Fleet:
             self._keep(self._spawn_and_serve())
 
     def expire(self, now: float, forgive: bool) -> None:
-        """Declare silent drivers lost. With ``forgive``, restart their time limits instead."""
+        """Declare drivers without heartbeats lost.
+
+        With ``forgive``, restart their time limits instead.
+        """
         for driver in self.alive():
             if forgive:
                 driver.last_beat = now
@@ -237,7 +245,7 @@ class Fleet:
             self.failure.set_exception(error)
 
     async def _spawn_and_serve(self) -> None:
-        """Serve one driver after another in this place of the fleet."""
+        """Start and serve one driver after another, in one place of the fleet."""
         backoff = Backoff(_RESPAWN_DELAY_S, _MAX_RESPAWN_DELAY_S, jitter=False)
         while not self._stopping:
             started = time.monotonic()
@@ -288,14 +296,14 @@ class Fleet:
         return reader, DriverProcess(name, incarnation, process, writer, rack)
 
     def _next_rack(self) -> str:
-        """Return the rack with the fewest drivers; empty if no racks are known."""
+        """Return the rack with the fewest drivers, or empty without racks."""
         rack = min(self._in_rack, key=self._in_rack.__getitem__, default="")
         if rack:
             self._in_rack[rack] += 1
         return rack
 
     async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
-        # A closed socket, or half a line of a driver killed while it wrote, is the driver's end.
+        # A closed socket, or an incomplete line of a killed driver, ends the driver.
         with suppress(ConnectionError, json.JSONDecodeError):
             while line := await reader.readline():
                 message = json.loads(line)
@@ -322,7 +330,7 @@ class Fleet:
         if not driver.joined:
             code = driver.process.returncode
             log.warning("driver ended before it joined", driver=driver.name, code=code)
-        elif driver.last_beat is not None:  # else it was declared lost before
+        elif driver.last_beat is not None:  # otherwise it was declared lost earlier
             driver.last_beat = None
             self._on_left(driver)
 
@@ -330,28 +338,31 @@ class Fleet:
         try:
             driver.process.wait(1.0)
         except subprocess.TimeoutExpired:
-            driver.kill()  # its socket is closed: it cannot do any work
+            driver.kill()  # without its socket it cannot do any work
             driver.process.wait()
 
 
 _LEASES_FROZEN = 2
-"""For how long a driver is frozen: it is lost after one."""
+"""Duration of a freeze in leases. A driver is lost after one."""
 
 
 class DriverFaults:
-    """Each hits the driver that has most source tasks of a flow."""
+    """Faults of drivers, for mirror tests. They hit the driver with most source tasks of a flow."""
 
     def __init__(self, fleet: Fleet, store: TaskStore, lease_s: float) -> None:
         self._fleet, self._store, self._lease_s = fleet, store, lease_s
 
     def kill(self, flow: str) -> dict[str, Any]:
-        """Kill it with -9."""
+        """Kill the driver with SIGKILL."""
         victim, broken = self._victim(flow)
         victim.kill()
         return broken
 
     def freeze(self, flow: str) -> dict[str, Any]:
-        """Freeze it until others have taken its units."""
+        """Freeze the driver until others have claimed its units.
+
+        Raise ``InvalidSpec`` if there is no other driver.
+        """
         victim, broken = self._victim(flow)
         if len(self._fleet.ready()) < 2:
             raise InvalidSpec(

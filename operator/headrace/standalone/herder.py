@@ -1,8 +1,8 @@
-"""The herder of ``headrace run``: keeps units, and starts and watches local drivers.
+"""The herder of ``headrace run``: holds units, and starts and watches local drivers.
 
-What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
-standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), decides by
-heartbeats who is alive, and has units placed (``placement_loop``). It carries no data.
+It has the tasks that the API server, Deployments and Leases have on Kubernetes. It holds the units
+(``task_store``), starts the drivers (``fleet``), detects lost drivers by their heartbeats, and
+assigns units (``placement_loop``). It carries no data.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ _CONNECTORS = (
     TaskType.HEARTBEAT_CONNECTOR,
 )
 _STOP_TIMEOUT_S = 4.5
-"""Part of the 5 s that a graceful stop may take."""
+"""Time limit for stopping the drivers, of the 5 s that a graceful stop may take."""
 
 
 class StandaloneHerder:
-    """All on one event loop; nothing here blocks it."""
+    """Herder of one run. Everything runs on one event loop, and nothing blocks it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class StandaloneHerder:
         server: ForkServer | None = None,
         racks: Sequence[str] = (),
     ) -> None:
-        """Create a herder without drivers; ``run`` starts them.
+        """Create a herder without drivers. ``run`` starts them.
 
         Args:
             flows: Flows of the run.
@@ -64,17 +64,20 @@ class StandaloneHerder:
             secrets: Folder of Secrets that they read.
             log_format: One of ``logs.FORMATS``.
             server: Server that starts the drivers. None: ``run`` opens one.
-            racks: Racks of the drivers, which they get in turn.
+            racks: Racks that are assigned to the drivers in turn.
         """
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
         self.before_pause: Callable[[ReplicationFlow], None] = lambda flow: None
-        """Receives the flow with the new fields; an error that it raises prevents the change."""
+        """Receives the flow with its new fields before a pause.
+
+        An error that it raises prevents the pause.
+        """
         self.notices: Callable[[], list[str]] = list
-        """Other notices for a user of this run."""
+        """Returns further notices for the user of this run."""
         self.dashboard: str | None = None
-        """Address of the dashboard, if the run serves it."""
+        """URL of the dashboard, or None if the run does not serve it."""
         self._store = TaskStore()
         self._fleet = Fleet(
             server or driver_server(),
@@ -95,16 +98,16 @@ class StandaloneHerder:
             self.flow, self._store, self._fleet, self._placement, self._owner_changed
         )
         self.faults = DriverFaults(self._fleet, self._store, self._lease_s)
-        """Faults of its drivers, for tests."""
+        """Faults of its drivers, for mirror tests."""
         self._log_level: str | None = None
-        """When it was changed since the start."""
+        """Log level, or None if it was not changed since the start."""
         for name in self._flows:
             self._make_connectors(name)
 
     # For the command line.
 
     async def run(self, until: asyncio.Event) -> None:
-        """Run the drivers until ``until`` is set, then stop them, within 5 s."""
+        """Run the drivers until ``until`` is set, then stop them within 5 s."""
         try:
             await self._fleet.start()
             ends: set[asyncio.Future[Any]] = {
@@ -123,11 +126,10 @@ class StandaloneHerder:
             await self._fleet.stop(_STOP_TIMEOUT_S)
 
     def flows(self) -> list[str]:
-        """Return the names of the flows of this run."""
         return list(self._flows)
 
     def find_flow(self, name: str) -> ReplicationFlow | None:
-        """Return a flow if this run has it."""
+        """Return a flow of this run, or None."""
         return self._flows.get(name)
 
     def flow(self, name: str) -> ReplicationFlow:
@@ -135,11 +137,9 @@ class StandaloneHerder:
         return self._flows[name]
 
     def tasks(self, flow: str) -> list[ReplicationTask]:
-        """Return the units of a flow."""
         return self._store.of_flow(flow)
 
     def status(self, name: str) -> ReplicationFlowStatus:
-        """Return the current status of a flow."""
         flow = self._flows[name]
         facts = FlowFacts(
             datetime.now(UTC),
@@ -169,12 +169,15 @@ class StandaloneHerder:
             driver.send({"event": "log-level", "level": level})
 
     def restart(self, task: ReplicationTask) -> None:
-        """Request the owner of a unit to restart it."""
+        """Request the driver that holds a unit to restart it."""
         if (driver := self._fleet.get(task.status.driver_name)) is not None:
             driver.send({"event": "restart", "task": task.metadata.name})
 
     def move(self, task: ReplicationTask, driver: str) -> None:
-        """Run a unit on that driver while the driver is alive."""
+        """Pin a unit to a driver while the driver is alive.
+
+        Raise ``InvalidSpec`` if the driver may not have units.
+        """
         ready = [one.name for one in self._fleet.ready()]
         if driver not in ready:
             why = "is leaving" if self._fleet.get(driver) else "is not there"
@@ -182,7 +185,7 @@ class StandaloneHerder:
         self._placement.pin(task_id(task), driver)
 
     def change_spec(self, flow: str, **fields: Any) -> None:
-        """Change fields of a flow's spec that drivers follow while they run."""
+        """Change fields of a flow's spec. Drivers follow these fields while they run."""
         known = self._flows[flow]
         spec = known.spec.model_copy(update=fields)
         generation = (known.metadata.generation or 0) + 1
@@ -198,20 +201,20 @@ class StandaloneHerder:
         self.change_spec(flow, **fields)
 
     def annotate(self, flow: str, annotation: str, value: str) -> None:
-        """Set an annotation of a flow that drivers follow while they run."""
+        """Set an annotation of a flow. Drivers follow it while they run."""
         known = self._flows[flow]
         annotations = {**known.metadata.annotations, annotation: value}
         metadata = known.metadata.model_copy(update={"annotations": annotations})
         self._change(known.model_copy(update={"metadata": metadata}))
 
     def add(self, flow: ReplicationFlow) -> None:
-        """Run one more flow."""
+        """Add a flow to the run."""
         self._make_connectors(flow.metadata.name)
         self._change(_made_now(flow))
         self._placement.request()
 
     def roll_drivers(self) -> None:
-        """Replace all drivers, as ``read_at_start`` tells."""
+        """Replace all drivers, because fields have changed that they read only at their start."""
         self._fleet.roll()
         self._placement.await_drivers()
 
@@ -225,7 +228,7 @@ class StandaloneHerder:
             self._send_flows(driver)
 
     def scale(self, drivers: int) -> int:
-        """Set the desired number of drivers. Return the previous number."""
+        """Set the desired number of drivers, and return the previous number."""
         before = self._fleet.size
         self._fleet.resize(drivers)
         self._placement.await_drivers()
@@ -266,7 +269,10 @@ class StandaloneHerder:
                 driver.send({"event": "stop"})
 
     async def _watch(self) -> None:
-        """Notice silent drivers; a herder that stalled itself has seen nothing, and waits."""
+        """Detect drivers without heartbeats.
+
+        If this process itself was stalled, it has missed heartbeats and waits for new ones.
+        """
         last = time.monotonic()
         interval_s = min(0.5, self._lease_s / 6)
         while True:
@@ -288,7 +294,7 @@ class StandaloneHerder:
         driver.send({"event": "flows", "flows": flows})
 
     def _send_units(self, driver_name: str) -> None:
-        """Send a driver all units that it is assigned, stands by for, or holds."""
+        """Send a driver all units that it holds, is assigned to, or is a standby of."""
         driver = self._fleet.get(driver_name)
         if driver is None:
             return
@@ -302,7 +308,7 @@ class StandaloneHerder:
 
 
 def _made_now(flow: ReplicationFlow) -> ReplicationFlow:
-    """Stamp the creation time, which ``startFrom.mode: Latest`` reads, and a generation."""
+    """Set a creation time, which ``startFrom.mode: Latest`` uses, and a generation."""
     stamped = {"creation_timestamp": flow.metadata.creation_timestamp or datetime.now(UTC)}
     metadata = flow.metadata.model_copy(update={**stamped, "generation": 1})
     return flow.model_copy(update={"metadata": metadata})

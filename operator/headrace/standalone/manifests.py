@@ -1,4 +1,4 @@
-"""Manifest files of a run, and what a run refuses in them."""
+"""Manifest files of a run, and the checks before a run accepts them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ _CHECKS: tuple[tuple[FieldPath, Callable[[ReplicationFlow], object]], ...] = (
 
 
 def refusals(manifest: Manifest) -> list[Mistake]:
-    """Return a sentence with file and line for each mistake; no broker is contacted."""
+    """Return a message with file and line for each mistake. Contacts no broker."""
     checked: list[ReplicationFlow | MirrorTest] = [*manifest.flows, *manifest.tests]
     refused = [
         manifest.mistake(found, path, sentence)
@@ -39,13 +39,13 @@ def refusals(manifest: Manifest) -> list[Mistake]:
         for path, sentence in _refused(found)
     ]
     if refused:
-        return refused  # an unknown policy cannot name topics
+        return refused  # with an unknown policy, topics have no names
     between = loops(manifest.flows)
     return [manifest.mistake(flow, field, why) for flow, field, why in between]
 
 
 def refuse(manifest: Manifest) -> Manifest:
-    """Return the manifest; raise ``InvalidManifest`` with its mistakes."""
+    """Return the manifest. Raise ``InvalidManifest`` if it has mistakes."""
     if mistakes := refusals(manifest):
         raise InvalidManifest(mistakes)
     return manifest
@@ -64,14 +64,14 @@ _Versions = dict[Path, tuple[int, int]]
 
 
 class ManifestFiles:
-    """Knows which version of each file was read last."""
+    """Manifest files, with the version of each file that was read last."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._versions: _Versions = {}
 
     def read(self) -> Manifest:
-        """Read the files; raise ``InvalidSpec`` with every mistake, or if there is no flow."""
+        """Read the files. Raise ``InvalidSpec`` with every mistake, or if there is no flow."""
         self._versions = self._present()
         manifest = refuse(load(self._paths))
         if not manifest.flows:
@@ -79,7 +79,7 @@ class ManifestFiles:
         return manifest
 
     def changed(self) -> list[Path]:
-        """Return the files that are changed, new or deleted since they were read."""
+        """Return the files that were changed, created or deleted since they were read."""
         now = self._present()
         return sorted(
             file

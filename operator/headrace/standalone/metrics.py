@@ -1,6 +1,7 @@
-"""The metrics of a run, by the names that drivers and operator use on Kubernetes.
+"""Metrics of a run, with the names that drivers and the operator use on Kubernetes.
 
-A series of a task or a process has one label more, ``pod``: the driver. There, Prometheus adds it.
+A series of a task or a process has the additional label ``pod`` with the driver. On Kubernetes,
+Prometheus adds that label.
 """
 
 import asyncio
@@ -22,31 +23,31 @@ from headrace.telemetry.metrics import Object
 
 _SAMPLES_TIMEOUT_S = 2.0
 SCRAPE_TIMEOUT_S = 5.0
-"""Part of the 10 s that Prometheus waits by default."""
+"""Time limit of a scrape in seconds, below Prometheus' default of 10 s."""
 RUN = "run"
 """Value of ``pod`` for the process of ``headrace run`` itself."""
 
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """A run at one moment."""
+    """Measurements of a run at one time."""
 
     flows: tuple[Object, ...]
     samples: dict[str, Samples]
     """Samples of units, by driver."""
     pids: dict[str, int]
-    """Process ids of drivers."""
+    """Process ids of drivers, by name."""
 
 
 def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> CollectorRegistry:
-    """Answers a scrape, which is collected on a thread, by the herder on ``loop``."""
+    """Return a registry that collects metrics in its thread by asking the herder on ``loop``."""
     registry = make_registry(process=False)
     registry.register(_RunCollector(lambda: _wait(_measure(herder), loop)))
     return registry
 
 
 def not_ready(herder: StandaloneHerder) -> list[str]:
-    """Return a sentence for each flow that is not Ready."""
+    """Return a message for each flow that is not Ready."""
     conditions = {
         name: condition(herder.status(name).conditions, ConditionType.READY)
         for name in herder.flows()
@@ -59,7 +60,7 @@ def not_ready(herder: StandaloneHerder) -> list[str]:
 
 
 async def _measure(herder: StandaloneHerder) -> RunSnapshot:
-    """Measure the run; a driver that does not respond within two seconds is left out."""
+    """Measure the run. A driver that does not respond within 2 s is left out."""
     drivers = herder.alive()
     answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
     owners = {
@@ -69,7 +70,7 @@ async def _measure(herder: StandaloneHerder) -> RunSnapshot:
     }
     return RunSnapshot(
         flows=tuple(_flow(herder, name) for name in herder.flows()),
-        # While a unit moves, its next owner also measures it.
+        # While a unit moves, its next owner also reports samples of it.
         samples={
             driver.name: [one for one in samples if owners.get(one[1][2]) == driver.name]
             for driver, samples in zip(drivers, answers, strict=True)
@@ -79,7 +80,7 @@ async def _measure(herder: StandaloneHerder) -> RunSnapshot:
 
 
 def _flow(herder: StandaloneHerder, name: str) -> Object:
-    """Return a flow as the API server would, as far as metrics need it."""
+    """Return the fields of a flow that metrics need, in the API server's format."""
     flow = herder.flow(name)
     return {
         "metadata": {"namespace": flow.metadata.namespace, "name": name},
@@ -99,7 +100,7 @@ class _RunCollector(Collector):
         self._measured = measured
 
     def describe(self) -> Iterable[Metric]:
-        """See ``Collector``: nothing is collected before the first scrape."""
+        """Return nothing, so that nothing is collected before the first scrape."""
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:

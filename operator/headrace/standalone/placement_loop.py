@@ -1,4 +1,4 @@
-"""The loop of ``headrace run`` that has units placed and writes their assignments."""
+"""Loop of ``headrace run`` that decides the placement of units and writes assignments."""
 
 import asyncio
 import time
@@ -22,9 +22,10 @@ _OBSERVE_INTERVAL_S = 1.0
 
 
 class PlacementLoop:
-    """On the herder's event loop; the assigner is asked on a thread, for a plug-in takes time.
+    """Decides placements on the herder's event loop.
 
-    What changes meanwhile counts the next time: ``request`` again.
+    The assigner is called in a thread, because plug-ins take time. Changes in the meantime need
+    another ``request``.
     """
 
     def __init__(
@@ -34,9 +35,12 @@ class PlacementLoop:
         fleet: Fleet,
         on_assigned: Callable[[], None],
     ) -> None:
-        """``on_assigned`` is called after assignments were written to the store."""
+        """Create the loop.
+
+        ``on_assigned`` is called after assignments were written to the store.
+        """
         self.problems: Mapping[str, str] = {}
-        """By flow: why its units are not placed as they should be."""
+        """Problems of the placement, by flow."""
         self._flows, self._store, self._fleet = flows, store, fleet
         self._on_assigned = on_assigned
         self._assigner = Assigner()
@@ -46,7 +50,7 @@ class PlacementLoop:
         self._lost: set[str] = set()
 
     async def run(self) -> None:
-        """Decide whenever something changed or a follow-up is due, until cancelled."""
+        """Decide after each request, and when a follow-up is due, until cancelled."""
         self.await_drivers()
         while True:
             now_s = time.monotonic()
@@ -89,12 +93,12 @@ class PlacementLoop:
         self.request()
 
     def driver_left(self, driver: DriverProcess) -> None:
-        """Record that a driver ended or was declared lost; another one is started in its place."""
+        """Record that a driver ended or was declared lost. Another one is started in its place."""
         self._lost.add(driver.incarnation)
         self.await_drivers()
 
     def is_lost(self, incarnation: str) -> bool:
-        """Whether a driver is lost, so that it cannot release what it holds."""
+        """Return True if a driver is lost, so that it cannot release its units."""
         return incarnation in self._lost
 
     # Decide and write.
@@ -126,12 +130,12 @@ class PlacementLoop:
         self._write(decision)
 
     def _stopped(self) -> frozenset[TaskId]:
-        """Return the units of stopped flows, which run nowhere."""
+        """Return the units of stopped flows. They run on no driver."""
         flows = {f.metadata.name for f in self._flows() if f.spec.state is FlowState.STOPPED}
         return frozenset(task_id(task) for task in self._store if task.spec.flow_name in flows)
 
     def _write(self, decision: PlacementDecision) -> None:
-        """Write a decision to the current units; units and drivers may have changed since."""
+        """Write a decision to the current units. Units and drivers may have changed since."""
         pool = self._pool()
         for task in self._store:
             assignment = assign_unit(task, decision.placements.get(task_id(task)), pool)

@@ -1,4 +1,4 @@
-"""Reload of manifests, and pauses that outlive it."""
+"""Reload of manifests, and pauses that survive it."""
 
 import json
 import os
@@ -21,8 +21,8 @@ from headrace.logs import get_logger, lost_lines
 from headrace.standalone.herder import StandaloneHerder
 from headrace.standalone.manifests import ManifestFiles
 
-# Changes by ``headrace flow pause``, kept in files so that they also apply to the next run. As with
-# kubectl, a field that was changed by hand keeps its value until the manifest changes it.
+# Changes by ``headrace flow pause`` are kept in files, so that they also apply to the next run. As
+# with kubectl, a field that was changed by a command keeps its value until the manifest changes it.
 
 log = get_logger(__name__)
 
@@ -30,13 +30,13 @@ _Fields = dict[str, Any]
 
 
 class PauseRecords:
-    """A file for each flow that is not as its manifest has it."""
+    """Records of pauses: a file for each flow that differs from its manifest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def applied(self, declared: ReplicationFlow) -> ReplicationFlow:
-        """Return the flow to run: the manifest's, with the changes since that version."""
+        """Return the manifest's flow with the changes that were recorded for that manifest."""
         try:
             record = json.loads(self._file(declared).read_text())
             was, now = record["manifest"], record["now"]
@@ -55,7 +55,7 @@ class PauseRecords:
         return declared.model_copy(update={"spec": declared.spec.model_copy(update=fields)})
 
     def record(self, declared: ReplicationFlow, running: ReplicationFlow) -> None:
-        """Keep how ``running`` differs; raises ``Retriable`` when it cannot be written."""
+        """Record how ``running`` differs from ``declared``. Raise ``Retriable`` if that fails."""
         file, was, now = self._file(declared), _fields(declared), _fields(running)
         try:
             if was == now:
@@ -92,7 +92,7 @@ def _fields(flow: ReplicationFlow) -> _Fields:
 
 
 class Reload:
-    """Keeps what the files had last. A file with a mistake changes nothing, in no flow."""
+    """Reloads the manifests. If one of them has a mistake, no flow is changed."""
 
     def __init__(
         self,
@@ -105,19 +105,19 @@ class Reload:
         write_secrets: Callable[[Manifest], None],
         serve: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Create the object.
+        """Create a reload for a run.
 
         Args:
             herder: Herder of the run.
             files: Manifest files.
             declared: Flows of the manifest by name.
             pauses: Records of pauses.
-            drivers: Number of drivers that was given as an option, which no manifest changes.
+            drivers: Number of drivers from the command line, which takes precedence over manifests.
             write_secrets: Writes the Secrets of a manifest.
             serve: Opens the control socket of a new flow.
         """
         self.happened = False
-        """Whether the manifests were reloaded successfully at least once."""
+        """True if the manifests were reloaded successfully at least once."""
         self._herder, self._files, self._pauses = herder, files, pauses
         self._declared = dict(declared)
         self._drivers, self._wanted = drivers, driver_count(declared.values())
@@ -126,7 +126,7 @@ class Reload:
         herder.before_pause, herder.notices = self._record, self.notices
 
     def notices(self) -> list[str]:
-        """Return notices for a user: an invalid edit, and changed files that were not reloaded."""
+        """Return notices about an invalid edit, and about changed files that were not reloaded."""
         notices = [one for one in (self._problem, lost_lines()) if one]
         if changed := self._files.changed():
             files = ", ".join(map(str, changed))
@@ -184,7 +184,7 @@ class Reload:
             await self._serve(name)
             self._herder.add(self._pauses.applied(flow))
             return True
-        before = self._declared.get(name, known)  # it was removed, which stopped it
+        before = self._declared.get(name, known)  # a flow that was removed earlier is stopped
         changed = {
             field: value
             for field in type(flow.spec).model_fields
@@ -219,5 +219,5 @@ class Reload:
 
 
 def driver_count(flows: Iterable[ReplicationFlow]) -> int:
-    """How many drivers the flows of a run share: as many as the one that asks for most."""
+    """Return the number of drivers that the flows share: the maximum that a flow specifies."""
     return max([1, *(flow.spec.drivers.replicas for flow in flows)])

@@ -1,7 +1,7 @@
-"""The units of a run, in memory: what the API server keeps on Kubernetes, with its rules.
+"""Units of a run, in memory, with the rules that the API server enforces on Kubernetes.
 
-A write carries the version that the writer saw; the rules of the status are those that the CRD
-states in CEL, so that a driver meets the same refusals in both modes.
+A write contains the version that the writer has read. The rules of the status equal the CEL rules
+of the custom resource definition, so that drivers get the same rejections in both modes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from headrace.connect import TaskConflict
 
 
 class TaskStore:
-    """Not thread-safe: it lives on the herder's event loop."""
+    """Units by name. Not thread-safe: use it on the herder's event loop."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, ReplicationTask] = {}
@@ -29,7 +29,6 @@ class TaskStore:
         return iter(list(self._tasks.values()))
 
     def of_flow(self, flow: str) -> list[ReplicationTask]:
-        """All units of a flow."""
         return [task for task in self._tasks.values() if task.spec.flow_name == flow]
 
     def put(
@@ -81,7 +80,7 @@ class TaskStore:
         )
 
     def write_status(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Replace a status; raises ``TaskConflict`` when the version is old or a rule is broken."""
+        """Replace a status. Raise ``TaskConflict`` if the version is old or a rule is violated."""
         name = task.metadata.name
         now = self._tasks.get(name)
         if now is None:
@@ -108,9 +107,11 @@ class TaskStore:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
     ) -> bool:
-        """Write the tasks of a connector's kind and delete the others; whether anything changed.
+        """Write a connector's tasks and delete all others of their type.
 
-        Raises ``TaskConflict`` when a later connector wrote already.
+        Return True after a change.
+
+        Raise ``TaskConflict`` if a later connector has written tasks.
         """
         flow, epoch = connector.spec.flow_name, connector.status.epoch
         there = {t.spec.index: t for t in self.of_flow(flow) if t.spec.type == type}

@@ -1,6 +1,6 @@
-"""The flows of a Kubernetes namespace, or of all namespaces.
+"""Flows in a Kubernetes namespace, or in all namespaces.
 
-Commands write ``spec`` and the three annotations that operator and drivers act on, nothing else.
+Commands write only ``spec``, and three annotations that the operator and the drivers act on.
 """
 
 import asyncio
@@ -52,9 +52,10 @@ T = TypeVar("T")
 def open_cluster(
     namespace: str | None, context: str | None, *, everywhere: bool = False
 ) -> Iterator["ClusterFlows"]:
-    """Open the flows of a namespace, by default the context's, or ``everywhere`` of all.
+    """Open the flows of ``namespace``, or ``everywhere`` of all namespaces.
 
-    The cluster is found by kubectl's rules: ``KUBECONFIG``, else ``~/.kube/config``.
+    The default is the namespace of the context. The cluster is found as kubectl does it:
+    ``KUBECONFIG``, otherwise ``~/.kube/config``.
     """
     with asyncio.Runner() as runner:
         client = runner.run(connect_as_kubectl("you", context))
@@ -66,7 +67,10 @@ def open_cluster(
 
 
 class ClusterFlows:
-    """Flows that the API server knows; see ``cli.flow.flows.Flows``."""
+    """Flows of a cluster, accessed through its API server.
+
+    Implements ``cli.flow.flow_verbs.Flows``.
+    """
 
     def __init__(
         self,
@@ -77,19 +81,19 @@ class ClusterFlows:
         self._client, self._namespace, self._run = client, namespace, run
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        """Return the names of all flows. Raise ``NotRunning`` if there is none."""
         found = self._run(self._client.list(FLOW, self._namespace, metadata_only=True))
         return sorted(flow["metadata"]["name"] for flow in self._some(found))
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """Read or change objects of the cluster, as ``verb`` says."""
+        """Read or change objects of the cluster for the given ``verb``."""
         answer: Answer = self._run(_VERBS[verb](self, flow, **arguments))
         return answer
 
     def statuses(self, flow: str | None) -> list[Answer]:
         """Return name, namespace and status of one flow or of all flows.
 
-        All flows take two requests.
+        Statuses of all flows need two requests.
         """
         found: list[Answer] = self._run(self._statuses(flow))
         return found
@@ -117,7 +121,7 @@ class ClusterFlows:
         ]
 
     def _some(self, listed: list[Object]) -> list[Object]:
-        """Return the list; raise ``NotRunning`` if it is empty."""
+        """Return ``listed``. Raise ``NotRunning`` if it is empty."""
         if not listed:
             where = f"namespace {self._namespace}" if self._namespace else "any namespace"
             raise NotRunning(f"there is no ReplicationFlow in {where}")
@@ -144,10 +148,10 @@ class ClusterFlows:
         return {"from": held.status.driver_name}
 
     async def _check_driver(self, flow: str, driver: str) -> None:
-        """Raise ``InvalidSpec`` if the flow has no such pod.
+        """Raise ``InvalidSpec`` if the flow has no driver pod with this name.
 
-        Without permission to list pods nothing is checked; the operator then responds with an Event
-        of the task.
+        Without permission to list pods, nothing is checked. The operator then reports a wrong name
+        in an Event of the task.
         """
         with suppress(Forbidden):
             selected = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}={label_value(flow)}"
@@ -169,7 +173,8 @@ class ClusterFlows:
         while True:
             known = await self._flow(flow)
             items = change_pauses(known, partitions, paused=paused)
-            # A merge patch replaces the whole list: what another wrote meanwhile would be lost.
+            # A merge patch replaces the whole list. The resource version prevents it from
+            # overwriting a concurrent change.
             version = {"resourceVersion": known.metadata.resource_version}
             spec = {"pausedPartitions": [as_json(item) for item in items]}
             with suppress(Conflict):

@@ -1,4 +1,4 @@
-"""``headrace failover``: lets applications resume on the target of a flow."""
+"""``headrace failover``: fails a flow over, so that applications resume on its target."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class FailoverResult:
-    """Result of one command."""
+    """Result of one execution of the command."""
 
     done: str
     planned: bool
@@ -55,16 +55,16 @@ class FailoverResult:
     """Lag in records and seconds that the flow's drivers reported last."""
     problems: tuple[str, ...] = ()
     losses_refused: bool = False
-    """Whether copies are incomplete and the user has not accepted exactly these partitions."""
+    """True if copies are incomplete and the user has not accepted exactly these partitions."""
 
 
 def growth(grew: Mapping[TopicPartition, int]) -> str:
-    """``orders/0 grew by 12, orders/1 by 3``."""
+    """Return a sentence, for example ``the source still grows: orders/0 +12, orders/1 +3``."""
     return f"the source still grows: {_listed(grew, '+')}"
 
 
 def sentence(behind: Mapping[TopicPartition, int]) -> str:
-    """``12 offsets: orders/0 (10), orders/1 (2)``."""
+    """Return a text, for example ``12 offsets (orders/0 10, orders/1 2)``."""
     return f"{sum(behind.values()):,} offsets ({_listed(behind)})"
 
 
@@ -76,7 +76,7 @@ def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
 
 
 def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) -> _Json:
-    """Return all that is known, for programs.
+    """Return the plan or result as JSON.
 
     ``state_set`` is False for a flow of a manifest that does not run on this machine.
     """
@@ -107,7 +107,7 @@ def document(context: FlowContext, outcome: FailoverResult, *, state_set: bool) 
 
 
 def is_refused(found: _Json) -> bool:
-    """Return whether losses prevent the fail-over."""
+    """Return True if losses prevent the fail-over."""
     return bool(found["lossesRefused"])
 
 
@@ -147,7 +147,7 @@ def _groups(groups: GroupCheckpoints) -> list[_Json]:
 
 
 def show_outcome(found: _Json, *, wide: bool = False) -> None:
-    """Print the plan or result of a fail-over for people."""
+    """Print the plan or result as tables and sentences."""
     show_rows(
         ("PARTITION", "SOURCE END", "COPIED TO", "NOT COPIED", "TARGET END"),
         (
@@ -247,7 +247,7 @@ def _sentences(found: _Json) -> list[str]:
 
 
 def _refusal(losses: Sequence[_Json]) -> str:
-    """Say what to do about losses, or about a wrong number of accepted ones."""
+    """Return advice about losses, or about a wrong number in --accept-losses."""
     at = {(one["topic"], one["partition"]) for one in losses if not one["accepted"]}
     if at:
         return (
@@ -342,11 +342,11 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """One command."""
+    """One execution of the command."""
 
     context: FlowContext
     flows: Flows | None
-    """Access to the running flow. None: the flow does not run."""
+    """Flows of the run or cluster, or None if the flow does not run."""
     options: _Options
 
     def fail_over(self) -> FailoverResult:
@@ -375,7 +375,7 @@ class _Run:
         lag = self._lag() if not planned else {}
         if not planned:
             self._stop(found)
-            found = self._survey()  # what was committed until then
+            found = self._survey()  # with what was committed before the stop
             if self._losses_refused(found):  # noticed when the flow stopped
                 return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
@@ -389,12 +389,15 @@ class _Run:
         return FailoverResult("failed over", planned, found, switched, groups, lag, tuple(problems))
 
     def _losses_refused(self, found: Survey) -> bool:
-        """Return whether there are losses that are neither accepted now nor by an earlier run."""
+        """Return True if losses are neither accepted by an option nor by an earlier fail-over.
+
+        Return True also if the option names a wrong number.
+        """
         wanted, count = self.options.accept_losses, len(found.not_accepted)
         return count != wanted if count else wanted not in (None, len(found.losses))
 
     def _planned_groups(self, groups: GroupCheckpoints) -> list[str]:
-        """Plan what becomes of groups; return why that is not known of all of them."""
+        """Plan the offsets of groups, and return reasons why the plan is incomplete."""
         if not self.context.spec.checkpoints.enabled:
             return []
         try:
@@ -404,7 +407,7 @@ class _Run:
         return [str(groups.problem)] if groups.problem else []
 
     def _untranslated(self) -> list[str]:
-        """Return sentences about groups that do not resume at their position on the target."""
+        """Return a sentence for each group whose offsets are not translated."""
         if self.options.source_is_gone or not self.context.spec.checkpoints.enabled:
             return []
         try:
@@ -414,10 +417,14 @@ class _Run:
         return [one.sentence for one in found.untranslated] + list(map(str, found.unread.values()))
 
     def _closed(self, found: Survey) -> Survey:
-        """Deny writes to the source, and drain the flow."""
+        """Deny writes to the source's topics, and wait until the flow has copied everything.
+
+        Allow writes again if that fails.
+        """
         deny_writes(self.context, {at.topic for at in found.partitions})
         try:
-            # Brokers need a moment to apply it. Records that arrive until then are copied as well.
+            # Brokers need a moment to apply the ACLs. Records that arrive until then are also
+            # copied.
             deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
             found = self._survey()
             while found.grew and self.context.clock.monotonic() < deadline_s:
@@ -445,7 +452,10 @@ class _Run:
         return survey(self.context, self.options.quiet_seconds)
 
     def _drained(self, found: Survey) -> Survey:
-        """Wait until the flow has copied everything, and stop it."""
+        """Wait until the flow has copied everything, and stop it.
+
+        Raise an error, and let the flow continue, if the source receives records in the meantime.
+        """
         runs = self._runs()
         if why := _why_not(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
@@ -477,13 +487,16 @@ class _Run:
         return found
 
     def _runs(self) -> bool:
-        """Return whether the flow is to copy now. The spec of a manifest may be an older one."""
+        """Return True if the flow's current state is Running.
+
+        The manifest that the user gave may be older than the flow's spec.
+        """
         if self.flows is None:
             return False
         return running_flow(self.flows, self.context.name).spec.state is FlowState.RUNNING
 
     def _stop(self, found: Survey) -> None:
-        """Stop the flow, and end transactions that its drivers left open.
+        """Stop the flow, and end the transactions that its drivers left open.
 
         Committed records are then final, and the switch begins after them.
         """
@@ -491,9 +504,10 @@ class _Run:
         end_open_transactions(self.context, found.partitions.keys())
 
     def _wait_until_released(self) -> None:
-        """Stop the flow, and wait until its drivers have released it.
+        """Stop the flow, and wait until its drivers have released all tasks.
 
-        Records that they sent are then acknowledged.
+        All records that the drivers sent are then acknowledged. After 60 s, print a warning and
+        return.
         """
         if self.flows is None:
             return
@@ -513,7 +527,7 @@ class _Run:
         return sorted({unit["driverName"] for unit in units if unit["driverName"]})
 
     def _lag(self) -> Mapping[str, int]:
-        """Return the lag that the flow's drivers reported last."""
+        """Return the lag that the flow's drivers reported last. Empty if it is unknown."""
         if self.flows is None:
             return {}
         found: Mapping[str, int] = self.flows.request(self.context.name, "status").get("lag") or {}
@@ -544,7 +558,7 @@ class _Run:
 
 
 def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> list[str]:
-    """Why a planned fail-over is refused now."""
+    """Return the reasons why a planned fail-over is refused now."""
     why = []
     if found.grew and not found.switched:
         why.append(

@@ -1,4 +1,4 @@
-"""The clusters of a flow, for a command that contacts their brokers from this machine."""
+"""Opens the clusters of a flow, for commands that contact the brokers from this machine."""
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ Document = dict[str, Any]
 
 
 def flow_options(when: str) -> Callable[[Command], Command]:
-    """Give a command the parameters of ``open_flow``: ``flow``, ``file`` and ``secrets``.
+    """Return a decorator that adds the parameters ``flow``, ``file`` and ``secrets`` to a command.
 
-    ``when`` says in the help when a manifest is used.
+    ``when`` says in the help when a manifest can be used.
     """
 
     def decorated(command: Command) -> Command:
@@ -55,12 +55,17 @@ def of_flow(
     only_reads: bool = False,
     failed: Callable[[Document], bool] = lambda _: False,
 ) -> Callable[[Callable[..., Document]], Callable[..., Exit]]:
-    """Give a command the context of the flow that its options name.
+    """Return a decorator that passes the context of the chosen flow to a command.
 
-    The command also gets the ``Flows``, or None if the flow comes from a manifest and does not run
-    on this machine. The document that it returns is printed, for people as ``table``. ``names`` are
-    printed with ``-o name``, by default the flow's. A command that ``only_reads`` gets None for
-    every manifest. The exit code is 1 if the command has ``failed`` by its document.
+    The command also receives the ``Flows``, or None if the flow comes from a manifest and does not
+    run on this machine. The document that the command returns is printed.
+
+    Args:
+        when: Says in the help when a manifest can be used.
+        table: Prints the document as a table.
+        names: Returns the names for ``-o name``. The default is the name of the flow.
+        only_reads: Pass None instead of the ``Flows`` for every manifest.
+        failed: Returns True if the exit code must be 1 for the document.
     """
 
     def decorated(command: Callable[..., Document]) -> Callable[..., Exit]:
@@ -97,7 +102,7 @@ def of_flow(
 
 
 def running_flow(flows: Flows, name: str) -> ReplicationFlow:
-    """Return a flow with the spec that its run or cluster has now."""
+    """Return a flow with its current spec in the run or cluster."""
     return ReplicationFlow.model_validate(flows.request(name, "access")["flow"])
 
 
@@ -112,9 +117,9 @@ def flows_here() -> LocalFlows | None:
 
 
 def _running_here(context: FlowContext) -> Flows | None:
-    """Return the flows of this machine if a manifest's flow is one of them, else None.
+    """Return the flows of this machine if the manifest's flow runs here, or None.
 
-    A run that does not answer can be asked nothing: after a disaster it may be frozen.
+    None also if the run does not respond: after a disaster it may be frozen.
     """
     flows = flows_here()
     if flows is None or context.name not in flows.names():
@@ -139,7 +144,7 @@ def _flow_name(document: Document) -> list[str]:
 def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowContext]:
     """Open the clusters of a flow with clients of this process.
 
-    ``secrets`` is the folder that ``FlowContext`` reads.
+    ``secrets`` is the folder of Secrets, or None.
     """
     logs.configure("WARNING")
     context = FlowContext(flow, DriverIdentity("command", uuid.uuid4().hex[:12]), secrets)
@@ -152,9 +157,10 @@ def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowCo
 def open_answered(
     answer: Mapping[str, Any], secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Open the clusters of the ``flow`` in an answer.
+    """Open the clusters of the flow in an answer to the verb ``access``.
 
-    The answer of a run on this machine also has ``secrets``. A folder that the user named wins.
+    The answer of a run on this machine also contains its folder of Secrets. ``secrets`` takes
+    precedence.
     """
     local = answer.get("secrets")
     folder = secrets or (Path(local) if local else None)
@@ -164,9 +170,9 @@ def open_answered(
 def open_flow(
     flows: Flows, flow: str | None, file: Path | None, secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Open the clusters of a flow that runs, or of a manifest's flow.
+    """Open the clusters of a running flow, or of a flow in the manifest ``file``.
 
-    Without a name, the only flow is opened.
+    The name ``flow`` may be None if there is only one flow.
     """
     if file is not None:
         return _of_manifest(file, flow, secrets)
@@ -185,7 +191,7 @@ def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator
 
 
 def flow_of_manifest(file: Path, flow: str | None) -> ReplicationFlow:
-    """Return the flow of a manifest, by its name if the manifest has several."""
+    """Return a flow of a manifest. The name is required if the manifest has several flows."""
     return _named(file, load([file]).flows, flow)
 
 

@@ -1,4 +1,4 @@
-"""``headrace flow pause``, ``resume``, ``scale`` and ``dashboard``, here or in a cluster."""
+"""``headrace flow pause``, ``resume``, ``scale`` and ``dashboard``."""
 
 import platform
 import webbrowser
@@ -19,10 +19,10 @@ Result = TypeVar("Result")
 
 
 class Flows(Protocol):
-    """The interface to flows on this machine and in a cluster."""
+    """Interface to the flows of this machine or of a cluster."""
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        """Return the names of all flows. Raise ``NotRunning`` if there is none."""
         ...
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
@@ -30,7 +30,7 @@ class Flows(Protocol):
         ...
 
     def statuses(self, flow: str | None) -> list[Answer]:
-        """Return name and status, with ``units``, of one flow or of all flows."""
+        """Return name and status, including ``units``, of one flow or of all flows."""
         ...
 
 
@@ -38,7 +38,6 @@ class LocalFlows:
     """Flows of the ``headrace run`` processes on this machine."""
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
         flows = control.running_flows()
         if not flows:
             raise NotRunning(
@@ -52,7 +51,6 @@ class LocalFlows:
         return control.request(flow, verb, **arguments)
 
     def statuses(self, flow: str | None) -> list[Answer]:
-        """Return name and status of one flow or of all flows."""
         names = [flow] if flow else self.names()
         return [
             {"metadata": {"name": name}, "status": self.request(name, "status")} for name in names
@@ -63,11 +61,14 @@ class LocalFlows:
 def open_flows(
     namespace: str | None, context: str | None, *, in_cluster: bool, everywhere: bool = False
 ) -> Iterator[Flows]:
-    """Open the flows of a cluster if one is named or ``in_cluster``, else those of this machine."""
+    """Open the flows of a cluster or of this machine.
+
+    A cluster is opened if the options name one, or if ``in_cluster`` is True.
+    """
     if not (namespace or context or in_cluster or everywhere):
         yield LocalFlows()
         return
-    # Not installed where flows run standalone only.
+    # This module needs packages that a standalone installation lacks.
     from headrace.cli.flow.cluster_flows import open_cluster  # noqa: PLC0415
 
     with open_cluster(namespace, context, everywhere=everywhere) as flows:
@@ -75,7 +76,7 @@ def open_flows(
 
 
 def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command its ``Flows``, and the options that name a cluster."""
+    """Decorate a command with the options that name a cluster, and pass it the ``Flows``."""
 
     @cluster_options
     @click.pass_context
@@ -89,7 +90,7 @@ def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
-    """Do the same for a command that lists flows: it has ``-A`` for all namespaces."""
+    """Decorate a command that lists flows as ``of_flows`` does, with ``-A`` for all namespaces."""
 
     @cluster_options
     @click.option(
@@ -115,7 +116,7 @@ def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def the_only_one(flows: Flows) -> str:
-    """Return the only flow; raise ``InvalidSpec`` if there are several."""
+    """Return the name of the only flow. Raise ``InvalidSpec`` if there are several."""
     names = flows.names()
     if len(names) > 1:
         raise InvalidSpec(f"there are several flows ({', '.join(names)}): name one of them")
@@ -209,7 +210,7 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
 
 
 def _unchanged(answer: Answer, state: str) -> bool:
-    """Return whether a verb changed nothing, and say so."""
+    """Return True and print a message if a verb changed nothing."""
     if answer["changed"]:
         return False
     click.echo(f"{state} already: nothing is changed.")

@@ -1,4 +1,4 @@
-"""``headrace flow groups``: where consumer groups would resume on the target."""
+"""``headrace flow groups``: shows where consumer groups would resume on the target."""
 
 from typing import Any
 

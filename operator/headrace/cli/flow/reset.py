@@ -1,4 +1,4 @@
-"""``headrace flow reset`` and ``headrace flow rebuild``."""
+"""``headrace flow reset`` and ``headrace flow rebuild``: copy partitions of a flow again."""
 
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -89,7 +89,7 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
 
 
 def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
-    """Why these partitions are not copied yet, if they are not."""
+    """Print why these partitions are not copied yet: they are paused, or the flow does not run."""
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
         name = flow.metadata.name
@@ -116,10 +116,14 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
 
 
 _RESTS_WITHIN_S = 60.0
-"""A driver that is frozen loses its tasks after spec.drivers.leaseSeconds, 6 s."""
+"""Time limit for the pause, in seconds.
+
+A frozen driver loses its tasks after spec.drivers.leaseSeconds, which is 6 s by default.
+"""
 _QUIET_S = 3.0
-"""Time for which the copies must not grow. Records that were read before the pause are then
-written.
+"""Time for which the copies must not grow, in seconds.
+
+Records that were read before the pause are written by then.
 """
 _POLL_S = 0.5
 _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
@@ -206,9 +210,9 @@ def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
 
 @contextmanager
 def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> Iterator[None]:
-    """Pause partitions for the duration of the block; partitions that were paused stay paused.
+    """Pause partitions during the block. Partitions that were already paused stay paused.
 
-    A batch that arrives late would be written to the new copy, at another offset.
+    A batch that is written late would otherwise get another offset in the new copy.
     """
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:
@@ -227,7 +231,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
 
 
 def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> str:
-    """Return a task that may still copy some of the partitions; empty if there is none."""
+    """Return the name of a task that may still copy some of the partitions, or an empty string."""
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=True)
     spec = ReplicationFlow.model_validate(answer["flow"]).spec
     if spec.state is FlowState.STOPPED:

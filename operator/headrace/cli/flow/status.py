@@ -1,4 +1,4 @@
-"""``headrace status``: the status of flows, on this machine or in a cluster."""
+"""``headrace status``: shows the status of flows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

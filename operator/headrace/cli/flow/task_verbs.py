@@ -1,4 +1,4 @@
-"""``headrace task``: the connectors and tasks of flows, on this machine or in a cluster."""
+"""``headrace task``: lists, describes, restarts and moves connectors and tasks."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ def _with_namespace(unit: _Json, flow: _Json) -> _Json:
 
 
 def _flow_of(flows: Flows, task: str) -> str:
-    """Return the flow of a task, whose name begins with the flow's name."""
+    """Return the flow of a task. The name of the task begins with the flow's name."""
     names = flows.names()
     owners = [name for name in names if task.startswith(f"{name}-")]
     if not owners:

@@ -1,1 +1,1 @@
-"""`headrace verify` and what belongs to it: load, faults, windows, reports."""
+"""``headrace verify`` and its parts: load, faults, windows and reports."""

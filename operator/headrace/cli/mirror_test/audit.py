@@ -1,4 +1,4 @@
-"""``headrace audit``: writes the manifest of an audit of a running flow, and runs it."""
+"""``headrace audit``: writes the manifest of an audit of a running flow, and runs the audit."""
 
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def manifest_of(
     settle_s: int | None,
     examples: str | None,
 ) -> dict[str, Any]:
-    """Return the manifest of an audit of a flow, with the fields that differ from the default."""
+    """Return the manifest of an audit of a flow. Fields with default values are omitted."""
     fields = {
         "topics": list(topics),
         "exclude": list(exclude),

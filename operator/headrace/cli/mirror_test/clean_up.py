@@ -1,4 +1,4 @@
-"""Job of a mirror test that deletes the topics of a run: ``headrace test clean-up``."""
+"""``headrace test clean-up``: Job of a mirror test that deletes the topics of a run."""
 
 import time
 from collections.abc import Mapping
@@ -55,16 +55,16 @@ def command(
         if one.name not in failed and one.copy_name and one.copy_id
     }
     if copies:
-        time.sleep(notice_seconds)  # a mirror of any kind does not say what it has noticed
+        time.sleep(notice_seconds)  # a mirror does not report that it has noticed a deletion
     failed |= target.delete_topics_by_id(copies)
     log.info("deleted", run=name, topics=len(created.topics), copies=len(copies))
     _raise(failed)
 
 
 def _created(run: MirrorTestRun, topics: Path, target: Admin) -> CreatedTopics:
-    """Return the topics as the verifier stored them, or else as the journal has them.
+    """Return the topics that the verifier stored, or otherwise the topics in the journal.
 
-    A copy without an id did not exist before the run, and did not exist at its end. It is the
+    A copy without an id did not exist before the run. Its present id is added, because it is the
     mirror's copy of a topic that only this run wrote to.
     """
     created = documents.read(topics, CreatedTopics)

@@ -1,4 +1,4 @@
-"""Mirror tests of a Kubernetes namespace: their reports, and the end of their load."""
+"""Mirror tests of a Kubernetes namespace: reads their reports and ends their loads."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def _no_report(test: MirrorTest) -> str:
 
 
 def annotate_end(name: str, namespace: str | None, context: str | None) -> None:
-    """Ask the operator to end the load of a test; ``InvalidSpec`` when there is none to end."""
+    """Ask the operator to end the load of a test. Raise ``InvalidSpec`` if no load can be ended."""
     asyncio.run(_annotate_end(name, namespace, context))
 
 

@@ -1,4 +1,4 @@
-"""``headrace test end-load``: ends the load of a mirror test before its time."""
+"""``headrace test end-load``: ends the load of a mirror test early."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def command(
       headrace test end-load orders -n shop
     """
     if namespace or context or is_plug_in(ctx):
-        # Not installed where tests run on one machine only.
+        # This module needs packages that a standalone installation lacks.
         from headrace.cli.mirror_test.cluster_tests import annotate_end  # noqa: PLC0415
 
         annotate_end(test, namespace, context)

@@ -1,4 +1,4 @@
-"""Faults that work with every mirror: topics and partitions that the load gets."""
+"""Faults that work with every mirror: the load gets new topics or partitions."""
 
 import json
 import time
@@ -11,11 +11,11 @@ from headrace.kafka import Admin, journal
 from headrace.mirror_test import CreatedTopic, MirrorTestRun, documents
 
 _ANSWER_S = 1.0
-"""How long one question about the target may take: meanwhile nothing else is observed."""
+"""Time-out of a request to the target, in seconds. Nothing else is observed during a request."""
 
 
 class RecoveryProbe:
-    """Check for a mirror's recovery.
+    """Checks whether a mirror has recovered from a fault.
 
     A mirror has recovered when each partition of the target has a message that was sent after the
     fault, because earlier messages are copied first.
@@ -26,16 +26,18 @@ class RecoveryProbe:
         self._target = Admin(run.target, _ANSWER_S)
 
     def since(self, time_ms: int) -> Callable[[], bool]:
-        """Return a check whether each partition of the load's first topics has a later message.
+        """Return a check of the load's first topics.
 
-        A later message has the timestamp ``time_ms`` or a higher one.
+        The check returns True if each partition has a message with a timestamp of at least
+        ``time_ms``.
         """
         return self.in_topics(dict.fromkeys(self._first, 1), time_ms)
 
     def in_topics(self, topics: Mapping[str, int], time_ms: int) -> Callable[[], bool]:
-        """Return a check whether each partition of ``topics`` has a later message.
+        """Return a check of ``topics``, the required number of partitions of each target topic.
 
-        ``topics`` has the required number of partitions of each topic of the target.
+        The check returns True if each partition has a message with a timestamp of at least
+        ``time_ms``.
         """
 
         def arrived() -> bool:
@@ -52,21 +54,21 @@ class RecoveryProbe:
 
 
 class LoadFaults:
-    """Changes the source, and informs the producers in the journal."""
+    """Adds topics and partitions on the source, and informs the producers in the journal."""
 
     def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
         self._source, self._arrivals = Admin(run.source), RecoveryProbe(run)
         self._names = list(run.added_topics)
-        """Names of the topics to be added."""
+        """Names of the topics that can still be added."""
         self._changed: dict[str, int] = {}
-        """Partitions of each topic that was added, or has more than before."""
+        """Number of partitions of each topic that was added or changed."""
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step.
+        """Add a topic or partitions.
 
         The mirror has recovered when each partition of the target, including new ones, has a
-        message that was sent since.
+        message that was sent afterwards.
         """
         at_ms = time.time_ns() // 1_000_000
         adds = step.action is ChaosAction.ADD_TOPIC

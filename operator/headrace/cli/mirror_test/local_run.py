@@ -1,4 +1,4 @@
-"""Stages of a mirror test on this machine."""
+"""Runs the stages of a mirror test on this machine."""
 
 import shutil
 import time
@@ -27,10 +27,10 @@ from headrace.mirror_test import (
 from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
 
 _POLL_S = 0.1
-_SPARK_START_S = 60.0  # eight seconds on a quiet machine
+_SPARK_START_S = 60.0  # about 8 s on an idle machine
 
 OnMetrics = Callable[[Stage, str], None]
-"""Gets the metrics of a job, as text."""
+"""Receives the metrics of a stage as text."""
 
 
 class LocalStages:
@@ -58,7 +58,7 @@ class LocalStages:
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
         self._early: SparkJob | None = None
-        """A comparison that has started Spark, and waits for its beginning."""
+        """Comparison whose Spark has started early, and which waits for the file ``BEGIN``."""
         self._started_s: dict[Stage, float] = {}
         self._ended_s: dict[Stage, float] = {}
         self._probe_is_ready = False
@@ -85,9 +85,9 @@ class LocalStages:
         )
 
     def start(self, stage: Stage) -> None:
-        """Start a stage; the one before it, where it must be over by then, is ended."""
+        """Start a stage. Before the comparison, end the probe and rehearse the fail-over."""
         if stage is Stage.PRODUCE and not self._probe_is_ready:
-            # A test continues without its probe; only the latency is then unknown.
+            # A test continues without its probe. Only the latency is then unknown.
             self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
         if stage is Stage.PRODUCE and self._rehearsal:
             self._rehearsal.start()
@@ -105,7 +105,7 @@ class LocalStages:
             self._jobs[stage] = self._spark_job(stage)
 
     def poll(self) -> None:
-        """Take the jobs' events, and inject the faults that are due; waits a moment."""
+        """Process events of the jobs, and inject the faults that are due. Waits up to 0.1 s."""
         for stage, job in self._jobs.items():
             for event in job.events(_POLL_S / len(self._jobs)):
                 self._receive(stage, event)
@@ -118,11 +118,11 @@ class LocalStages:
             self._jobs[Stage.VERIFY].end()
 
     def last_words(self, stage: Stage) -> str:
-        """Return the sentence with which a stage ended, and where to read more."""
+        """Return the last message of a stage, with the path of its log."""
         return self._jobs[stage].last_words()
 
     def end(self) -> None:
-        """End what still runs, and undo what chaos and a rehearsal have left."""
+        """End all processes, and undo the faults and the fail-over."""
         for job in filter(None, {*self._jobs.values(), self._early}):
             job.end()
         self._end_rehearsal()
@@ -135,9 +135,9 @@ class LocalStages:
 
     @property
     def _may_start_early(self) -> bool:
-        """Return whether the comparison's Spark may start without disturbing measurements.
+        """Return True if the comparison's Spark may start early.
 
-        It could disturb the load's latency, recoveries and a fail-over.
+        It must not disturb the load's latency, recoveries and a fail-over.
         """
         progress = self._clock.progress()
         if self._run.test.spec.audit is not None:
@@ -190,7 +190,7 @@ class LocalStages:
         return None
 
     def _end_chaos(self) -> None:
-        """End chaos after the load: no further step will be due."""
+        """End the chaos after the load: no further step will be due."""
         self._chaos.end()
         if not self._has_manifest:
             self._view.note(self.last_words(Stage.PRODUCE))
@@ -236,14 +236,14 @@ def run_test(
     rehearsal: Rehearsal | None = None,
     on_metrics: OnMetrics | None = None,
 ) -> Result:
-    """Carry out a resolved test and return the result in ``report.json``.
+    """Run a resolved test, and return the result in ``report.json``.
 
-    ``on_metrics`` gets what probe and load report of themselves meanwhile, twice a second. Raises
-    ``GaveUp`` when there is no such document in the end.
+    ``on_metrics`` receives the metrics of the probe and the load twice a second. Raise ``GaveUp``
+    if there is no report at the end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in _DOCUMENTS:
-        (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
+        (folder / name).unlink(missing_ok=True)  # from an earlier run with the same folder
     (folder / documents.TEST).write_text(
         run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     )
@@ -265,7 +265,7 @@ def run_test(
 
 
 def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
-    """Return the result from the report, the only source of the verdict."""
+    """Return the result from the report, which is the only source of the verdict."""
     path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ _LAG_INTERVAL_S = 1.0
 
 
 class VerifyProgress:
-    """Stages, notes, and the load's progress, on standard error."""
+    """Prints stages, notes and the progress of the load to standard error."""
 
     def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
@@ -56,16 +56,16 @@ class VerifyProgress:
         self._bar.stop()
 
     def stage(self, what: str) -> None:
-        """Show the next part of the work."""
+        """Print the name of the next stage."""
         self._bar.update(self._task, visible=False)
         self._say(f"{what} ...")
 
     def note(self, sentence: str) -> None:
-        """Something worth knowing."""
+        """Print a note."""
         self._say(f"note: {sentence}")
 
     def fault(self, fault: Fault) -> None:
-        """Show that a chaos step was done, or failed."""
+        """Print that a chaos step was done, or failed."""
         if fault.at_ms is None:
             self.note(f"{fault.step.action} was not done: {fault.error}")
         else:
@@ -74,7 +74,7 @@ class VerifyProgress:
             self._say(f"{fault.step.action} at {fault.percent:.0f} % of the load{affects}{units}")
 
     def progress(self, progress: LoadProgress) -> None:
-        """Show the load's progress; may be called at any rate."""
+        """Show the progress of the load. May be called at any rate."""
         now = time.monotonic()
         numbers = f"{progress.acknowledged:,} messages acknowledged"
         if progress.elapsed_s > 1:
@@ -87,7 +87,7 @@ class VerifyProgress:
             self._say(f"{progress.percent:3.0f} %  {numbers}")
 
     def _behind(self) -> str:
-        """How far the flow is behind, where there is a flow to ask."""
+        """Return a text about the flow's lag, or an empty text if the test has no flow."""
         now = time.monotonic()
         if self._run.flow and now - self._lag_s >= _LAG_INTERVAL_S:
             self._lag_s = now
@@ -103,7 +103,7 @@ class VerifyProgress:
 
 
 class LiveMetrics:
-    """Metrics of one test, read from the thread that serves them."""
+    """Metrics of one test. The thread that serves them reads them."""
 
     def __init__(self, test: MirrorTest) -> None:
         self._jobs: dict[Stage, str] = {}
@@ -113,20 +113,19 @@ class LiveMetrics:
             self._registry.register(self._latest)
 
     def take(self, stage: Stage, text: str) -> None:
-        """Replace the metrics of a job by its new report, which is kept when the job ends."""
+        """Replace the metrics of a stage. They are kept when the stage ends."""
         self._jobs = self._jobs | {stage: text}
 
     def window_ended(self, result: Result) -> None:
-        """Record the result of a window."""
         self._latest.take(result)
 
     def text(self) -> str:
-        """All of them, in Prometheus' format."""
+        """Return all metrics in Prometheus format."""
         return "".join((*self._jobs.values(), generate_latest(self._registry).decode()))
 
 
 class _Latest(Collector):
-    """The metrics of the window that ended last, as an operator has them."""
+    """Metrics of the last ended window, with the same names as the operator's."""
 
     def __init__(self, name: tuple[str, str]) -> None:
         self._name = name
@@ -155,7 +154,7 @@ def _as(kind: type[MirrorTestCounts] | type[LatencyMs], found: object) -> dict[s
 
 
 def summary(result: Result, page: Path) -> str:
-    """Return a result in a few lines, verdict first; ``page`` is the file with the rest."""
+    """Return a result in a few lines, verdict first. ``page`` is the path of the full report."""
     lines = [f"{result.verdict}: {result.reasons[0]}"]
     lines += [f"  {reason}" for reason in result.reasons[1:]]
     if counts := result.counts:

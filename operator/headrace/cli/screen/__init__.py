@@ -1,1 +1,1 @@
-"""Parts that commands share: options, exit codes, tables, live screens."""
+"""Parts that commands share: options, exit codes, tables and live screens."""

@@ -1,4 +1,4 @@
-"""The options that name a Kubernetes cluster and a namespace."""
+"""Options that name a Kubernetes cluster and a namespace."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ PLUG_IN = "kubectl headrace"
 
 
 def cluster_options(command: Command) -> Command:
-    """Give a command ``namespace`` and ``context``: the place in a Kubernetes cluster."""
+    """Add the options ``--namespace`` and ``--context`` to a command."""
     for option in (
         click.option("--context", metavar="CONTEXT", help="Context of the kubeconfig."),
         click.option(
@@ -24,5 +24,5 @@ def cluster_options(command: Command) -> Command:
 
 
 def is_plug_in(ctx: click.Context) -> bool:
-    """Return whether kubectl called the command as a plug-in."""
+    """Return True if kubectl called the command as a plug-in."""
     return ctx.find_root().info_name == PLUG_IN

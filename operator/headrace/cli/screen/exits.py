@@ -1,4 +1,4 @@
-"""Exit codes of every command; documented in ``docs/cli.md``."""
+"""Exit codes of all commands. ``docs/cli.md`` documents them."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from headrace.errors import GaveUp, HeadraceError, InvalidSpec, NotRunning, Unre
 
 
 class Exit(IntEnum):
-    """Meaning of a command's exit code."""
+    """Exit code of a command."""
 
     OK = 0
     """Done, or nothing to do. The verdict of ``verify`` is Passed."""

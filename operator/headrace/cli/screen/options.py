@@ -1,8 +1,8 @@
-"""Options that several commands share: logs, Secrets and printed commands.
+"""Options that several commands share: logs, Secrets, confirmation and metrics.
 
-Below the command line there is only such a folder, laid out as Kubernetes mounts Secrets,
-``<name>/<key>``, with ConfigMaps in ``_configmaps``: passwords are on no command line, in no
-environment and in no message.
+Commands receive Secrets only as a folder, with the layout of Secrets that Kubernetes mounts:
+``<name>/<key>``, and ConfigMaps in ``_configmaps``. Passwords are never in command lines,
+environment variables or messages.
 """
 
 import os
@@ -40,7 +40,7 @@ OF_A_RUN = "Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; re
 
 
 def secrets_option(text: str) -> Callable[[Command], Command]:
-    """Return the option ``--secrets DIR`` with this help."""
+    """Return the option ``--secrets DIR`` with this help text."""
     folder: Any = click.Path(path_type=Path, exists=True, file_okay=False)
     return click.option("--secrets", type=folder, metavar="DIR", help=text)
 
@@ -51,7 +51,7 @@ def secrets_folder(
 ) -> Iterator[Path | None]:
     """Yield ``given``, or a private folder with ``documents`` that is deleted after the block.
 
-    Raise ``InvalidSpec`` for both at once, because it would be unclear which of them counts.
+    Raise ``InvalidSpec`` if there are both, because it would be unclear which of them applies.
     """
     _refuse_both(given, documents)
     if given is not None or not documents:
@@ -70,9 +70,9 @@ def secrets_folder(
 def rewrite_secrets(
     given: Path | None, folder: Path | None, documents: Sequence[Secret | ConfigMap]
 ) -> None:
-    """Write changed ``documents`` into the ``folder`` that a run has; clients follow changes.
+    """Write changed ``documents`` into the ``folder`` of a run. Clients notice the changes.
 
-    Raises ``InvalidSpec`` when the run was started with a folder of its user's, or with none.
+    Raise ``InvalidSpec`` if the run was started with ``--secrets`` or without Secrets.
     """
     _refuse_both(given, documents)
     if documents and folder is None:
@@ -101,11 +101,11 @@ def _write(folder: Path, documents: Sequence[Secret | ConfigMap]) -> None:
             draft = own / f".{key}.new"
             draft.touch(mode=0o600)
             draft.write_bytes(value)
-            draft.replace(file)  # a client reads the old one or the new one, nothing between
+            draft.replace(file)  # clients read either the old or the new file, never a mixture
 
 
 def _memory() -> Path:
-    """Return a folder in memory if there is one, or the folder for temporary files."""
+    """Return a folder in memory, or the folder for temporary files if there is none."""
     candidates = [os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", tempfile.gettempdir()]
     return next(
         home
@@ -123,7 +123,7 @@ def _delete_orphans(home: Path) -> None:
 
 
 def own_command() -> str:
-    """``headrace`` where the shell finds this one by its name, else its path."""
+    """Return ``headrace`` if the shell finds this installation by that name, otherwise its path."""
     script = Path(sys.executable).parent / "headrace"
     if shutil.which("headrace") == str(script):
         return "headrace"
@@ -135,10 +135,10 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Deletion without a 
 
 
 def confirm(deletion: str, *, yes: bool) -> None:
-    """Ask before a deletion, unless ``yes``. End the command if the answer is no.
+    """Ask for confirmation of a deletion, unless ``yes``. End the command if the answer is no.
 
     Raises:
-        InvalidSpec: There is no terminal on which the question could be answered.
+        InvalidSpec: There is no terminal to ask on.
     """
     if yes:
         return
@@ -148,7 +148,10 @@ def confirm(deletion: str, *, yes: bool) -> None:
 
 
 def metrics_options(pages: str) -> Callable[[Command], Command]:
-    """Give a command ``metrics_port`` and ``metrics_address``; ``pages`` are served there."""
+    """Return a decorator that adds ``--metrics-port`` and ``--metrics-address`` to a command.
+
+    ``pages`` names the served pages in the help.
+    """
 
     def decorated(command: Command) -> Command:
         command = click.option(

@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FORMATS = ("table", "wide", "yaml", "json", "name")
 WATCH_INTERVAL_S = 2.0
-"""Time between two reads. A driver reports its figures every second."""
+"""Interval between two reads, in seconds. A driver reports its figures every second."""
 
 output_option = click.option(
     "-o",
@@ -34,10 +34,10 @@ watch_option = click.option(
 
 
 class Table(Protocol[FoundIn_contra]):
-    """A function that prints data as a table for people."""
+    """Function that prints data as a table."""
 
     def __call__(self, found: FoundIn_contra, /, *, wide: bool = False) -> None:
-        """Print the table. A wide one has all columns and is not cut."""
+        """Print the table. A wide table has all columns, and its lines are not cut."""
         ...
 
 
@@ -47,7 +47,7 @@ def show(
     """Print a document, or a list of documents, in the format ``output``."""
     match output:
         case "yaml":
-            import yaml  # noqa: PLC0415 - a tenth of the start of a command
+            import yaml  # noqa: PLC0415 - takes a tenth of a command's start-up time
 
             documents = found if isinstance(found, list) else [found]
             click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
@@ -68,7 +68,7 @@ def watch_and_show(
     *,
     watch: bool,
 ) -> Found:
-    """Print and return what ``read`` returns; with ``watch``, again after each change."""
+    """Print and return what ``read`` returns. With ``watch``, repeat it after each change."""
     found = read()
     show(found, output, table, names)
     while watch:
@@ -77,7 +77,7 @@ def watch_and_show(
             continue
         found = now
         if output in ("table", "wide"):
-            click.clear()  # does nothing where the output is not a terminal
+            click.clear()  # does nothing if the output is not a terminal
         show(found, output, table, names)
     return found
 
@@ -86,7 +86,7 @@ _Json = Mapping[str, Any]
 
 
 def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
-    """Print a line for each flow, and below the table every error in full."""
+    """Print a line for each flow, and all errors in full below the table."""
     columns = ["FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS"]
     spaces = ["NAMESPACE"] if _in_several([one["metadata"] for one in documents]) else []
     table = _Table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
@@ -115,7 +115,7 @@ def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
 
 
 def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
-    """Print a line for each unit. The error is last, so that it is cut first."""
+    """Print a line for each unit. The error is the last column, so that it is cut first."""
     units = list(units)
     spaces = ["NAMESPACE"] if _in_several(units) else []
     standbys = ["STANDBYS"] if wide or any(unit["standbys"] for unit in units) else []
@@ -143,16 +143,16 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def show_document(found: _Json, *, wide: bool = False) -> None:
-    """Print a single object as YAML; a table would have one line."""
-    import yaml  # noqa: PLC0415 - a tenth of the start of a command
+    """Print a single object as YAML, because a table would have one line."""
+    import yaml  # noqa: PLC0415 - takes a tenth of a command's start-up time
 
     click.echo(yaml.safe_dump(dict(found), sort_keys=False), nl=False)
 
 
 def show_groups(document: _Json, *, wide: bool = False) -> None:
-    """Print a line for each partition of a group.
+    """Print a line for each partition of each group.
 
-    Groups that are not translated, and what could not be read, follow in full.
+    Below the table, print the groups that are not translated, and all problems.
     """
     held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
     table = _Table(
@@ -193,7 +193,7 @@ def show_rows(
 
 
 def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
-    """Print a line for each finding of each flow, and below the commands that correct it."""
+    """Print a line for each finding of each flow, then the commands that correct them."""
     for document in documents:
         findings = document["findings"]
         results = [one["result"] for one in findings]
@@ -211,12 +211,12 @@ def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def _in_several(places: Sequence[_Json]) -> bool:
-    """Return whether objects are in more than one namespace, so that a column names it."""
+    """Return True if the objects are in more than one namespace. A column then shows it."""
     return len({place.get("namespace") for place in places}) > 1
 
 
 def _rate(bytes_per_second: float | None) -> str:
-    """Return a rate in MB/s, like ``12.3``."""
+    """Return a rate in MB/s, for example ``12.3``."""
     return f"{(bytes_per_second or 0) / 1e6:.1f}"
 
 
@@ -230,21 +230,21 @@ def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
 
 
 def _alarms(status: _Json) -> list[_Json]:
-    """Return the true conditions of a status on which a user should act."""
+    """Return the conditions with status True on which a user should act."""
     others = [
         one
         for one in status.get("conditions", ())
         if one["status"] == "True" and one["type"] != "Ready"
     ]
     if not others:
-        return []  # without the import below, which takes a tenth of a second
+        return []  # skips the import below, which takes a tenth of a second
     from headrace.api import ALARMS  # noqa: PLC0415
 
     return [one for one in others if one["type"] in ALARMS]
 
 
 class _Table:
-    """Rows of text below the names of columns. rich's tables take a millisecond a row."""
+    """Table of text with column names. Faster than rich's tables, which take 1 ms per row."""
 
     def __init__(self, *columns: str) -> None:
         self._rows = [columns]
@@ -254,7 +254,7 @@ class _Table:
         self._rows.append(cells)
 
     def lines(self) -> Iterator[str]:
-        """Yield the header and the rows, with the columns aligned."""
+        """Yield the header and the rows, with aligned columns."""
         widths = [max(map(cell_len, column)) for column in zip(*self._rows, strict=True)]
         for row in self._rows:
             cells = zip(row, widths, strict=True)
@@ -263,7 +263,7 @@ class _Table:
 
 
 def _print(table: _Table, *, wide: bool) -> None:
-    """Cut lines at the width of a terminal, but not if ``wide``, nor in a file or a pipe."""
+    """Print a table. On a terminal, cut lines at its width unless ``wide``."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
     lines = []
@@ -276,6 +276,6 @@ def _print(table: _Table, *, wide: bool) -> None:
 
 
 def unfolded() -> Console:
-    """Return a console that does not fold lines that are piped to a file or a program."""
+    """Return a console that does not wrap lines if its output is a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=1000)

@@ -1,8 +1,8 @@
-"""MirrorTests on Kubernetes: Jobs one after the other, and the verdict that they leave.
+"""Reconciles MirrorTests: starts Jobs in sequence, and reports the verdict.
 
 ``stages`` decides the next step from the facts, ``pods`` explains why pods do not start, and
-``schedule`` decides when a test makes another one. ``jobs`` and ``fault_jobs`` build the Jobs of a
-``run``. ``run_reader`` reads and ``reconciler`` writes.
+``schedule`` decides when a test creates another one. ``jobs`` and ``fault_jobs`` build the Jobs of
+a ``run``. ``run_reader`` reads and ``reconciler`` writes objects.
 """
 
 from headrace.controller.mirror_tests.jobs import build_run

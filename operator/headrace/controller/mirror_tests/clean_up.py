@@ -1,7 +1,7 @@
-"""Deletion of the topics of scheduled runs, before the runs are deleted.
+"""Deletes the topics of a scheduled run before the run is deleted.
 
-The operator has no credentials of Kafka, so a Job of the run deletes the topics. Topics that
-``load.names`` names were not created by the run, and stay.
+The operator has no Kafka credentials, so a Job of the run deletes the topics. The run did not
+create topics in ``load.names``, so they are kept.
 """
 
 from headrace.api import ChaosAction, MirrorTest, Reason
@@ -36,11 +36,13 @@ from headrace.mirror_test import documents
 log = get_logger(__name__)
 
 POLL_S = 10.0
-"""Interval at which the Job of a run is read: its end concerns the test that started the run."""
+"""Interval for checking the Job, in seconds. Its end triggers no reconcile of the run's test."""
 _NAME = "clean-up"
 _DEADLINE_S = 600
-"""Time for the Job to pull its image and delete the topics. Afterwards the run is deleted without
-it, so that a deleted Secret or a lost cluster does not keep runs for ever.
+"""Time for the Job to pull its image and delete the topics, in seconds.
+
+Afterwards the run is deleted anyway, so that a deleted Secret or a lost cluster does not keep runs
+forever.
 """
 _MEMORY = "256Mi"
 
@@ -52,9 +54,9 @@ class TopicCleanUp:
         self._client, self._reader, self._events = client, reader, events
 
     async def is_done(self, test: MirrorTest) -> bool:
-        """Return True if a run may be deleted; otherwise its Job runs, and is started if needed.
+        """Return True if a run may be deleted. Otherwise start its Job if it does not exist.
 
-        Topics that cannot be deleted are reported by an Event of the run.
+        Topics that cannot be deleted are reported in an Event of the run.
         """
         try:
             return await self._is_done(test)
@@ -81,7 +83,7 @@ class TopicCleanUp:
         return True
 
     async def _why(self, namespace: str, job: Object, end: Object) -> str:
-        """Return the last problem of the Job's pods, or else how the Job ended."""
+        """Return the last problem of the Job's pods, or otherwise the message of its end."""
         name = job["metadata"]["name"]
         pods = await self._client.list(POD, namespace, labels=f"job-name={name}")
         problems = [problem.message for pod in pods if (problem := read_pod(pod).problem)]
@@ -93,7 +95,7 @@ class TopicCleanUp:
 
 
 def creates_topics(run: TestRun) -> bool:
-    """Return True if the run creates topics of its own."""
+    """Return True if the run created topics."""
     spec = run.test.spec
     adds = any(step.action is ChaosAction.ADD_TOPIC for step in spec.chaos)
     return not spec.load.names or adds
@@ -102,7 +104,7 @@ def creates_topics(run: TestRun) -> bool:
 def build_clean_up(run: TestRun) -> Object:
     """Return the Job that deletes the topics of a run and their copies.
 
-    Its pod has the Secrets of both clusters, and no token of the API server.
+    Its pod has the Secrets of both clusters, and no token for the API server.
     """
     marked = labels(run) | {STAGE_LABEL: _NAME}
     return {
@@ -122,7 +124,7 @@ def _build_pod(run: TestRun) -> Object:
     secrets = secrets_of(*(one for one in (spec.source, spec.target) if one is not None))
     documents_of_run = [
         {"configMap": {"name": run.part("run")}},
-        # Absent: the verifier did not report, and the journal has the topics.
+        # Without a report of the verifier, the Job reads the topics from the journal.
         {"configMap": {"name": report_name(run.test), "optional": True}},
     ]
     return {

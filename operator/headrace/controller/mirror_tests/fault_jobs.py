@@ -1,6 +1,6 @@
-"""Jobs beside the load: chaos and a rehearsed fail-over, with their permissions.
+"""Jobs for chaos and for a rehearsed fail-over, with their permissions.
 
-They are Jobs, so that they outlive the operator, which chaos may have to kill.
+Faults run in Jobs, which survive the operator, because chaos may have to kill it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,10 @@ def build_pod(
     env: Sequence[Object] = (),
     **of_pod: int,
 ) -> Object:
-    """Return a pod's spec, with the Secrets of ``clusters``; ``of_pod`` adds fields to it."""
+    """Return a pod's spec with the Secrets of ``clusters``.
+
+    ``options`` and ``env`` are added to the container, and ``of_pod`` to the pod.
+    """
     verb, plan = _COMMANDS[stage]
     secrets = secrets_of(*(cluster for cluster in clusters if cluster))
     return {
@@ -73,7 +76,7 @@ def build_pod(
                     "requests": {"cpu": "50m", "memory": memory},
                     "limits": build_limits(memory, run.test.spec.spark.driver.resources.limits.cpu),
                 },
-                # The load starts when it follows the journal, or its groups are in place.
+                # The load starts when the Job follows the journal and its groups exist.
                 "readinessProbe": ready_by(_READY_FILE),
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "securityContext": CONTAINER_SECURITY,
@@ -93,13 +96,13 @@ def build_pod(
 
 
 _MEMORY = "512Mi"
-"""It reads all units of the flow, of which there may be 10,000."""
+"""Memory of the chaos pod, which reads all units of the flow. There may be 10,000."""
 
 
 def build_chaos_pod(run: TestRun) -> Object:
     """Return the spec of the chaos pod.
 
-    It reads the load's progress in the journal on the source. It reads the target only for steps
+    It reads the load's progress from the journal on the source. It reads the target only for steps
     whose recovery is visible there.
     """
     spec = run.test.spec
@@ -111,25 +114,22 @@ def build_chaos_pod(run: TestRun) -> Object:
     return build_pod(run, Stage.CHAOS, clusters, _MEMORY)
 
 
-# The Job that carries out ``spec.rehearsal``.
-#
-# It is the only Job that gets a second pod: when the first one was killed, that one undoes the
-# fail-over, and rehearses nothing.
+# The Job for ``spec.rehearsal``. It is the only Job that gets a second pod. If the first one was
+# killed, the second one undoes the fail-over, and rehearses nothing.
 
 _GRACE_PERIOD_S = 120
-"""To undo the fail-over: a command that reads progress on the target, and writes it."""
+"""Time to undo the fail-over, which reads and writes progress on the target, in seconds."""
 _PROCESSES_MIB, _GROUP_MIB = 448, 8
-"""Python twice, itself and `headrace failover`; a consumer with what it has fetched."""
+"""Memory of both Python processes (the Job and `headrace failover`), and of a consumer."""
 _RECORD_BYTES, _DELIVERED_BYTES = 700, 8
-"""A record of the load, in the logs and sets that it is counted by; one that a group was
-delivered."""
+"""Memory for counting a record of the load, and for each group that receives it."""
 
 RETRIES: Object = {
     "backoffLimit": 1,
     "podFailurePolicy": {
         "rules": [
             {
-                # Ended with a sentence: there is nothing left to undo. A signal is above these.
+                # After these exit codes nothing is left to undo. Codes of signals are higher.
                 "action": "FailJob",
                 "onExitCodes": {
                     "containerName": Stage.REHEARSAL.value,
@@ -140,11 +140,11 @@ RETRIES: Object = {
         ]
     },
 }
-"""Settings of its Job."""
+"""Settings of the rehearsal Job."""
 
 
 def rehearsal_plan(run: TestRun) -> str:
-    """Return the document for Job and verifier of a run with a rehearsal."""
+    """Return the rehearsal document, which the Job and the verifier read."""
     assert run.rehearsal is not None
     unreported = f"Job {run.part(Stage.REHEARSAL)} ended before it was done"
     return build_rehearsal(run.name, run.rehearsal, unreported)
@@ -175,7 +175,7 @@ def _memory_mib(run: TestRun) -> int:
 
 
 def _records(load: Load) -> int:
-    """Return the number of messages, as far as it is known before the run."""
+    """Return the number of messages. If the load has none, estimate it from its duration."""
     if load.messages is not None:
         return load.messages
     return (load.duration_seconds or 0) * assumed_per_second(load)
@@ -223,7 +223,7 @@ def build_access(run: TestRun) -> list[Object]:
 
 
 def _beside_the_load(run: TestRun, stage: Stage, role: FixedRole | None) -> list[Object]:
-    """Return the account of a stage's pod and its binding, or nothing if there is no such stage."""
+    """Return a stage's account and binding. Empty if the run does not have the stage or role."""
     if stage not in run.stages or role is None:
         return []
     about = metadata(run, run.part(stage))

@@ -1,8 +1,8 @@
-"""Jobs of a MirrorTest on Spark: probe, producer and verifier.
+"""Spark Jobs of a MirrorTest: probe, producer and verifier.
 
-The one pod of a Spark job *is* the Spark driver (client mode). It makes its executors from a pod
-template and owns them, so that they go when it goes. Nothing is tried twice: a load that is sent
-again is another load, and a verdict on half a load is none.
+The only pod of such a Job is the Spark driver (client mode). It creates its executors from a pod
+template and owns them, so that they are deleted with it. Nothing is retried, because a load that is
+sent again is another load, and half a load permits no verdict.
 """
 
 import json
@@ -51,38 +51,44 @@ from headrace.mirror_test import (
     local_slots,
 )
 
-# Spark on Kubernetes in client mode: the settings of a Spark driver, and what its executors are.
-#
-# The driver's address is its pod's, so no Service is needed. The executors are pods that it makes
-# and owns: they go when it goes. (Names of the settings: Spark 4.2, running-on-kubernetes.)
+# Spark on Kubernetes in client mode: settings of Spark drivers and executors. The driver's address
+# is its pod's, so no Service is needed. The names of the settings are documented in Spark 4.2,
+# running-on-kubernetes.
 
 EXECUTOR_LABELS = {"spark-role": "executor"}
-"""Spark's own, on each executor's pod."""
+"""Labels that Spark sets on each executor's pod."""
 
 _DRIVER_CPU, _EXECUTOR_CPU = "500m", "200m"
 _EXECUTOR_MIB = 1536
 _PYTHON_MIB = 512
-"""Python and its Kafka clients beside a JVM."""
+"""Memory for Python and its Kafka clients next to a JVM."""
 _PRODUCER_MIB = 256
-"""A task's Python worker, with 64 MiB in librdkafka's queue, where it has no executor's pod."""
+"""Memory of a task's Python worker, including 64 MiB in librdkafka's queue.
+
+It applies if the task runs in the Spark driver's pod.
+"""
 DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
-"""Where pods of Spark are reached by the others of their test: a NetworkPolicy names them."""
+"""Ports on which a test's Spark pods connect to each other. A NetworkPolicy allows them."""
 _EXECUTORS_WITHIN_S = 300
-"""After that a stage begins with those that are there, and says that they are too few."""
+"""Time after which a stage starts with the executors that exist, in seconds.
+
+The job then reports that they are too few.
+"""
 
 _APART = {
-    # Nobody else in the cluster's network takes part in a job or reads along: a secret of its own
-    # for each, made by its Spark driver.
+    # Encryption with a secret for each job, which its Spark driver creates. No other pod can join a
+    # job or read its traffic.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
-    # AES/GCM would also authenticate, but Spark 4.0.0 loses every message except the first with it
+    # AES/GCM would also authenticate, but with it Spark 4.0.0 loses every message except the first
     # (SPARK-56227).
     "spark.network.crypto.cipher": "AES/CTR/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
 _NOT_NEEDED = {
-    # Each would need permissions on other objects' ConfigMaps, Services or PersistentVolumeClaims.
+    # Each would need permissions on ConfigMaps, Services or PersistentVolumeClaims of other
+    # objects.
     "spark.kubernetes.executor.disableConfigMap": "true",
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
@@ -91,14 +97,14 @@ _NOT_NEEDED = {
 
 
 def driver_memory_mib(test: MirrorTest, stage: Stage) -> int:
-    """Return the memory of the Job's pod."""
+    """Return the memory of the Job's pod in MiB."""
     spark = test.spec.spark
     tasks_mib = 0 if spark.executors else _PRODUCER_MIB * test.spec.load.producers
     return spark.driver.resources.memory_mib or HEAP_MIB[stage] + _PYTHON_MIB + tasks_mib
 
 
 def driver_cpu(test: MirrorTest) -> str:
-    """Processors set aside for the Job's pod."""
+    """Return the CPU request of the Job's pod."""
     return test.spec.spark.driver.resources.requests.cpu or _DRIVER_CPU
 
 
@@ -139,13 +145,13 @@ def _driver_settings() -> dict[str, str]:
         "spark.driver.host": "$(POD_IP)",
         "spark.driver.bindAddress": "$(POD_IP)",
         "spark.driver.port": str(DRIVER_PORT),
-        # This port is also the executors' port; Spark's default is any port.
+        # Executors use the same port. Spark's default is a random port.
         "spark.blockManager.port": str(BLOCK_MANAGER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         **_APART,
         **_NOT_NEEDED,
         "spark.ui.enabled": "false",
-        "spark.log.level": "WARN",  # a job's last sentence stands at its log's end
+        "spark.log.level": "WARN",  # so that the job's last message is at the end of the log
     }
 
 
@@ -174,7 +180,7 @@ def _executor_settings(
             else {}
         ),
         "spark.executor.instances": str(count),
-        # Producers and probes of a run work at the same time, each in a slot of its own.
+        # Producers and probes of a run work at the same time, each in its own slot.
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),
         "spark.executor.memory": f"{memory_mib - _PYTHON_MIB}m",
         "spark.executor.memoryOverhead": f"{_PYTHON_MIB}m",
@@ -218,7 +224,7 @@ def build_run(run: TestRun) -> list[Object]:
 
 
 def build_job(run: TestRun, stage: Stage) -> Object:
-    """One stage."""
+    """Return the Job of a stage."""
     of_stage = labels(run) | {STAGE_LABEL: stage.value}
     return {
         "apiVersion": "batch/v1",
@@ -242,10 +248,10 @@ def _build_pod(run: TestRun, stage: Stage) -> Object:
 
 
 def _network_policy(run: TestRun) -> Object:
-    """Return the network policy.
+    """Return the network policy of a test's Spark pods.
 
-    The test's own Spark pods may connect to Spark's ports, and any client to the port of the
-    metrics. Outgoing connections are not restricted, as with drivers.
+    Spark pods of the same test may connect to Spark's ports, and any client to the port of the
+    metrics. Outgoing connections are not restricted, as for drivers.
     """
     own = {"matchLabels": {MIRROR_TEST_LABEL: labels(run)[MIRROR_TEST_LABEL]}}
     ports = [{"port": port, "protocol": "TCP"} for port in (DRIVER_PORT, BLOCK_MANAGER_PORT)]
@@ -273,7 +279,7 @@ def _build_spark_pod(run: TestRun, stage: Stage) -> Object:
     return {
         "restartPolicy": "Never",
         "serviceAccountName": run.part("spark"),
-        # To make executors, and to write the report.
+        # The token is needed to create executors, and to write the report.
         "automountServiceAccountToken": run.has_executors or stage is Stage.VERIFY,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
@@ -314,7 +320,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
             "requests": {"cpu": driver_cpu(run.test), "memory": memory},
             "limits": build_limits(memory, run.test.spec.spark.driver.resources.limits.cpu),
         },
-        # Its last sentence, for the operator to read when there is no report.
+        # The operator reads the container's last message if there is no report.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
@@ -325,7 +331,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
     if stage is not Stage.VERIFY:
         container["ports"] = [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}]
     if stage is Stage.PROBE:
-        # The load starts when the probe watches, so that no message arrives unseen.
+        # The load starts when the probe is ready, so that no message is missed.
         container["readinessProbe"] = ready_by(_READY_FILE)
     return container
 

@@ -1,6 +1,6 @@
 """Pods of a MirrorTest: the reasons why they do not start, and the pods to delete.
 
-The reasons are defined by the kubelet and the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
+The kubelet and the scheduler define the reasons (k8s.io/api/core/v1, pkg/kubelet/images).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,16 +15,16 @@ from headrace.mirror_test import Stage
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _STARTING = ("ContainerCreating", "PodInitializing")
-"""Reasons to wait that pass by themselves."""
+"""Reasons for waiting that do not indicate a problem."""
 _SIGNALS = 128
-"""Exit codes above it are those of signals."""
+"""Exit codes above this number indicate a signal."""
 _PREFIX = "headrace: "
-"""Begins each sentence that a job says."""
+"""Prefix of each message of a job."""
 
 
 @dataclass(frozen=True)
 class PodProblem:
-    """Why a pod does not run, or ended."""
+    """Reason and message of a pod that does not run, or that has failed."""
 
     reason: Reason
     message: str
@@ -32,25 +32,25 @@ class PodProblem:
 
 @dataclass(frozen=True)
 class TestPod:
-    """A pod of a stage: its Spark driver, or an executor."""
+    """Facts about a pod of a stage, which is a Spark driver or an executor."""
 
-    __test__ = False  # pytest: no test of ours
+    __test__ = False  # not a pytest class
 
     name: str
     stage: str
     executor: bool
     created_at: datetime
     waits: bool
-    """Whether it waits to be placed, or for its containers to start."""
+    """True if the pod waits to be scheduled, or for its containers to start."""
     runs: bool
     ended: bool
     killed: bool
-    """Whether a signal ended it, so that its work is not complete."""
+    """True if a signal ended the pod, so that its work is incomplete."""
     problem: PodProblem | None
 
 
 def read_pod(pod: Object) -> TestPod:
-    """Return a pod from the API server's object."""
+    """Return the facts about a pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     executor = EXECUTOR_LABELS.items() <= labels.items()
@@ -76,12 +76,12 @@ def of_stage(pods: Iterable[TestPod], stage: Stage) -> list[TestPod]:
 
 @dataclass(frozen=True)
 class _Advice:
-    """Advice for a pod's problems."""
+    """Advice for the problems of a pod."""
 
     memory: str
-    """Advice for a pod that exceeded its memory."""
+    """Advice for a pod that exceeded its memory limit."""
     room: str
-    """Advice for a pod that fits on no node."""
+    """Advice for a pod that does not fit on any node."""
     image: str
     """Advice for a pod whose image does not exist."""
 
@@ -178,7 +178,7 @@ def _asks_for(pod: Object) -> str:
 
 
 def has_ended(job: Object) -> Object | None:
-    """Return the condition that says how a Job ended; None while it runs."""
+    """Return the condition that says how a Job ended, or None while it runs."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             found: Object = condition
@@ -187,17 +187,20 @@ def has_ended(job: Object) -> Object | None:
 
 
 def left_executors(jobs: Mapping[Stage, Object], pods: Iterable[TestPod]) -> list[str]:
-    """Return executors without a Spark driver.
+    """Return the names of executors whose Spark driver has ended.
 
-    They end by themselves, but their objects are deleted only with the Spark driver's pod, which
-    stays for its log.
+    They end by themselves, but their objects would remain as long as the Spark driver's pod, which
+    is kept for its log.
     """
     under_way = {stage.value for stage, job in jobs.items() if not has_ended(job)}
     return [pod.name for pod in pods if pod.executor and pod.stage not in under_way]
 
 
 def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
-    """Jobs whose results are not needed any more; a verifier that has reported ends by itself."""
+    """Return the names of running Jobs that are no longer needed.
+
+    A verifier that has reported ends by itself.
+    """
     return [
         job["metadata"]["name"]
         for stage, job in jobs.items()
@@ -208,7 +211,7 @@ def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
 async def remove(
     client: Client, namespace: str, pods: Iterable[str], jobs: Iterable[str] = ()
 ) -> None:
-    """Delete them; a Job's pods go with it."""
+    """Delete pods and Jobs. The pods of a Job are deleted with it."""
     for name in pods:
         await client.delete(POD, namespace, name)
     for name in jobs:

@@ -65,13 +65,13 @@ log = get_logger(__name__)
 
 
 class StatusWrites:
-    """Writes nothing that is there already."""
+    """Writes statuses of tests, unless the status already has the content."""
 
     def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client, self._events = client, events
 
     async def report_invalid(self, object: Object, why: str, now: datetime) -> None:
-        """Report an invalid test in its status, unless it has ended."""
+        """Report an invalid test in its status, unless the test has ended."""
         status, metadata = object.get("status") or {}, object["metadata"]
         if status.get("verdict") or is_reported(object, why):
             return
@@ -86,7 +86,7 @@ class StatusWrites:
         await self._events.post(unparsed, Occurrence(Reason.INVALID_SPEC, why, warning=True))
 
     async def write(self, test: MirrorTest, status: MirrorTestStatus) -> None:
-        """Write a status that differs, and post an Event for each change of a condition."""
+        """Write a changed status, and post an Event for each change of a condition."""
         if test.status == status:
             return
         await self._apply(test.metadata.model_dump(), _dumped(status))
@@ -110,9 +110,9 @@ def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
 
 # How a MirrorTest kills the leading operator, as its ``spec.chaos`` requests. The Job has no
 # permissions in the operator's namespace. It adds an empty annotation to its test. The leader
-# writes its name there and ends at once, as after kill -9: it does not release the Lease. The next
-# leader finds a name and adds its own, which stays, because the Job may poll later than all of
-# this.
+# writes its name into the annotation and exits at once without releasing the Lease, as after kill
+# -9. The next leader finds a name and adds its own. The annotation stays, because the Job may poll
+# after all of this.
 
 EXIT_CODE = 137
 """Exit code of a process that was killed (128 + 9)."""
@@ -128,7 +128,10 @@ class Request(Enum):
 
 
 def request(test: MirrorTest) -> Request:
-    """Only a test with that step has a say; the operator ends only while the test runs."""
+    """Return the requested action.
+
+    Only a test with a KillOperator step can kill the operator, and only while the test runs.
+    """
     name = test.metadata.annotations.get(KILL_ANNOTATION)
     if name is None or LED_NEXT in name:
         return Request.NOTHING
@@ -140,10 +143,10 @@ def request(test: MirrorTest) -> Request:
 
 
 async def resume(client: Client, test: MirrorTest, jobs: Mapping[Stage, Object]) -> None:
-    """Resume a flow that a chaos Job paused, once that Job has ended.
+    """Resume a flow that a chaos Job paused, if that Job has ended.
 
-    The Job was killed or deleted, so nothing else resumes the flow. While it runs, it controls the
-    pause. A flow that a user has paused has no annotation of this test.
+    The Job was killed or deleted, so nothing else resumes the flow. A running Job controls the
+    pause itself. A flow that a user has paused does not have the annotation with this test's name.
     """
     flow, metadata = test.spec.flow_name, test.metadata
     if flow is None or all(step.action is not ChaosAction.PAUSE_FLOW for step in test.spec.chaos):
@@ -167,14 +170,20 @@ def _paused_by(flow: Object) -> str | None:
 
 
 _TRY_AGAIN_S = 15.0
-"""Retry interval while a user must change something that is not watched, such as permissions."""
+"""Retry interval while a user must change something that is not watched, in seconds.
+
+An example is a permission.
+"""
 
 TestName = tuple[str, str]
 """Namespace and name of a MirrorTest."""
 
 
 class MirrorTestReconciler:
-    """Has no cache: tests are few, and their Jobs last for minutes."""
+    """Reconciles MirrorTests.
+
+    It has no cache, because tests are few, and their Jobs last for minutes.
+    """
 
     def __init__(
         self,
@@ -183,14 +192,14 @@ class MirrorTestReconciler:
         settings: TestSettings,
         identity: str,
     ) -> None:
-        """``identity``: of this operator."""
+        """Create a reconciler. ``identity`` is the name of this operator replica."""
         self._client, self._identity = client, identity
         self._settings, self._role = settings, settings.role
         self._reader, self._writes = RunReader(client, settings), StatusWrites(client, events)
         self._topics = TopicCleanUp(client, self._reader, events)
 
     async def reconcile(self, name: TestName) -> float | None:
-        """Reconcile once; return the seconds until the next time, None if the test was deleted."""
+        """Reconcile a test, and return the seconds until the next time, None if it was deleted."""
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None
@@ -216,7 +225,7 @@ class MirrorTestReconciler:
             return _TRY_AGAIN_S
 
     async def _clean_up(self, test: MirrorTest) -> float | None:
-        """Delete what is left of a test that has its verdict, which stays as it is."""
+        """Delete the Jobs and pods of a test with a verdict, and after its time also the test."""
         step, namespace = next_decision(RunFacts(test, _now())), test.metadata.namespace
         if step.expired:
             is_run = any(
@@ -234,7 +243,10 @@ class MirrorTestReconciler:
         return step.again_s
 
     async def _answer(self, test: MirrorTest, asked: Request) -> None:
-        """Answer a test's request to kill this operator; does not return when it ends."""
+        """Write the answer to a request to kill the operator.
+
+        Exit if the request is for this one.
+        """
         answers = {
             Request.DIE: self._identity,
             Request.LEAD: f"{test.metadata.annotations[KILL_ANNOTATION]}{LED_NEXT}{self._identity}",
@@ -251,7 +263,7 @@ class MirrorTestReconciler:
         except Retriable:
             if not dies:
                 raise
-            # It may have been written nevertheless. Then nothing would request it again.
+            # The write may have succeeded, and then nothing would repeat the request.
         if dies:
             log.warning("ends at once, as spec.chaos asks", test=test.metadata.name)
             os._exit(EXIT_CODE)
@@ -310,7 +322,7 @@ class MirrorTestReconciler:
     async def _start(self, run: TestRun, stage: Stage) -> None:
         """Create a stage's Job, and with the first Job the objects that all Jobs need.
 
-        Names that are taken are found before anything is created; raise as ``check_name``.
+        Names are checked before anything is created. Raise errors as ``check_name`` does.
         """
         needed = build_run(run) if stage is Stage.PROBE else []
         jobs = {one: build_job(run, one) for one in (run.stages if needed else (stage,))}
@@ -321,7 +333,7 @@ class MirrorTestReconciler:
         await create(self._client, run.test, jobs[stage])
 
     async def _end_load(self, run: TestRun) -> None:
-        """Signal the load's Job, by a file of its volume, to stop sending."""
+        """Signal the load's Job to stop sending, with a file in its volume."""
         namespace, name = run.test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, namespace, name)
         if kept is not None and documents.END_LOAD not in (kept.get("data") or {}):
@@ -341,5 +353,5 @@ def _scheduled(object: Object) -> MirrorTest | None:
 
 
 def _now() -> datetime:
-    """Return the time to the second, as the API server stores it, so that it can be compared."""
+    """Return the time without fractions of a second, as the API server stores times."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -64,13 +64,13 @@ class Images:
 
     spark: str
     chaos: str = "headrace"
-    """Image of the Jobs for ``spec.chaos`` and ``spec.rehearsal``; the drivers' image."""
+    """Image of the Jobs for ``spec.chaos`` and ``spec.rehearsal``, which is the drivers' image."""
     chaos_pull_policy: PullPolicy = "IfNotPresent"
 
 
 @dataclass(frozen=True)
 class FixedRole:
-    """A role that the chart creates: the operator may bind it without having its permissions."""
+    """Role that the chart creates. The operator may bind it without having its permissions."""
 
     kind: str
     """ClusterRole, or a Role in the test's namespace."""
@@ -81,25 +81,31 @@ class FixedRole:
 class TestSettings:
     """Settings of the operator that concern tests."""
 
-    __test__ = False  # pytest: no test of ours
+    __test__ = False  # not a pytest class
 
     images: Images
     role: FixedRole | None = None
-    """Role of the Jobs of ``spec.chaos``. None: tests with it are rejected."""
+    """Role of the Jobs for ``spec.chaos``. Without it, such tests are rejected."""
     rehearsal_role: FixedRole | None = None
-    """Role of the Jobs of ``spec.rehearsal``. None: tests with it are rejected."""
+    """Role of the Jobs for ``spec.rehearsal``. Without it, such tests are rejected."""
     executor_role: FixedRole | None = None
-    """Role of the accounts that create executors. None: the operator grants its own permissions."""
+    """Role of the accounts that create executors.
+
+    If None, the operator grants its own permissions.
+    """
     custom_images: bool = True
-    """Whether a test may name the image of its Spark jobs."""
+    """True if a test may set the image of its Spark jobs."""
     defaults: SparkDefaults = field(default_factory=SparkDefaults)
     network_policy: bool = False
-    """Whether only pods of one test reach its pods of Spark."""
+    """True if a network policy restricts access to the Spark pods of a test."""
     refused_namespace: str | None = None
-    """Its tests are refused: the operator's own, where a pod could take the operator's token."""
+    """Namespace of the operator, where tests are refused.
+
+    A pod of a test in that namespace could use the operator's token.
+    """
 
     def refusal(self, test: MirrorTest) -> str:
-        """Why a test is refused; empty if it is not."""
+        """Return the reason why a test is refused, or an empty string."""
         if test.metadata.namespace == self.refused_namespace:
             return (
                 f"mirror tests are refused in namespace {self.refused_namespace}, which is the "
@@ -115,49 +121,49 @@ class TestSettings:
 
 @dataclass(frozen=True)
 class TestRun:
-    """A test that was resolved (it names its clusters), and where it runs."""
+    """A test whose clusters are resolved, with the settings of its Jobs."""
 
-    __test__ = False  # pytest: no test of ours
+    __test__ = False  # not a pytest class
 
     test: MirrorTest
     images: Images
     steps: tuple[ChaosStep, ...] = ()
     """Steps of ``spec.chaos``. The resolved test has none, because it names no flow."""
     role: FixedRole | None = None
-    """None: no test with steps may begin."""
+    """Role of the chaos Job. If None, tests with steps may not begin."""
     rehearsal: Rehearsal | None = None
     """Rehearsal of the spec. The resolved test has none."""
     rehearsal_role: FixedRole | None = None
-    """None: no test with a rehearsal may begin."""
+    """Role of the rehearsal Job. If None, tests with a rehearsal may not begin."""
     executor_role: FixedRole | None = None
     network_policy: bool = False
-    """Whether it has one."""
+    """True if the run has a network policy."""
 
     @property
     def name(self) -> str:
-        """Name of the run: at most 20 characters, identical for every operator."""
+        """Name of the run, at most 20 characters. All operators derive the same name."""
         metadata = self.test.metadata
         made = metadata.creation_timestamp
         return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]
 
     @property
     def image(self) -> str:
-        """Image of the Spark jobs' pods and of the executors."""
+        """Image of the Spark drivers and executors."""
         return self.test.spec.spark.image or self.images.spark
 
     @property
     def pull_policy(self) -> PullPolicy:
-        """Pull policy of that image."""
+        """Pull policy of ``image``."""
         return self.test.spec.spark.image_pull_policy or "IfNotPresent"
 
     @property
     def has_executors(self) -> bool:
-        """Whether the Spark jobs' pods make others."""
+        """True if the Spark drivers create executor pods."""
         return self.test.spec.spark.executors > 0
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages of the run."""
+        """Stages of the run. Chaos and rehearsal are included only if the test has them."""
         without = {Stage.CHAOS: not self.steps, Stage.REHEARSAL: self.rehearsal is None}
         return tuple(stage for stage in Stage if not without.get(stage))
 
@@ -186,7 +192,7 @@ def labels(run: TestRun) -> dict[str, str]:
 def metadata(run: TestRun, name: str) -> Object:
     """Return the metadata of an object that the garbage collector deletes with its test.
 
-    Deleting a test therefore cancels it.
+    Deleting a test therefore cancels its run.
     """
     test = run.test
     return {
@@ -203,5 +209,5 @@ def ready_by(file: str) -> Object:
 
 
 def build_limits(memory: str, cpu: str | None) -> Object:
-    """Limits of a Job's container."""
+    """Return the limits of a Job's container. ``cpu`` is None for no CPU limit."""
     return {"memory": memory, **({"cpu": cpu} if cpu else {})}

@@ -1,4 +1,4 @@
-"""Reads what is there of a MirrorTest's run: Jobs, pods, what it began with, its report."""
+"""Reads the Jobs, pods, plan and report of a MirrorTest's run from the API server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ from headrace.mirror_test import Stage, documents, read_plan, read_rehearsal, re
 
 
 class RunReader:
-    """Requests the API server each time."""
+    """Reads runs. Each call sends requests to the API server."""
 
     def __init__(self, client: Client, settings: TestSettings) -> None:
         self._client, self._settings = client, settings
@@ -45,10 +45,10 @@ class RunReader:
     async def run(
         self, test: MirrorTest, *, has_jobs: bool
     ) -> tuple[TestRun, ReplicationFlow | None]:
-        """Return the run of a test, and the flow that it may have to wait for.
+        """Return the run of a test, and the flow for which it may have to wait.
 
-        If Jobs exist, the run is as they have it, so that a change of the flow does not change it.
-        Otherwise it is built from the current flow.
+        If Jobs exist, the run is read from their ConfigMap, so that a change of the flow does not
+        affect it. Otherwise it is built from the current flow.
         """
         test = with_spark_defaults(test, self._settings.defaults)
         run = TestRun(
@@ -70,7 +70,7 @@ class RunReader:
         return replace(run, test=resolve(test, flow)) if flow else run, flow
 
     async def report(self, test: MirrorTest) -> str | None:
-        """``report.json``, as the verifier left it."""
+        """Return the content of ``report.json``, or None if the verifier has not written it."""
         found = await self._client.get(CONFIG_MAP, test.metadata.namespace, report_name(test))
         if found is None or not owns(test, found):
             return None
@@ -85,7 +85,7 @@ class RunReader:
 
 
 def _spec(kept: Object) -> MirrorTestSpec:
-    """When the run began, as the rest: the test may have changed."""
+    """Return the spec at the start of the run. The test may have changed."""
     with _read_from(kept):
         return MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec
 

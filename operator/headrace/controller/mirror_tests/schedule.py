@@ -1,4 +1,4 @@
-"""MirrorTests that make other tests: by a schedule, or one for each window."""
+"""MirrorTests that create other tests: by a schedule, or one for each window."""
 
 import re
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ _OF_A_SCHEDULE = {
 
 @dataclass(frozen=True)
 class Scheduled:
-    """Actions for a test with a schedule."""
+    """Actions for a test that creates other tests."""
 
     status: MirrorTestStatus
     create: Object | None = None
@@ -54,10 +54,10 @@ class Scheduled:
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
     """Decide by the wall clock what to do for a test with a schedule.
 
-    A clock that jumped ahead causes one run, not all that it skipped, and no run waits for a last
-    run that is in the future. If several runs were missed, only the latest is made up for, unless
-    it is later than ``startingDeadlineSeconds``. ``concurrencyPolicy`` decides about a run that is
-    due while another one has not ended. Raise ``InvalidSpec`` for an invalid schedule.
+    A clock that jumps ahead causes a single run, and a last run in the future delays no run. If
+    several runs were missed, only the latest is started, unless it is later than
+    ``startingDeadlineSeconds``. ``concurrencyPolicy`` decides about a run that is due while another
+    one is in progress. Raise ``InvalidSpec`` for an invalid schedule.
     """
     spec = test.spec
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
@@ -94,7 +94,10 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
 
 
 def build_scheduled(test: MirrorTest, at: datetime) -> Object:
-    """Return the run for a time; its name has the minute, so that two operators create one run."""
+    """Return the run for a time.
+
+    Its name contains the minute, so that two operators cannot create it twice.
+    """
     spec = test.spec.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude=_OF_A_SCHEDULE
     )
@@ -112,7 +115,7 @@ def build_scheduled(test: MirrorTest, at: datetime) -> Object:
 
 
 def surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
-    """Names of the runs beyond the history limits; ``runs`` has the oldest first."""
+    """Return the names of the runs beyond the history limits. ``runs`` has the oldest first."""
     passed = [run.metadata.name for run in runs if verdict_of(run) is Verdict.PASSED]
     others = [run.metadata.name for run in runs if has_ended(run)]
     others = [name for name in others if name not in passed]
@@ -124,7 +127,7 @@ def surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
 
 
 def has_ended(run: MirrorTest) -> bool:
-    """Return whether the run has a verdict."""
+    """Return True if the run has a verdict."""
     return verdict_of(run) is not None
 
 
@@ -136,9 +139,9 @@ def verdict_of(run: MirrorTest) -> Verdict | None:
 def _schedule_readiness(
     runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool
 ) -> Readiness:
-    """Return when the next run starts, or the run that prevents it.
+    """Return when the next run starts, or the reason why an earlier run prevents it.
 
-    That run waits for a user or for its flow, or is in progress when the next one is due.
+    That run is stalled, waits for its flow, or is in progress when the next one is due.
     """
     for run in runs:
         if has_ended(run):
@@ -157,13 +160,16 @@ def _schedule_readiness(
 
 
 def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the last time up to ``now`` and the next one, in UTC, by the time zone of ``now``."""
-    # croniter's own R is another time at every call.
+    """Return the last time up to ``now`` and the next one, in UTC.
+
+    The schedule is interpreted in the time zone of ``now``.
+    """
+    # croniter's extension R returns another time at each call.
     if re.search(r"(?i)(^|[\s,])r", schedule):
         raise _no_schedule(schedule, "R, a moment at random, is not known here")
     try:
         coming = croniter(schedule, now).get_next(datetime)
-        # Half a second on: get_prev leaves out a moment that is met exactly.
+        # Half a second later, because get_prev excludes a time that is met exactly.
         due = croniter(schedule, now + timedelta(seconds=0.5)).get_prev(datetime)
         return due.astimezone(UTC), coming.astimezone(UTC)
     except CroniterError as error:
@@ -177,16 +183,16 @@ def _no_schedule(schedule: str, why: str) -> InvalidSpec:
     )
 
 
-# A MirrorTest whose load has no end sends nothing itself: it creates a test for each window. The
-# next window begins when the load of the last one has ended. During that time the last one's
-# messages are compared.
+# A MirrorTest with an endless load sends nothing itself, but creates a test for each window. The
+# next window begins when the load of the last one has ended. The messages of the last window are
+# compared at the same time.
 
 _POLL_S = 5.0
-"""Maximum time between the end of a load and the next window."""
+"""Maximum time between the end of a load and the next window, in seconds."""
 
 
 def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Begin a window if none is being sent, at most one a minute.
+    """Begin a window unless another one is sending, at most one per minute.
 
     Delete windows beyond the history limits.
     """
@@ -203,7 +209,7 @@ def next_window(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> 
 
 
 def build_window(test: MirrorTest, at: datetime) -> Object:
-    """Return the test of the window that begins at a time."""
+    """Return the test for the window that begins at ``at``."""
     window = build_scheduled(test, at)
     load = window_load(test).model_dump(mode="json", by_alias=True, exclude_unset=True)
     window["spec"]["load"] = load

@@ -1,7 +1,7 @@
-"""Next step of a MirrorTest, decided from its facts.
+"""Decides the next step of a MirrorTest from facts.
 
-``mirror_test.sequence`` has the sequence of the stages. This module has what only a cluster needs:
-a flow to wait for, permissions, and pods that do not start.
+``mirror_test.sequence`` defines the sequence of the stages. This module adds what only a cluster
+needs: a flow to wait for, permissions, and pods that do not start.
 """
 
 import json
@@ -36,7 +36,7 @@ from headrace.mirror_test.sequence import Activity, RunState, StageState, Transi
 def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
     """Return the status of ``test`` with the conditions of ``verdict``.
 
-    The phase that was reached stays, because the load must not be sent twice.
+    The phase does not change, because the load must not be sent twice.
     """
     generation, before = test.metadata.generation, test.status or MirrorTestStatus()
     conditions = conditions_of(verdict, before, now, generation=generation)
@@ -45,7 +45,7 @@ def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> Mirr
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that a decision depends on."""
+    """Facts from which the next step is decided."""
 
     test: MirrorTest
     now: datetime
@@ -54,31 +54,31 @@ class RunFacts:
     flow: ReplicationFlow | None = None
     """Flow under test, or None if it does not exist."""
     jobs: Mapping[Stage, Object] | None = None
-    """Existing Jobs."""
+    """Existing Jobs by stage."""
     pods: Sequence[TestPod] = ()
-    """Pods of those Jobs, and the executors."""
+    """Pods of these Jobs, and the executors."""
     report: str | None = None
-    """``report.json``, as the verifier left it."""
+    """Content of ``report.json``, or None if the verifier has not written it."""
     breaks: bool = False
-    """Whether the run started with chaos steps."""
+    """True if the run started with chaos steps."""
     may_break: bool = False
-    """Whether this operator has a role for the Job of ``spec.chaos``."""
+    """True if this operator has a role for the Job of ``spec.chaos``."""
     rehearses: bool = False
-    """Whether the run started with a rehearsal."""
+    """True if the run started with a rehearsal."""
     may_rehearse: bool = False
-    """Whether this operator has a role for the Job of ``spec.rehearsal``."""
+    """True if this operator has a role for the Job of ``spec.rehearsal``."""
 
     @property
     def started(self) -> datetime:
-        """Start of the test; the current time if it has not begun."""
+        """Start of the test, or the current time if it has not begun."""
         return (self.test.status and self.test.status.start_time) or self.now
 
     def since_s(self, time: datetime) -> float:
         """Return the seconds since a time of the cluster's clock.
 
-        If the operator's clock is ahead of the API server's, the probe's Job has an earlier
-        creation time than the test's start. The difference is subtracted. If it exceeds the time
-        that has passed, another operator's clock set the start, and nothing is subtracted.
+        If the operator's clock is ahead of the API server's, the probe's Job seems to have been
+        created before the start of the test. The difference is subtracted. If the difference
+        exceeds the elapsed time, another operator's clock set the start, and nothing is subtracted.
         """
         probe = (self.jobs or {}).get(Stage.PROBE)
         ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
@@ -88,30 +88,30 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StageDecision:
-    """Decision about a test."""
+    """Decision about the next step of a test."""
 
     status: MirrorTestStatus
     start: Stage | None = None
     again_s: float | None = None
-    """Seconds until the next reconcile without an event."""
+    """Seconds until the next reconcile if there is no event, or None."""
     expired: bool = False
-    """Whether its time after the end is over: delete it."""
+    """True if ttlSecondsAfterFinished has elapsed, so that the test is deleted."""
 
     @property
     def is_last(self) -> bool:
-        """Whether the test ends with it."""
+        """True if the test has a verdict."""
         return self.status.verdict is not None
 
 
 def created_at(job: Object) -> datetime:
-    """When the API server created it."""
+    """Return the time at which the API server created a Job."""
     return datetime.fromisoformat(job["metadata"]["creationTimestamp"])
 
 
 def status_with(
     facts: RunFacts, ready: bool, stalled: bool, reason: Reason, message: str
 ) -> MirrorTestStatus:
-    """Return the test's status with this readiness."""
+    """Return the test's status with a readiness of this reason and message."""
     make = Readiness.stalled if stalled else Readiness.reconciling
     readiness = (Readiness.ready if ready else make)(reason, message)
     return with_conditions(facts.test, readiness, facts.now)
@@ -126,7 +126,7 @@ _REASONS = {
 
 
 def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
-    """Return the status with the report's verdict; a report that cannot be read has none."""
+    """Return the status with the report's verdict, or Inconclusive for an unreadable report."""
     try:
         document = json.loads(report)
         if document["run"] != facts.run:
@@ -170,7 +170,7 @@ def ended_badly(facts: RunFacts, *stages: Stage) -> list[str]:
 
 
 def inconclusive(facts: RunFacts, why: str) -> StageDecision:
-    """Return the decision for a test that ends without a report."""
+    """Return the decision to end a test without a report as Inconclusive."""
     return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
 
 
@@ -187,11 +187,16 @@ def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTest
 
 
 _START_S = 300.0
-"""Time to place executors. After it, and settleSeconds for the target's topics to appear, the load
-starts without a probe. A pod that fits on no node, or whose image is missing, ends the test.
+"""Time to start pods, in seconds.
+
+After it, plus settleSeconds for the target's topics to appear, the load starts without a probe. A
+pod that does not fit on any node, or has no image, ends the test.
 """
 _PATIENCE_S = 30.0
-"""Time that an autoscaler or a registry may take before a condition reports it."""
+"""Time before a condition reports a pod that does not start, in seconds.
+
+An autoscaler or a registry may need that long.
+"""
 _POLL_S = 10.0
 _MAY_NOT_BREAK = (
     "spec.chaos asks for faults, and this operator may not make any: set chaos.enabled: true in "
@@ -214,7 +219,10 @@ _AUDIT = (
 
 
 def next_decision(facts: RunFacts) -> StageDecision:
-    """One stage after the other; the load is sent once, whatever becomes of its Job."""
+    """Return the next step of a test.
+
+    Stages run in sequence. The load is sent once, whatever the outcome of its Job.
+    """
     test = facts.test
     if test.status is not None and test.status.verdict is not None:
         return _finished(test, test.status, facts.now)
@@ -231,7 +239,7 @@ def next_decision(facts: RunFacts) -> StageDecision:
 
 
 def has_begun(test: MirrorTest) -> bool:
-    """Whether the load may have been sent."""
+    """Return True if the load may have been sent."""
     phase = test.status.phase if test.status else None
     return phase not in (None, MirrorTestPhase.PENDING)
 
@@ -254,7 +262,10 @@ def _obstacle(facts: RunFacts) -> StageDecision | None:
 
 
 def _blocked(facts: RunFacts) -> StageDecision | None:
-    """Pods of a running stage that do not start: a condition while that lasts, then the end."""
+    """Return a decision if pods of a running stage do not start, otherwise None.
+
+    A condition reports the problem first. After ``_START_S``, the test ends.
+    """
     for stage, job in (facts.jobs or {}).items():
         if has_ended(job):
             continue
@@ -270,13 +281,13 @@ def _blocked(facts: RunFacts) -> StageDecision | None:
 
 
 def _problem(facts: RunFacts, stage: Stage, job: Object) -> tuple[PodProblem, float] | None:
-    """Why a stage waits for a pod, and for how many seconds."""
+    """Return the problem of a stage that waits for a pod, and its duration in seconds, or None."""
     pods = of_stage(facts.pods, stage)
     if not pods and not job.get("status", {}).get("active"):
         name = job["metadata"]["name"]
         message = f"Job {name} makes no pod: `kubectl describe job {name}` shows who refuses it"
         return PodProblem(Reason.POD_FAILED, message), facts.since_s(created_at(job))
-    # Tasks of probe and load begin all at once; for the verifier's, one executor is enough.
+    # All tasks of probe and load start at once. For the verifier's tasks, one executor is enough.
     enough = stage is Stage.VERIFY and any(pod.executor and pod.runs for pod in pods)
     for pod in pods:
         if pod.problem and pod.waits and not (pod.executor and enough):

@@ -1,6 +1,7 @@
-"""Pure: a flow -> the manifests of its children. ``build_*`` makes, ``apply_*`` (elsewhere) does.
+"""Builds the manifests of a flow's children from the flow. No I/O.
 
-A change here is seen in the golden files of ``tests/unit/controller/golden``.
+Functions ``build_*`` return manifests, and other modules apply them. The golden files in
+``tests/unit/controller/golden`` show the effect of a change.
 """
 
 from headrace.controller.resources.children import CONNECTORS, build_children, build_connector

@@ -15,7 +15,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(metadata: Object) -> Object:
-    """Return a service account. Pods mount the token if they request it."""
+    """Return a service account. Its token is mounted only in pods that request it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -25,7 +25,10 @@ def account(metadata: Object) -> Object:
 
 
 def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Object:
-    """Return a binding of a role to an account, by default to the one that ``metadata`` names."""
+    """Return a binding of a role to an account.
+
+    The default account has the name in ``metadata``.
+    """
     subject = {"name": account or metadata["name"], "namespace": metadata["namespace"]}
     return {
         "apiVersion": f"{RBAC}/v1",
@@ -37,7 +40,7 @@ def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Obj
 
 
 def build_service_account(flow: ReplicationFlow) -> Object:
-    """Return the drivers' ServiceAccount, with the annotations that the flow asks for."""
+    """Return the drivers' ServiceAccount, with the flow's annotations."""
     metadata = build_metadata(flow, driver_name(flow))
     if annotations := flow.spec.drivers.service_account.annotations:
         metadata["annotations"] = dict(annotations)
@@ -47,9 +50,9 @@ def build_service_account(flow: ReplicationFlow) -> Object:
 def build_role(flow: ReplicationFlow) -> Object:
     """Return the drivers' role.
 
-    They may read their own flow, read, publish and report on units, and renew Leases. RBAC can name
-    an object but cannot select by label or field, so units and Leases are those in the namespace.
-    There is no rule for Secrets, which are mounted.
+    Drivers may read their own flow, read, create, change and delete units, and renew Leases. RBAC
+    can name an object but cannot select by label or field, so the role includes all units and
+    Leases of the namespace. It includes no Secrets, because they are mounted.
     """
     return {
         "apiVersion": f"{RBAC}/v1",
@@ -88,9 +91,9 @@ def build_role_binding(flow: ReplicationFlow) -> Object:
 
 
 def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
-    """Return the budget of drains: one driver at a time, unless the flow says otherwise.
+    """Return the PodDisruptionBudget: one driver at a time, unless the flow sets another budget.
 
-    A driver that is not ready never keeps a node from draining.
+    A driver that is not ready never blocks the drain of a node.
     """
     asked = flow.spec.drivers.pod_disruption_budget.model_dump(by_alias=True, exclude_none=True)
     budget = {field: int(count) if count.isdecimal() else count for field, count in asked.items()}
@@ -109,8 +112,8 @@ def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
 def build_network_policy(flow: ReplicationFlow) -> Object:
     """Return the network policy of drivers.
 
-    Only probes and metrics may be received. Outgoing connections are not restricted, because
-    brokers have any address and advertise others.
+    Incoming connections are allowed only for probes and metrics. Outgoing connections are not
+    restricted, because brokers may have and advertise any address.
     """
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -127,7 +130,7 @@ def build_network_policy(flow: ReplicationFlow) -> Object:
 def build_children(
     flow: ReplicationFlow, image: str, *, network_policy: bool, chaos: bool = False
 ) -> list[Object]:
-    """Return the children of a flow except units; permissions come before the drivers."""
+    """Return the children of a flow except units. Permissions come before the drivers."""
     return [
         build_service_account(flow),
         build_role(flow),
@@ -143,11 +146,11 @@ CONNECTORS = (
     TaskType.CHECKPOINT_CONNECTOR,
     TaskType.HEARTBEAT_CONNECTOR,
 )
-"""``standalone/herder.py`` makes the same."""
+"""Connectors of a flow. ``standalone/herder.py`` creates the same ones."""
 
 
 def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:
-    """Return a connector without its owner, which another field manager writes."""
+    """Return a connector without its driver, which another field manager writes."""
     metadata = build_metadata(flow, TaskId(flow.metadata.name, type, 0).name)
     metadata["labels"][TYPE_LABEL] = type.value
     return {

@@ -25,12 +25,15 @@ class DriverDefaults(Model):
     """Defaults of ``spec.drivers`` of flows."""
 
     resources: Resources = Resources()
-    """Requests and limits by name: a flow replaces each by itself, and one that contradicts it."""
+    """Requests and limits by name.
+
+    A flow replaces each by its name. A default that contradicts the flow is omitted.
+    """
     env: tuple[EnvVar, ...] = ()
-    """Environment variables; a flow replaces each by its name."""
+    """Environment variables. A flow replaces each by its name."""
     image_pull_policy: PullPolicy | None = None
     pod_template: PodTemplate = PodTemplate()
-    """A field that a flow sets replaces the one here; labels and annotations are added."""
+    """Default pod template. A flow replaces its fields, and adds labels and annotations."""
 
 
 def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> ReplicationFlow:
@@ -48,7 +51,7 @@ def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> Replicatio
 
 
 def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
-    """``template`` with the fields of ``defaults`` that it does not set."""
+    """Return ``template`` with its unset fields taken from ``defaults``."""
     own = {name: getattr(template, name) for name in template.model_fields_set - {"metadata"}}
     metadata = PodMetadata(
         labels=defaults.metadata.labels | template.metadata.labels,
@@ -58,7 +61,7 @@ def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
 
 
 def _resources(wide: Resources, own: Resources) -> Resources:
-    """Merge resources; a default that contradicts the flow is left out.
+    """Merge resources. A default that contradicts the flow is omitted.
 
     No pod may request more than its limit.
     """
@@ -87,7 +90,7 @@ SPREAD: list[Object] = [
     {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
     for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 ]
-"""Spread over nodes and zones where possible. A replacement is scheduled in any case."""
+"""Spread over nodes and zones if possible. A replacement is scheduled in any case."""
 
 
 def as_wished(
@@ -100,10 +103,9 @@ def as_wished(
 ) -> Object:
     """Return a pod template with the fields of ``template``, ``labels`` and ``spec``.
 
-    The result conforms to Pod Security's ``restricted``. ``spread`` has the
-    topologySpreadConstraints that apply if ``template`` has none. A constraint without a
-    labelSelector gets ``selector`` (default: ``labels``), because Kubernetes would count no pods
-    without one.
+    The result conforms to Pod Security's ``restricted``. ``spread`` contains the
+    topologySpreadConstraints to use if ``template`` has none. A constraint without a labelSelector
+    gets ``selector`` (default: ``labels``), because Kubernetes would otherwise count no pods.
     """
     metadata: Object = {"labels": {**template.metadata.labels, **labels}}
     if template.metadata.annotations:
@@ -122,7 +124,7 @@ def as_wished(
 
 
 def from_field(name: str, path: str) -> Object:
-    """Return an environment variable that the kubelet sets; ``args`` may use ``$(NAME)``."""
+    """Return an environment variable that the kubelet sets. ``args`` may use ``$(NAME)``."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -130,20 +132,20 @@ SECRETS_FOLDER = "/etc/headrace/secrets"
 
 
 def secret_names(flow: ReplicationFlow) -> list[str]:
-    """Return the folders that the flow's two clusters refer to, in order, each once."""
+    """Return the folders of Secrets and ConfigMaps that the flow's clusters refer to, sorted."""
     return secrets_of(flow.spec.source, flow.spec.target)
 
 
 def secrets_of(*clusters: ClusterSpec) -> list[str]:
-    """Return the folders of Secrets and ConfigMaps that clusters refer to, in order, each once."""
+    """Return the folders of Secrets and ConfigMaps that clusters refer to, sorted."""
     return sorted({use.folder for cluster in clusters for use in cluster.uses()})
 
 
 def build_volumes(folders: list[str]) -> list[Object]:
     """Return a volume for each folder.
 
-    All are optional: a driver starts without, says in its connector's status which object or key
-    is missing, and continues when it appears.
+    All volumes are optional. A driver starts without them, reports the missing object or key in its
+    connector's status, and continues when the object appears.
     """
     return [_build_volume(number, folder) for number, folder in enumerate(folders)]
 
@@ -151,8 +153,8 @@ def build_volumes(folders: list[str]) -> list[Object]:
 def build_mounts(folders: list[str]) -> list[Object]:
     """Return the mounts at ``SECRETS_FOLDER``.
 
-    Volumes are mounted whole, never with subPath: the kubelet does not update those when a Secret
-    changes.
+    Volumes are mounted without subPath, because the kubelet does not update subPath mounts when a
+    Secret changes.
     """
     return [
         {"name": f"secret-{number}", "mountPath": f"{SECRETS_FOLDER}/{folder}", "readOnly": True}
@@ -169,16 +171,17 @@ def _build_volume(number: int, folder: str) -> Object:
 
 
 PINNED_TO: Final = "headrace.dev/pinned-to"
-"""Annotation of a task, written together with a move that a user requested. The task stays on that
-driver as long as the driver exists. It is on the object, because a restarted operator must still
-find it.
+"""Annotation of a task, written together with a move that a user requested.
+
+The task stays on that driver as long as the driver exists. The annotation survives a restart of the
+operator.
 """
 TEMPLATE: Final = "headrace.dev/template"
-"""Label of a driver pod: hash of the template it was made from."""
+"""Label of a driver pod: hash of its pod template."""
 POD_TEMPLATE_HASH: Final = "pod-template-hash"
-"""Label of a driver pod and of its ReplicaSet: the Deployment controller's own hash."""
+"""Label that the Deployment controller sets on a pod and its ReplicaSet."""
 ZONE: Final = "topology.kubernetes.io/zone"
-"""Label of a pod, where the cluster copies it from the node: the rack of a driver."""
+"""Label with the zone of a pod's node, if the cluster sets it. Used as the driver's rack."""
 
 
 def driver_selector(flow: str) -> dict[str, str]:
@@ -190,7 +193,7 @@ def driver_selector(flow: str) -> dict[str, str]:
 
 
 def flow_labels(flow: str) -> dict[str, str]:
-    """Labels of everything that belongs to a flow."""
+    """Return the labels of everything that belongs to a flow."""
     return {
         "app.kubernetes.io/name": "headrace",
         "app.kubernetes.io/instance": label_value(flow),
@@ -200,15 +203,15 @@ def flow_labels(flow: str) -> dict[str, str]:
 
 
 def driver_name(flow: ReplicationFlow) -> str:
-    """Name of what the drivers of a flow consist of: Deployment, ServiceAccount, Role ..."""
+    """Return the common name of a flow's Deployment, ServiceAccount, Role and other children."""
     return f"{flow.metadata.name}-driver"
 
 
 def build_metadata(flow: ReplicationFlow, name: str) -> Object:
     """Return the metadata of a child.
 
-    When the flow is deleted, the API server's garbage collector also deletes the child, whether the
-    operator runs or not.
+    When the flow is deleted, the API server's garbage collector also deletes the child, even if the
+    operator does not run.
     """
     return {
         "name": name,
@@ -219,18 +222,20 @@ def build_metadata(flow: ReplicationFlow, name: str) -> Object:
 
 
 HTTP_PORT = 8080
-"""Health and metrics of a driver."""
+"""Port of a driver's health checks and metrics."""
 _GRACE_PERIOD_S = 30
-"""Between TERM and KILL. A driver needs about 5 s to hand over what it holds; the rest is for a
-target that answers slowly."""
+"""Time between TERM and KILL, in seconds.
+
+A driver needs about 5 s to release its units. The rest is for a target that responds slowly.
+"""
 
 
 def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
-    """Return a Deployment with ``spec.drivers.replicas`` drivers, none if the flow is stopped.
+    """Return a Deployment with ``spec.drivers.replicas`` drivers, or none if the flow is stopped.
 
-    The drivers run ``image`` unless the flow pins another. With ``chaos``, mirror tests may break
-    them. maxUnavailable is 0: a pod of the newest template is ready before an old one stops, so
-    that every unit moves only once.
+    The drivers run ``image`` unless the flow sets another one. With ``chaos``, mirror tests may
+    break them. maxUnavailable is 0, so that a pod of the newest template is ready before an old one
+    stops, and every unit moves only once.
     """
     stopped = flow.spec.state is FlowState.STOPPED
     return {
@@ -250,17 +255,17 @@ def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) 
 
 
 def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
-    """Return the template of the pods, labelled with a hash of everything that determines them.
+    """Return the template of the pods. A label contains a hash of everything that determines them.
 
-    The hash covers the fields of the flow that a driver reads only at its start.
+    The hash also covers the fields of the flow that a driver reads only at its start.
     """
     wanted = flow.spec.drivers.pod_template
     selector = driver_selector(flow.metadata.name)
     ours = {**flow_labels(flow.metadata.name), **selector}
     spec = _build_pod_spec(flow, image)
     if chaos:
-        # A container that joins for a moment can signal the driver: as process 1 of its own
-        # processes it would ignore KILL and STOP.
+        # An ephemeral container can then signal the driver. As process 1 of its own namespace, the
+        # driver would ignore KILL and STOP.
         spec["shareProcessNamespace"] = True
     pod = as_wished(wanted, ours, spec, selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
@@ -271,7 +276,7 @@ def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False
 
 
 def template_hash(deployment: Object) -> str:
-    """Return the label of pods that were created from the template of this Deployment."""
+    """Return the template label of the pods of this Deployment."""
     labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
     return labels[TEMPLATE]
 
@@ -312,7 +317,8 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             from_field("POD_NAME", "metadata.name"),
             from_field("POD_UID", "metadata.uid"),
             from_field("POD_IP", "status.podIP"),
-            # Empty without that label. Not in args: a pinned image may be older than the option.
+            # Empty without that label. Not in args, because a pinned image may be older than the
+            # option.
             from_field("HEADRACE_RACK", f"metadata.labels['{ZONE}']"),
             *map(_build_variable, flow.spec.drivers.env),
         ],
@@ -332,7 +338,7 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             "timeoutSeconds": 2,
             "failureThreshold": 2,
         },
-        # The last lines of its log, in the pod's status.
+        # The last lines of the log become part of the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [

@@ -1,12 +1,12 @@
-"""Client of Kafka's protocol for requests that librdkafka does not support.
+"""Client of the Kafka protocol, for requests that librdkafka does not support.
 
-Replication needs record batches as they are, fences with its own producer epochs, and log ends as
-their leaders report them.
+Replication copies record batches unchanged, fences other writers with producer epochs, and reads
+the ends of logs from the partition leaders.
 
-One thread runs an ``EventLoop``, which all clusters of a process share. A ``ClusterClient`` is the
-view of one cluster, with a connection to each broker that is needed. An operation with several
-requests is a coroutine: run it with ``loop.wait(start(coroutine), timeout_s)``, or without waiting
-with ``start(coroutine).then(...)``.
+One thread runs an ``EventLoop``, which all clusters of a process share. A ``ClusterClient``
+connects to the brokers of one cluster. Operations that need several requests are coroutines. Run
+one with ``loop.wait(start(coroutine), timeout_s)``, or without waiting with
+``start(coroutine).then(...)``.
 """
 
 from kio.schema.describe_producers.v0.response import ProducerState

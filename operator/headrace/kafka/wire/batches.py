@@ -1,4 +1,4 @@
-"""Headers of record batches, read in place, and markers of transactions.
+"""Reads the headers of record batches, without copying them, and transaction markers.
 
 The format is described in Kafka's documentation, "Message Format". All values that a broker may
 send are checked before use.
@@ -16,8 +16,8 @@ from headrace.kafka.wire.errors import CorruptBatch
 HEADER_BYTES = 61
 """Size of a batch's header (magic 2)."""
 
-_LOG_OVERHEAD = 12  # base offset and length: before what the length counts
-_CHECKED_FROM = 21  # the checksum covers the attributes and all that follows
+_LOG_OVERHEAD = 12  # base offset and length, which the length does not include
+_CHECKED_FROM = 21  # the checksum covers the attributes and everything after them
 _OLDEST_BYTES = 14  # a message of magic 0: checksum, magic, attributes, two lengths
 _START = struct.Struct(">qiib")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -27,8 +27,9 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class Batch(NamedTuple):
     """One record batch.
 
-    For magic 0 and 1 only ``base_offset``, ``length``, ``magic`` and ``data`` are valid: such a
-    batch is a message, whose ``base_offset`` belongs to its *last* record.
+    For magic 0 and 1, only ``base_offset``, ``length``, ``magic`` and ``data`` are valid. Such a
+    batch is a single message or a compressed set, and ``base_offset`` is the offset of its *last*
+    record.
     """
 
     base_offset: int
@@ -45,47 +46,50 @@ class Batch(NamedTuple):
     base_sequence: int
     record_count: int
     data: memoryview
-    """The batch including its header; valid as long as its response."""
+    """The batch including its header. Valid until the response is released."""
 
     @property
     def last_offset(self) -> int:
-        """Offset of its last record, even if compaction removed that record."""
+        """Offset of the last record, even if compaction removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> str:
-        """Compression of the records, in Kafka's names; ``unknown``: newer than this client."""
+        """Kafka's name of the compression codec, or ``unknown``."""
         code = self.attributes & 0x07
         return _CODECS[code] if code < len(_CODECS) else "unknown"
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker stamped it; all its records have ``max_timestamp``."""
+        """True if the broker set the timestamps.
+
+        The timestamp of each record is then ``max_timestamp``.
+        """
         return bool(self.attributes & 0x08)
 
     @property
     def transactional(self) -> bool:
-        """Whether it is part of a transaction."""
+        """True if the batch is part of a transaction."""
         return bool(self.attributes & 0x10)
 
     @property
     def control(self) -> bool:
-        """Whether it holds a transaction's marker, and no data."""
+        """True if the batch contains a transaction marker instead of data."""
         return bool(self.attributes & 0x20)
 
     @property
     def payload(self) -> memoryview:
-        """Its records, as they are: compressed, without the header. Magic 2 only."""
+        """The records as stored, possibly compressed, without the header. Only for magic 2."""
         return self.data[HEADER_BYTES:]
 
     @property
     def payload_bytes(self) -> int:
-        """Size of its records as they are: compressed, without the header. Magic 2 only."""
+        """Size of ``payload``. Only for magic 2."""
         return len(self.data) - HEADER_BYTES
 
     @property
     def intact(self) -> bool:
-        """Whether the checksum fits; 30 us for 1 MiB."""
+        """True if the checksum is correct. Takes 30 us for 1 MiB."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.crc
 
 
@@ -93,26 +97,26 @@ _DATA = attrgetter("data")
 
 
 def stored_bytes(batches: Iterable[Batch]) -> int:
-    """Return the size of all batches with headers, without Python code for each: a hot path."""
+    """Return the total size of the batches, headers included.
+
+    Hot path: it runs no Python code for each batch.
+    """
     return sum(map(len, map(_DATA, batches)))
 
 
 class Split(NamedTuple):
-    """Result of ``split_batches``."""
+    """Batches of a response, and the size of an incomplete batch at its end."""
 
     batches: list[Batch]
     truncated_bytes: int
-    """Size of a last batch that did not fit into the response. This is not an error: fetch it
-    again.
-    """
+    """Size of an incomplete last batch. This is not an error: the batch is fetched again."""
 
 
 def split_batches(records: memoryview) -> Split:
     """Return the batches of one partition of a Fetch response.
 
-    Raise ``CorruptBatch`` for data that no broker writes. Offsets ascend from batch to batch. A
-    batch has at most one record for each of its offsets, so that no count is trusted beyond its
-    range.
+    Raise ``CorruptBatch`` for data that no broker writes. Offsets must ascend, and a batch must not
+    claim more records than it has offsets.
     """
     batches: list[Batch] = []
     place = next_offset = 0
@@ -124,9 +128,10 @@ def split_batches(records: memoryview) -> Split:
 
 
 def read_batch(records: memoryview, place: int, next_offset: int) -> Batch | None:
-    """Return the batch at ``place``, with offset ``next_offset`` or above; None if incomplete.
+    """Return the batch at byte ``place``, or None if it is incomplete.
 
-    Raise ``CorruptBatch`` as ``split_batches`` does.
+    Its first offset must be ``next_offset`` or above. Raise ``CorruptBatch`` as ``split_batches``
+    does.
     """
     left = len(records) - place
     if left >= HEADER_BYTES:  # the hot path: a valid batch
@@ -173,14 +178,15 @@ def _at(base_offset: int, place: int) -> str:
 
 _KEY = struct.Struct(">hh")  # version, type
 _KEY_BYTES = 4
-_FIXED_BYTES = 4  # length, attributes, and both deltas of the one record: a byte each
+_FIXED_BYTES = 4  # length, attributes and both deltas of the only record, one byte each
 
 
 def aborts(batch: Batch) -> bool:
-    """Whether a control batch ends its producer's transaction by aborting it.
+    """Return True if a control batch aborts its producer's transaction.
 
-    It has one record, never compressed, with small deltas; other types are commits, and those of
-    Raft, which no data partition has. Raises ``CorruptBatch``.
+    A control batch has one record, without compression. Markers of other types are commits: control
+    records of Raft do not occur in data partitions. Raise ``CorruptBatch`` if the marker cannot be
+    read.
     """
     place = HEADER_BYTES + _FIXED_BYTES
     data = batch.data

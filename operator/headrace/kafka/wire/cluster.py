@@ -1,4 +1,4 @@
-"""Cluster as a client sees it: brokers, topics, leaders, and a connection to each broker."""
+"""Brokers, topics and leaders of a cluster, and a connection to each broker."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -27,7 +27,7 @@ from headrace.timing import Backoff
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Broker that is alive."""
+    """A live broker."""
 
     server: Server
     rack: str | None = None
@@ -35,10 +35,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Leadership of one partition."""
+    """Leader, leader epoch and replicas of one partition."""
 
     leader: int
-    """Node; -1: none."""
+    """Node id of the leader, or -1 if there is none."""
     epoch: int
     replicas: tuple[int, ...] = ()
     in_sync: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic, or why it is not known."""
+    """Partitions of one topic, or the error that prevents reading them."""
 
     name: str
     id: UUID | None
@@ -56,20 +56,23 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """The latest of all responses; it does not change."""
+    """Brokers and topics of a cluster according to the latest responses. Immutable."""
 
     cluster_id: str | None = None
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, TopicView] = field(default_factory=dict)
 
     def leadership(self, at: TopicPartition) -> Leadership | None:
-        """``None``: not known, or without a leader that is alive."""
+        """Return the leadership of a partition, or None if no live leader is known."""
         topic = self.topics.get(at.topic)
         found = None if topic is None else topic.partitions.get(at.partition)
         return found if found is not None and found.leader in self.brokers else None
 
     def ids(self, topics: Iterable[str]) -> dict[str, UUID | None]:
-        """Return the ids of topics, or None where the cluster has none."""
+        """Return the id of each topic.
+
+        It is None if the topic is unknown or the cluster has no ids.
+        """
         known = self.topics
         return {name: known[name].id if name in known else None for name in topics}
 
@@ -77,11 +80,12 @@ class ClusterMetadata:
 def updated(
     view: ClusterMetadata, response: MetadataResponse, asked: Iterable[str] | None
 ) -> ClusterMetadata:
-    """Return the view updated by a response. ``asked`` is None if it names all topics.
+    """Return the metadata with the content of a response applied.
 
-    A leadership with a lower epoch than the known one comes from a broker that lags behind. It is
-    ignored unless the topic is another one (KIP-320). Without topic ids (before Kafka 2.8) that
-    cannot be determined, and the response counts.
+    ``asked`` contains the requested topics. None means all topics. A leadership with a lower epoch
+    than the known one comes from a broker whose metadata is outdated. It is ignored unless the
+    topic was created again (KIP-320). Without topic ids (before Kafka 2.8) that cannot be detected,
+    and the response always applies.
     """
     brokers: dict[int, Broker] = {
         broker.node_id: Broker(Server(broker.host, broker.port), broker.rack)
@@ -107,7 +111,10 @@ def _topic(reported: MetadataResponseTopic, known: TopicView | None) -> TopicVie
 
 
 def led_by(view: ClusterMetadata, at: TopicPartition, leader: int, epoch: int) -> ClusterMetadata:
-    """With a leader that a response to Fetch named (KIP-951), if its epoch is newer."""
+    """Return the metadata with a new leader from a Fetch response (KIP-951).
+
+    An epoch that is not newer than the known one changes nothing.
+    """
     topic = view.topics.get(at.topic)
     if topic is None or at.partition not in topic.partitions:
         return view
@@ -121,20 +128,26 @@ def led_by(view: ClusterMetadata, at: TopicPartition, leader: int, epoch: int) -
 
 _Key = tuple[Server, str]
 _SILENT_S = 1.0
-"""A broker that has not answered for so long may be frozen, or behind a line that is cut: it is
-waited for beside the next one."""
+"""Time after which the next broker is tried, in seconds.
+
+A broker that does not respond within that time may be frozen or unreachable. The client continues
+to wait for the first broker.
+"""
 
 
 @dataclass(slots=True)
 class _Round:
-    """One refresh, for all who wait for it."""
+    """One refresh of the metadata, shared by several callers."""
 
     topics: Set[str] | None = frozenset()
     reply: Reply[ClusterMetadata] = field(default_factory=Reply)
 
 
 class ClusterClient:
-    """Client of one cluster, used only by its loop's thread. Connections are opened when needed."""
+    """Client of one cluster. Opens connections when they are needed.
+
+    Not thread-safe: call it from the thread of its loop.
+    """
 
     def __init__(
         self,
@@ -144,19 +157,24 @@ class ClusterClient:
         *,
         buffers: Buffers | None = None,
     ) -> None:
-        """Make a client without connections.
+        """Create a client without connections.
 
-        ``settings`` are by default those of ``access``. ``buffers`` may be shared by all clusters
-        of a loop.
+        Args:
+            loop: Event loop of the client.
+            access: Addresses and credentials of the cluster.
+            settings: Settings of connections. The default is read from ``access``.
+            buffers: Pool for responses, which all clusters of a loop may share.
         """
         self.loop = loop
         self.view = ClusterMetadata()
-        """Known state of the cluster; ``refresh`` replaces it."""
+        """Known brokers and topics. ``refresh`` replaces this object."""
         self.name = access.name
-        """For messages."""
+        """Name of the cluster for messages."""
         self.cluster_id = access.cluster_id
-        """Brokers that report another id are not used. The first broker counts where none is
-        expected."""
+        """Id of the cluster. Brokers that report another id are not used.
+
+        If no id is expected, the first broker that responds sets it.
+        """
         self.settings = settings = settings or ConnectionSettings.of(access)
         self._opener = Opener(loop, ClientSecurity(access), buffers or Buffers(), settings)
         self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
@@ -165,14 +183,18 @@ class ClusterClient:
         self._closed = False
         self._refreshing = False
         self._next: _Round | None = None
-        """Request that follows the refresh in progress."""
+        """Next refresh, which starts after the current one."""
 
     async def refresh(self, topics: Iterable[str] | None = ()) -> ClusterMetadata:
-        """Request the brokers and these topics from a broker (None: all topics); create none.
+        """Refresh the brokers and these topics, and return the metadata.
 
-        A missing topic is in the view with its error. There is one request at a time: callers
-        during a request share the next one. Raise ``Unreachable``, ``AccessDenied``,
-        ``UnsupportedBroker``.
+        None refreshes all topics. Topics are not created: a missing topic is in the metadata with
+        its error. There is one request at a time, and callers during a request share the next one.
+
+        Raises:
+            Unreachable: No broker responded.
+            AccessDenied: The brokers reject the login or the TLS connection.
+            UnsupportedBroker: The brokers are too old.
         """
         if self._next is None:
             self._next = _Round()
@@ -189,7 +211,7 @@ class ClusterClient:
             self._next = None
             try:
                 view = await self._refresh(current.topics)
-            except Exception as error:  # noqa: BLE001  # whoever waits gets it
+            except Exception as error:  # noqa: BLE001  # raised in the waiting callers
                 current.reply.fail(error)
             else:
                 current.reply.succeed(view)
@@ -204,9 +226,9 @@ class ClusterClient:
         return self.view
 
     async def check_brokers(self) -> None:
-        """Raise ``ForeignBroker`` if a broker of another cluster answers at a known address.
+        """Raise ``ForeignBroker`` if a broker of another cluster responds at a known address.
 
-        Brokers that do not answer are no obstacle.
+        Brokers that do not respond are ignored.
         """
         view = await self.refresh()
         servers = {broker.server for broker in view.brokers.values()} | set(self._bootstrap)
@@ -219,7 +241,7 @@ class ClusterClient:
                 continue
 
     async def connection(self, node: int, purpose: str = "") -> Connection:
-        """Return a connection to a broker of the view.
+        """Return a connection to a broker in ``view``.
 
         A Fetch that waits for data delays later requests on its connection. Other requests
         therefore use a connection with another ``purpose``.
@@ -232,9 +254,9 @@ class ClusterClient:
     async def any_connection(self) -> Connection:
         """Return a connection to any broker that responds.
 
-        An open connection comes first, then the known brokers and the bootstrap servers in random
-        order; servers that failed lately come last. A silent server does not prevent trying the
-        next.
+        An open connection is preferred. Otherwise the known brokers and the bootstrap servers are
+        tried in random order, with servers that failed recently last. If a server does not respond
+        within one second, the next one is tried in parallel.
         """
         for (_, purpose), reply in self._connections.items():
             if not purpose and reply.done and not reply.error:
@@ -250,7 +272,10 @@ class ClusterClient:
         raise _worst(self.name, asked)
 
     def _first(self, asked: Sequence[Reply[Connection]], *, last: bool) -> Reply[Connection | None]:
-        """Return the first connection; None if all have failed, or the next server is due."""
+        """Return the first open connection.
+
+        Return None if all attempts have failed, or after one second unless ``last`` is True.
+        """
         first: Reply[Connection | None] = Reply()
         if not last:
             self.loop.call_later(_SILENT_S, lambda: first.succeed(None))
@@ -299,9 +324,10 @@ class ClusterClient:
         return connection
 
     async def _check_identity(self, connection: Connection, server: Server) -> None:
-        """Compare the cluster id of a new connection, before anything else is sent on it.
+        """Check the cluster id on a new connection before any other request.
 
-        Addresses of brokers are used again: those of pods, for instance (KIP-1242).
+        An address may have been reused by a broker of another cluster, for example the address of a
+        pod (KIP-1242).
         """
         timeout_s = self.settings.connect_timeout_s
         response = await connection.send(_metadata(()), timeout_s=timeout_s)
@@ -321,7 +347,7 @@ class ClusterClient:
             self._connections.pop(key, None)
 
     def _drop_unused(self) -> None:
-        """Close connections to brokers that were removed or have moved."""
+        """Close connections to brokers that were removed or have another address."""
         live = {broker.server for broker in self.view.brokers.values()} | set(self._bootstrap)
         for (server, _), reply in list(self._connections.items()):
             if server not in live and reply.done and not reply.error:
@@ -329,7 +355,10 @@ class ClusterClient:
 
 
 def _metadata(topics: Sequence[str] | None) -> Call[MetadataResponse]:
-    """Return a request for the brokers and these topics; ``None``: all topics. It creates none."""
+    """Return a Metadata request for these topics, or for all topics if ``topics`` is None.
+
+    The request creates no topics.
+    """
     wanted = None
     if topics is not None:
         wanted = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(one)) for one in topics)
@@ -347,7 +376,7 @@ def _server(written: str) -> Server:
 
 
 def _shuffled(servers: Iterable[Server]) -> list[Server]:
-    """Return the servers in random order, so that clients use different brokers."""
+    """Return the servers in random order, to spread clients over the brokers."""
     listed = list(servers)
     random.shuffle(listed)
     return listed
@@ -356,7 +385,7 @@ def _shuffled(servers: Iterable[Server]) -> list[Server]:
 def _worst(name: str, asked: Iterable[Reply[Connection]]) -> BaseException:
     """Return the most informative error.
 
-    An internal error comes first, then a rejected login, then an unreachable broker.
+    The order is: an internal error, a rejected login, an unsupported broker, an unreachable broker.
     """
     failures = [one.error for one in asked if one.error is not None]
     if ours := [one for one in failures if not isinstance(one, HeadraceError)]:

@@ -1,6 +1,7 @@
-"""The codecs of record batches, with a bound on what comes out: a few bytes can claim gigabytes.
+"""Compresses and decompresses record batches, with a limit on the decompressed size.
 
-cramjam has all of them but gzip in one wheel, and writes into a buffer of ours; gzip is Python's.
+The limit is needed because a few bytes can decompress to gigabytes. Gzip comes from the standard
+library. All other codecs come from cramjam, which writes into a buffer of the caller.
 """
 
 import struct
@@ -15,8 +16,8 @@ Content = bytes | bytearray | memoryview
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 1 << 15
-# Version 1, independent blocks of at most 64 KiB, no checksums: all that Kafka's reader takes.
-# cramjam's own frames have blocks that depend on each other, which it refuses.
+# Version 1, independent blocks of at most 64 KiB, no checksums: Kafka's reader accepts only this.
+# cramjam's own frames have dependent blocks, which Kafka's reader rejects.
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 1 << 16
 _LZ4_STORED = 1 << 31
@@ -25,10 +26,11 @@ _BIG, _LITTLE = struct.Struct(">i"), struct.Struct("<I")
 
 
 def decompress(codec: str, content: Content, limit_bytes: int) -> Content:
-    """Return the decompressed records of a batch; with codec ``none`` they are unchanged.
+    """Return the decompressed records of a batch. Codec ``none`` returns them unchanged.
 
-    Raise ``CorruptBatch``, and ``UnreadableBatch`` for more than ``limit_bytes`` and for an unknown
-    codec.
+    Raises:
+        CorruptBatch: The records cannot be decompressed.
+        UnreadableBatch: The result is larger than ``limit_bytes``, or the codec is unknown.
     """
     if codec == "none":
         return content
@@ -38,9 +40,10 @@ def decompress(codec: str, content: Content, limit_bytes: int) -> Content:
 
 
 def compress(codec: str, content: Content, level: int | None = None) -> Content:
-    """Compress the records of a batch in the formats of Kafka's own producer.
+    """Compress records in the format of Kafka's own producer.
 
-    ``level`` is that of gzip (1 to 9), lz4 (1 to 12) or zstd (1 to 22). None: the codec's default.
+    ``level`` is the level of gzip (1 to 9), lz4 (1 to 12) or zstd (1 to 22). None means the codec's
+    default.
     """
     return _WRITERS[codec](content, level) if codec != "none" else content
 
@@ -71,9 +74,10 @@ def _gunzip(content: Content, limit_bytes: int) -> Content:
 def _growing(
     name: str, into: Callable[[Content, bytearray], int]
 ) -> Callable[[Content, int], Content]:
-    """For formats that do not say how large the result is: try, with four times as much each time.
+    """Return a decompressor for formats that do not state the decompressed size.
 
-    What ends for want of room has written all that fits, so that the last attempt costs most.
+    It tries a buffer that is four times larger each time. Only the last attempt decompresses
+    everything, so it takes most of the time.
     """
 
     def read(content: Content, limit_bytes: int) -> Content:
@@ -95,7 +99,7 @@ def _growing(
 
 
 def _unsnappy(content: Content, limit_bytes: int) -> Content:
-    """In the blocks of Xerial's library, as Java's producer has it, or as one, as others do."""
+    """Decompress snappy: Xerial's block format, which Java producers write, or a single block."""
     if bytes(content[: len(_XERIAL)]) != _XERIAL:
         return _unsnappy_block(content, limit_bytes)
     result = bytearray()
@@ -127,7 +131,7 @@ def _unsnappy_block(content: Content, limit_bytes: int) -> Content:
 
 
 def _unsnappy_size(content: Content) -> int:
-    """Return the size that the block states; it is compared with the limit before allocation."""
+    """Return the size that the block claims. Callers check it before they allocate memory."""
     try:
         return cramjam.snappy.decompress_raw_len(content)
     except cramjam.DecompressionError as error:
@@ -163,7 +167,7 @@ def _lz4(content: Content, level: int | None) -> Content:
 def _lz4_block(plain: Content, level: int | None) -> Content:
     if level is None:
         return bytes(cramjam.lz4.compress_block(plain, store_size=False))
-    # cramjam 2.14 compresses blocks without regard to a level, and frames with it. A frame of one
+    # cramjam 2.14 ignores the level for blocks, and applies it to frames. A frame with a single
     # block has no dependent blocks.
     frame = bytes(cramjam.lz4.compress(plain, level=level))
     place = _LZ4_FRAME_BYTES + 8 * bool(frame[4] & _LZ4_CONTENT_SIZE)

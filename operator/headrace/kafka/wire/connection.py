@@ -1,4 +1,4 @@
-"""Connection to one broker: requests and answers in order, several at a time."""
+"""Connection to one broker, with several requests in flight."""
 
 import math
 from collections import deque
@@ -32,18 +32,18 @@ from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
 A = TypeVar("A")
 _READS_AT_ONCE = 64  # then other connections get their turn
 _ANY = (0, 32_767)
-"""Versions of a request that a caller encodes by itself."""
+"""Versions of requests that the caller encodes itself."""
 ASK_VERSIONS = call(
     ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1"),
     ApiVersionsResponse,
 )
-"""Request that every broker answers at once."""
+"""ApiVersions request, to which every broker responds immediately."""
 OLDEST_KAFKA = "2.4"
-"""Brokers of older releases lack versions that every connection needs."""
+"""Oldest supported Kafka release. Older brokers lack required request versions."""
 
 
 class _Request(Reply[A]):
-    """The reply to a request, with what is needed until it arrives."""
+    """Pending reply, with the data that is needed until it arrives."""
 
     __slots__ = ("call", "correlation_id", "deadline_s", "encoded")
 
@@ -56,10 +56,11 @@ class _Request(Reply[A]):
 class Connection:
     """Open connection to a broker.
 
-    A request without a response in time ends the connection, as in Kafka's own client, because no
-    later response could be matched. A network may have dropped an idle connection without a sign,
-    so that its next request waits for the answer to a probe. The opener of the connection logs in
-    (``opening.py``).
+    A request without a response in time closes the connection, as in Kafka's own client, because
+    later responses could not be matched to requests.
+
+    A network may drop an idle connection without notice. After an idle time, a request therefore
+    waits for the response to a short probe. ``opening.py`` opens connections and logs in.
     """
 
     def __init__(
@@ -76,17 +77,26 @@ class Connection:
         probe_timeout_s: float = 3.0,
         closed: Callable[["Connection"], None] = lambda _: None,
     ) -> None:
-        """Create a connection.
+        """Create a connection over an open transport.
 
-        ``server`` is used in messages. ``max_in_flight`` must be at most five for an idempotent
-        producer, whose sequences are safe only then. ``probe_after_s`` is the idle time after which
-        the connection is probed.
+        Args:
+            loop: Event loop of the connection.
+            transport: Connected socket.
+            server: Name of the broker for messages.
+            headers: Writer and reader of request headers.
+            buffers: Pool for responses.
+            request_timeout_s: Default time-out of a request.
+            max_in_flight: Maximum number of unanswered requests. Sequences of an idempotent
+                producer are safe only up to five.
+            probe_after_s: Idle time after which a probe precedes the next request.
+            probe_timeout_s: Time-out of the probe.
+            closed: Called when the connection has ended.
         """
         self.server = server
         self.closed_by: HeadraceError | None = None
-        """Why it ended; ``None``: it is open."""
+        """Reason why the connection ended, or None while it is open."""
         self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: SPOKEN[API_VERSIONS]}
-        """The oldest and the newest version of each request that the broker serves, by its key."""
+        """Oldest and newest version of each request that the broker serves, by API key."""
         self._loop, self._transport, self._headers = loop, transport, headers
         self._reader = FrameReader(buffers)
         self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
@@ -97,7 +107,7 @@ class Connection:
         self._out: deque[Buffer] = deque()
         self._held = self._probing = False
         self._received_s = loop.now_s()
-        """Time at which the broker sent something last."""
+        """Time at which the last bytes were received."""
         self._throttled_until_s = 0.0
         self._correlation_id = 0
         self._drained: Reply[None] | None = None
@@ -108,19 +118,19 @@ class Connection:
 
     @property
     def load(self) -> int:
-        """How many requests have no answer yet."""
+        """Number of requests without a response."""
         return len(self._waiting) + len(self._in_flight)
 
     def serves(self, api_key: int) -> bool:
-        """Return True if the broker serves a version of this request that this client speaks."""
+        """Return True if this client and the broker support a common version of a request."""
         oldest, newest = SPOKEN.get(api_key, _ANY)
         least, most = self.versions.get(api_key, (0, -1))
         return max(oldest, least) <= min(newest, most)
 
     def version(self, api_key: int) -> int:
-        """Return the newest version of a request that both sides have.
+        """Return the newest version of a request that both sides support.
 
-        Raises ``UnsupportedBroker`` where there is none.
+        Raise ``UnsupportedBroker`` if there is none.
         """
         oldest, newest = SPOKEN.get(api_key, _ANY)
         least, most = self.versions.get(api_key, (0, -1))
@@ -131,7 +141,7 @@ class Connection:
 
     @property
     def compares_epochs(self) -> bool:
-        """Return True if a Fetch finds a truncated log by itself (version 12, Kafka 2.7)."""
+        """True if the broker detects a truncated log in a Fetch (version 12, Kafka 2.7)."""
         return self.version(FETCH) >= COMPARES_EPOCHS
 
     def _encoded(self, call: Call[A]) -> Encoded[A]:
@@ -158,10 +168,10 @@ class Connection:
     def send(
         self, call: Call[A], *, timeout_s: float | None = None, during_login: bool = False
     ) -> Reply[A]:
-        """Send it when its turn comes.
+        """Queue a request, send it in its turn, and return its reply.
 
-        The reply fails with ``ConnectionLost``, ``Garbled``, the error that ended the connection,
-        or ``UnsupportedBroker`` where the broker does not serve the request.
+        The reply fails with ``ConnectionLost``, ``Garbled`` or the error that ended the connection.
+        It fails with ``UnsupportedBroker`` if the broker does not serve the request.
         """
         request: _Request[A] = _Request()
         if self.closed_by is not None:
@@ -196,9 +206,9 @@ class Connection:
         return request
 
     def _probe(self, now_s: float) -> None:
-        """Send a request with a short deadline; others wait until it is answered."""
+        """Send a request with a short deadline. Other requests wait for its response."""
         if self._held or self._probing or now_s < self._throttled_until_s:
-            return  # a login is a probe, and a throttled client is not read
+            return  # a login serves as probe, and a throttled broker does not respond
         self._probing = True
         probe: _Request[Any] = _Request()
         probe.call, probe.encoded = ASK_VERSIONS, self._encoded(ASK_VERSIONS)
@@ -209,29 +219,29 @@ class Connection:
         self._flush()
 
     def _probed(self, _: Reply[Any]) -> None:
-        self._probing = False  # the caller begins what waits
+        self._probing = False  # _answer then sends the waiting requests
 
     def hold(self) -> Reply[None]:
-        """Begin no further requests except logins; reply when all begun requests have responses."""
+        """Stop sending requests other than logins. The reply succeeds when none is in flight."""
         self._held = True
         self._drained = Reply()
         self._check_drained()
         return self._drained
 
     def go_on(self) -> None:
-        """Begin requests again, after ``hold``."""
+        """Send requests again after ``hold``."""
         self._held, self._drained = False, None
         self._pump()
 
     def throttle(self, delay_ms: int) -> None:
-        """Begin no request for so long: the broker asks for it (KIP-219)."""
+        """Send no request for ``delay_ms``, as the broker demanded (KIP-219)."""
         if delay_ms > 0:
             until_s = self._loop.now_s() + delay_ms / 1000
             self._throttled_until_s = max(self._throttled_until_s, until_s)
             self._loop.call_later(delay_ms / 1000, self._pump)
 
     def close(self, why: HeadraceError | None = None) -> None:
-        """End it: what is unanswered fails."""
+        """Close the connection. All unanswered requests fail."""
         if self.closed_by is not None:
             return
         self.closed_by = why or ConnectionLost(
@@ -259,11 +269,11 @@ class Connection:
             unanswered = arrived and isinstance(self.closed_by, Unanswered)
             kind = Unanswered if unanswered else ConnectionLost
             return kind(f"{call.name}: {why}", may_have_arrived=arrived)
-        return self.closed_by  # a login that failed: say that
+        return self.closed_by  # a login that failed: report the reason
 
     def _ready(self, events: int) -> None:
         try:
-            # TLS may have to write before it can read, and the other way round: try both.
+            # TLS may have to write before it can read, and read before it can write. Try both.
             if events & READ or self._transport.wants:
                 self._receive()
         except OSError as error:
@@ -314,7 +324,7 @@ class Connection:
                 self._pump()
 
     def _pump(self) -> None:
-        """Begin what may begin now."""
+        """Send as many waiting requests as allowed."""
         if self.closed_by is not None:
             return
         while (
@@ -357,7 +367,7 @@ class Connection:
             self._loop.watch(self._transport.sock, events, self._ready)
 
     def _arm(self, deadline_s: float) -> None:
-        """Set the one timer, for the request whose time is over first."""
+        """Set the only timer, to the earliest deadline of a request."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._armed_for_s = deadline_s
@@ -369,7 +379,7 @@ class Connection:
         now_s = self._loop.now_s()
         if self._in_flight and (first := self._in_flight[0]).deadline_s <= now_s:
             if self._reader.inside and self._received_s + self._request_timeout_s > now_s:
-                # The answer arrives, over a slow line.
+                # The response is arriving over a slow network.
                 first.deadline_s = self._received_s + self._request_timeout_s
             else:
                 why = f"the connection to {self.server} gave no answer to {first.call.name} in time"

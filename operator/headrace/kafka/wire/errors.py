@@ -1,4 +1,4 @@
-"""Errors between this client and a broker."""
+"""Errors of the connection to a broker, and errors that brokers return."""
 
 from confluent_kafka import KafkaError
 from kio.schema.errors import ErrorCode
@@ -8,47 +8,50 @@ from headrace.kafka.errors import translate
 
 
 class ConnectionLost(Unreachable):
-    """A connection ended, or did not answer in time, before the response was read."""
+    """A connection ended or timed out before the response was read."""
 
     def __init__(self, message: str, *, may_have_arrived: bool) -> None:
         super().__init__(message)
         self.may_have_arrived = may_have_arrived
-        """False: no byte of the request was sent. True: the broker may have carried it out."""
+        """False if no byte of the request was sent.
+
+        True if the broker may have processed the request.
+        """
 
 
 class Unanswered(ConnectionLost):
-    """A request without an answer in time; its connection is closed."""
+    """A request timed out. Its connection is closed."""
 
 
 class ForeignBroker(Unreachable):
-    """A broker of another cluster answers at an address of this one (KIP-1242)."""
+    """A broker of another cluster responds at an address of this cluster (KIP-1242)."""
 
 
 class Garbled(ConnectionLost):
-    """A response that breaks the protocol; its connection is closed."""
+    """A response violates the protocol. Its connection is closed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, may_have_arrived=True)
 
 
 class CorruptBatch(Retriable):
-    """Record batches that contradict themselves; fetching them again may help."""
+    """The content of a record batch is inconsistent or damaged. Fetching it again may help."""
 
 
 class UnreadableBatch(Fatal):
-    """A record batch that this client cannot take apart; it may be all right."""
+    """A record batch that this client cannot decode, although the batch may be valid."""
 
 
 class UnsupportedBroker(Fatal):
-    """A broker that does not serve a version of a request that this client speaks."""
+    """The broker does not serve a required request in a version that this client supports."""
 
 
 class NoShareGroups(UnsupportedBroker):
-    """A broker without share groups (KIP-932), or without their start offsets."""
+    """The broker does not support share groups (KIP-932), or not their start offsets."""
 
 
 class RequestRefused(HeadraceError):
-    """A broker answered with an error code: ``RefusedForNow`` or ``RefusedForGood``."""
+    """A broker returned an error code. The subclass says whether a retry may help."""
 
     def __init__(self, message: str, code: ErrorCode) -> None:
         super().__init__(message)
@@ -56,17 +59,19 @@ class RequestRefused(HeadraceError):
 
 
 class RefusedForNow(RequestRefused, Retriable):
-    """The same request may be accepted later."""
+    """A rejection that a later retry may not get."""
 
 
 class RefusedForGood(RequestRefused, Fatal):
-    """A rejection that a user must resolve first."""
+    """A rejection whose cause a user must fix first."""
 
 
 def refusal(code: ErrorCode, tried: str) -> HeadraceError:
-    """Return the error for a broker's code; ``tried`` as for ``kafka.errors.translate``.
+    """Return the error for a broker's error code.
 
-    A failed login is ``AuthenticationFailed``; all others are ``RequestRefused``.
+    ``tried`` has the same meaning as in ``kafka.errors.translate``. Codes of failed logins,
+    unreachable brokers and active groups return ``AuthenticationFailed``, ``Unreachable`` and
+    ``GroupActive``. All others return a ``RequestRefused``.
     """
     error = translate(KafkaError(code.value), tried)
     if isinstance(error, Fatal):
@@ -75,6 +80,6 @@ def refusal(code: ErrorCode, tried: str) -> HeadraceError:
 
 
 def check(code: ErrorCode, tried: str) -> None:
-    """Raise the error for a code that is not 0."""
+    """Raise the error for a code other than 0."""
     if code is not ErrorCode.none:
         raise refusal(code, tried)

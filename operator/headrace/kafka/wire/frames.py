@@ -1,6 +1,7 @@
-"""Responses cut out of the stream of a connection, into buffers that are used again.
+"""Splits the byte stream of a connection into responses, in reusable buffers.
 
-Fresh memory costs more than the copy into it: the kernel clears each page at the first touch.
+Fresh memory costs more than copying into it, because the kernel clears each page at the first
+access.
 """
 
 import struct
@@ -9,46 +10,52 @@ from collections import deque
 from headrace.kafka.wire.errors import Garbled
 
 MAX_RESPONSE_BYTES = 128 << 20
-"""Above what a broker sends: its requests end at 104,857,600 bytes (``socket.request.max.bytes``),
-a Fetch response at the ``max_bytes`` that we asked for, plus one batch."""
+"""Maximum size of a response.
+
+Brokers send less. They accept requests of at most 104,857,600 bytes (``socket.request.max.bytes``),
+and a Fetch response has at most the requested ``max_bytes`` plus one batch.
+"""
 
 _SIZE = struct.Struct(">i")
-_SMALL_BYTES = 1 << 14  # not worth keeping
+_SMALL_BYTES = 1 << 14  # smaller buffers are not kept
 
 
 class Buffers:
-    """Buffers of responses, kept for the next ones. Not thread-safe."""
+    """Pool of buffers for responses. Not thread-safe."""
 
     def __init__(self, keep_bytes: int = 64 << 20) -> None:
-        """Create an empty pool that keeps at most ``keep_bytes``, including used buffers."""
+        """Create an empty pool that keeps at most ``keep_bytes``, including buffers in use."""
         self._keep_bytes = keep_bytes
         self._kept: dict[int, bytearray] = {}
-        """Kept buffers by ``id``, in the order of their return; there may be hundreds."""
+        """Unused buffers by ``id``, oldest first. There may be hundreds."""
         self._sizes: dict[int, deque[int]] = {}
-        """Ids of kept buffers by size, of which there are few."""
+        """Ids of unused buffers by size. There are few sizes."""
         self._unused: set[int] = set()
-        """Buffers kept at the last ``trim`` and not used since."""
+        """Buffers that were in the pool at the last ``trim`` and have not been used since."""
         self._out_bytes = 0
         self.kept_bytes = 0
-        """Size of the memory that is kept for the next responses."""
+        """Total size of the unused buffers."""
 
     def take(self, size: int) -> bytearray:
-        """Return a buffer of at least that size, at most twice as large, with undefined content."""
+        """Return a buffer with undefined content, of at least ``size`` bytes.
+
+        A buffer from the pool is at most twice as large.
+        """
         if size > _SMALL_BYTES:
             fitting = [kept for kept in self._sizes if size <= kept <= 2 * size]
             if fitting:
                 newest = self._sizes[min(fitting)][-1]
                 self._out_bytes += min(fitting)
                 return self._forget(newest)
-            # Responses of similar sizes thus share buffers. A full response is a little larger than
-            # a power of 2.
+            # Round up, so that responses of similar sizes share buffers. A full response is a
+            # little larger than a power of 2.
             step = 1 << (size.bit_length() - 3)
             size = -(-size // step) * step
         self._out_bytes += size
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
-        """Take it back; what was not used for the longest time goes where too much is kept."""
+        """Return a buffer to the pool. If the pool is too large, free the oldest buffers."""
         size = len(buffer)
         self._out_bytes -= size
         room = self._keep_bytes - self._out_bytes - size
@@ -61,7 +68,7 @@ class Buffers:
         self.kept_bytes += size
 
     def trim(self) -> None:
-        """Free what was not used since the last time."""
+        """Free the buffers that have not been used since the last call."""
         for unused in tuple(self._unused):
             self._forget(unused)
         self._unused = set(self._kept)
@@ -73,7 +80,7 @@ class Buffers:
         if alike[-1] == key:
             alike.pop()
         else:
-            alike.remove(key)  # near the front: it was kept for long
+            alike.remove(key)  # near the front, because it is old
         if not alike:
             del self._sizes[size]
         self._unused.discard(key)
@@ -87,13 +94,13 @@ class Frame:
     __slots__ = ("_buffer", "_buffers", "view")
 
     def __init__(self, buffers: Buffers | None, buffer: bytearray, size: int) -> None:
-        """Release ``buffer`` to ``buffers``, if it came from there."""
+        """Create a frame. ``release`` returns ``buffer`` to ``buffers`` unless that is None."""
         self._buffers = buffers
         self._buffer: bytearray | None = buffer
         self.view = memoryview(buffer)[:size]
 
     def release(self) -> None:
-        """Give the buffer back; a second time does nothing."""
+        """Return the buffer to its pool. A second call does nothing."""
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
             self.view = memoryview(b"")
@@ -102,7 +109,10 @@ class Frame:
 
 
 class FrameReader:
-    """``target`` is where the next bytes of the stream belong; ``received`` says how many came."""
+    """Reads responses from a byte stream.
+
+    Write received bytes into ``target``, then pass their number to ``received``.
+    """
 
     def __init__(self, buffers: Buffers, limit_bytes: int = MAX_RESPONSE_BYTES) -> None:
         self._buffers = buffers
@@ -110,17 +120,18 @@ class FrameReader:
         self._prefix = bytearray(_SIZE.size)
         self._frame: Frame | None = None
         self.target = memoryview(self._prefix)
-        """Where the next bytes belong. It is never empty."""
+        """Memory for the next bytes. It is never empty."""
 
     @property
     def inside(self) -> bool:
-        """Whether a response has begun and not ended."""
+        """True if a response has begun and is not complete."""
         return self._frame is not None or len(self.target) < _SIZE.size
 
     def received(self, count: int) -> Frame | None:
-        """``count`` bytes were written to ``target``; the response that they complete, if any.
+        """Process ``count`` bytes that were written to ``target``, and return a completed response.
 
-        Raises ``Garbled`` for a size that no response has: not a byte of memory is taken for it.
+        Return None if the response is not complete. Raise ``Garbled`` for an impossible size,
+        before any memory is allocated.
         """
         self.target = self.target[count:]
         if self.target:
@@ -132,7 +143,7 @@ class FrameReader:
                     f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
                     "listener of Kafka, with the same encryption as ours?"
                 )
-            if size <= _SMALL_BYTES:  # the pool keeps none of these
+            if size <= _SMALL_BYTES:  # the pool does not keep such buffers
                 self._frame = Frame(None, bytearray(size), size)
             else:
                 self._frame = Frame(self._buffers, self._buffers.take(size), size)
@@ -143,7 +154,7 @@ class FrameReader:
         return frame
 
     def discard(self) -> None:
-        """Release what was begun, after the connection has ended."""
+        """Release an incomplete response after the connection has ended."""
         if self._frame is not None:
             self._frame.release()
             self._frame = None

@@ -1,4 +1,4 @@
-"""Consumer groups and share groups (KIP-932): kinds, offsets and starts."""
+"""Types, committed offsets and start offsets of consumer groups and share groups (KIP-932)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -45,30 +45,27 @@ from headrace.kafka.wire.protocol import OFFSET_FETCH, SHARE_GROUP_KEYS, call
 from headrace.kafka.wire.routing import WITHIN_S, Ask, Found, at_coordinators
 
 _WITHOUT_MEMBERS = {"Empty", "Dead"}
-"""States of groups of all kinds."""
+"""Names of the states in which a group has no members, whatever its type."""
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it."""
+    """Entry of a group in its coordinator's list."""
 
     protocol_type: str
-    """``consumer``, ``share``, ``streams`` or ``connect``; empty for offsets without a protocol."""
+    """``consumer``, ``share``, ``streams`` or ``connect``. Empty if the group has only offsets."""
     state: str
-    """Name of the state, as ``Stable`` or ``Reconciling``; empty before Kafka 2.6."""
+    """Name of the state, for example ``Stable`` or ``Reconciling``. Empty before Kafka 2.6."""
 
     @property
     def has_members(self) -> bool | None:
-        """Whether the group has members, as it has in every state that is not known to have none.
-
-        None if the broker did not list the state.
-        """
+        """True unless the state is known to have no members. None if the broker listed no state."""
         return self.state not in _WITHOUT_MEMBERS if self.state else None
 
 
 async def list_groups(cluster: ClusterClient) -> dict[str, GroupListing]:
     """Return the groups that the principal may describe.
 
-    Each broker lists the groups that it coordinates. Raises ``Refused``, ``Unreachable``.
+    Each broker lists the groups that it coordinates. Raise ``RequestRefused`` or ``Unreachable``.
     """
     found: dict[str, GroupListing] = {}
     view = await cluster.refresh()
@@ -83,16 +80,15 @@ async def list_groups(cluster: ClusterClient) -> dict[str, GroupListing]:
     return found
 
 
-# Committed offsets of groups, read and set at their coordinators.
-#
-# librdkafka's admin client ends the process, by a segmentation fault or an assertion, if a
-# coordinator has moved or is loading (librdkafka issue 3663). It gives up setting offsets at a
-# coordinator that has moved, and it needs a request for each group.
+# Reading and setting of committed offsets, at the groups' coordinators.
+# librdkafka's admin client crashes the process, by a segmentation fault or an assertion, if a
+# coordinator has moved or is loading (librdkafka issue 3663). It does not retry setting offsets at
+# a coordinator that has moved, and it needs a request for each group.
 
 _SEVERAL_AT_ONCE = 8
-"""Since this version a request names several groups."""
+"""First version of OffsetFetch in which a request can name several groups."""
 _AT_ONCE = 200
-"""Groups in a request: each may have thousands of partitions."""
+"""Maximum number of groups in a request. Each may have thousands of partitions."""
 
 
 class Committed(NamedTuple):
@@ -101,16 +97,17 @@ class Committed(NamedTuple):
     offset: int
     metadata: str
     leader_epoch: int = -1
-    """Leader epoch of the last record that was read, as consumers commit it; -1 without one."""
+    """Leader epoch of the last record that was read, or -1 if the consumer committed none."""
 
 
 Offsets = dict[TopicPartition, Committed]
 
 
 async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Found[Offsets]:
-    """Return the offsets of each topic that the principal may describe.
+    """Return the committed offsets of each group, or an error.
 
-    They are empty for a group that is absent. Raise ``Unreachable``, ``AccessDenied``.
+    Only topics that the principal may describe are included. A group that does not exist has no
+    offsets. Raise ``Unreachable`` or ``AccessDenied``.
     """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[Offsets]:
@@ -143,9 +140,10 @@ async def committed_offsets(cluster: ClusterClient, groups: Iterable[str]) -> Fo
 async def set_committed_offsets(
     cluster: ClusterClient, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
 ) -> Found[None]:
-    """Commit offsets as a consumer that is not a member does; create absent groups.
+    """Commit offsets like a consumer with manual assignment. Groups that do not exist are created.
 
-    The result is ``GroupActive`` for a group with members. Raise as ``committed_offsets``.
+    The result of each group is None or an error. It is ``GroupActive`` for a group with members.
+    Raise ``Unreachable`` or ``AccessDenied``.
     """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
@@ -214,24 +212,27 @@ def _not_set(
     return None
 
 
-# Share groups (KIP-932) at their coordinators: their start offsets, and whether they were used.
-#
-# Brokers serve these requests since Kafka 4.1. librdkafka has none of them.
+# Requests for share groups (KIP-932) at their coordinators. Brokers serve them since Kafka 4.1.
+# librdkafka does not support them.
 
 T = TypeVar("T")
 _FIRST_ASSIGNMENT = 2
-"""Assignment epoch of a group's first members. One that has had none has 1, or 0 before Kafka 4.3
-(KAFKA-20268), where it is 1 of the first members: of these, only the start offset tells."""
+"""Assignment epoch of a share group after its first members have joined.
+
+A group that never had members has epoch 1, or 0 before Kafka 4.3 (KAFKA-20268). Before 4.3 the
+first members also have epoch 1, so that this test does not find them. Only a start offset shows
+that such a group was used.
+"""
 _DELETED = {ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id}
 
 
 async def share_starts(
     cluster: ClusterClient, groups: Iterable[str]
 ) -> Found[dict[TopicPartition, int]]:
-    """Return the start offset of each partition that has one.
+    """Return the start offset of each partition that has one, by group, or an error.
 
-    Only topics that the principal may describe are included. The result is empty for a group that
-    is absent or is no share group. Raise ``Unreachable``, ``AccessDenied``, ``NoShareGroups``.
+    Only topics that the principal may describe are included. A group that does not exist or is no
+    share group has no start offsets. Raise ``Unreachable``, ``AccessDenied`` or ``NoShareGroups``.
     """
 
     async def ask(
@@ -252,9 +253,10 @@ async def share_starts(
 async def set_share_starts(
     cluster: ClusterClient, starts: Mapping[str, Mapping[TopicPartition, int]]
 ) -> Found[None]:
-    """Set start offsets; create absent groups (since Kafka 4.2).
+    """Set start offsets of share groups. Groups that do not exist are created (since Kafka 4.2).
 
-    The result is ``GroupActive`` for a group with members. Raise as ``share_starts``.
+    The result of each group is None or an error. It is ``GroupActive`` for a group with members.
+    Raise errors as ``share_starts`` does.
     """
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[None]:
@@ -269,7 +271,7 @@ async def set_share_starts(
 
 
 async def used_share_groups(cluster: ClusterClient, groups: Iterable[str]) -> Found[bool]:
-    """Whether a group has, or ever had, members. Raises as ``share_starts``."""
+    """Return True for each group that has or had members. Raise errors as ``share_starts`` does."""
 
     async def ask(connection: Connection, those: Collection[str]) -> Found[bool]:
         request = ShareGroupDescribeRequest(

@@ -1,4 +1,4 @@
-"""Readiness loop of one thread, and results that arrive later."""
+"""Event loop of one thread, and results that arrive later."""
 
 import heapq
 import itertools
@@ -15,32 +15,31 @@ from headrace.errors import GaveUp
 from headrace.timing import Clock
 
 # Results that arrive later, and coroutines that wait for them, without asyncio.
-#
-# asyncio costs 0.90 core-seconds a GB where a plain readiness loop costs 0.64 (measured with the
-# same copier). Coroutines are for what takes several requests; a hot path uses ``Reply.then``.
+# asyncio needs 0.90 core-seconds per GB, and a plain readiness loop 0.64 (measured with the same
+# copier). Coroutines are for operations with several requests. Hot paths use ``Reply.then``.
 
 T = TypeVar("T")
 _PENDING = object()
 
 
 class Reply(Generic[T]):
-    """A result or an error that arrives once. Used by the loop's thread alone."""
+    """Result or error that arrives later. Not thread-safe: use it in the loop's thread."""
 
     __slots__ = ("_result", "_then", "error")
 
     def __init__(self) -> None:
         self._result: object = _PENDING
         self.error: BaseException | None = None
-        """Error that ``result`` raises, or None if there is no error or no outcome yet."""
+        """Error that ``result`` raises, or None."""
         self._then: list[Callable[[Reply[T]], None]] = []
 
     @property
     def done(self) -> bool:
-        """Whether it has arrived."""
+        """True if the result or the error has arrived."""
         return self._result is not _PENDING or self.error is not None
 
     def result(self) -> T:
-        """Return the result; raise the error, or ``GaveUp`` if nothing has arrived."""
+        """Return the result. Raise the error, or ``GaveUp`` if nothing has arrived yet."""
         if self.error is not None:
             raise self.error
         if self._result is _PENDING:
@@ -48,7 +47,7 @@ class Reply(Generic[T]):
         return self._result  # type: ignore[return-value]
 
     def succeed(self, result: T) -> None:
-        """Set the result. Only the first outcome counts."""
+        """Set the result and run the callbacks. Ignored if there is already an outcome."""
         if self._result is _PENDING and self.error is None:
             self._result = result
             waiting, self._then = self._then, []
@@ -56,13 +55,13 @@ class Reply(Generic[T]):
                 callback(self)
 
     def fail(self, error: BaseException) -> None:
-        """Set the error. Only the first outcome counts."""
+        """Set the error and run the callbacks. Ignored if there is already an outcome."""
         if not self.done:
             self.error = error
             self._tell()
 
     def then(self, callback: "Callable[[Reply[T]], None]") -> None:
-        """Call it once the outcome is there: now, if it is."""
+        """Call ``callback`` when the outcome arrives, or immediately if it has arrived."""
         if self._result is _PENDING and self.error is None:
             self._then.append(callback)
         else:
@@ -80,7 +79,7 @@ class Reply(Generic[T]):
 
 
 def start(coroutine: Coroutine["Reply[Any]", None, T]) -> Reply[T]:
-    """Run a coroutine of ours until it waits; it continues when the awaited reply arrives."""
+    """Run a coroutine until it waits for a reply. It continues when that reply arrives."""
     outcome: Reply[T] = Reply()
 
     def step(_: Reply[Any] | None = None) -> None:
@@ -91,7 +90,7 @@ def start(coroutine: Coroutine["Reply[Any]", None, T]) -> Reply[T]:
                     break
         except StopIteration as ended:
             outcome.succeed(ended.value)
-        except Exception as error:  # noqa: BLE001  # the waiting caller gets it
+        except Exception as error:  # noqa: BLE001  # raised in the waiting caller
             outcome.fail(error)
         else:
             awaited.then(step)
@@ -105,7 +104,7 @@ _LONGEST_REST_S = 60.0
 
 
 class Timer:
-    """A call that is to come; ``cancel`` it when it is not wanted any more."""
+    """A scheduled call, which can be cancelled."""
 
     __slots__ = ("call",)
 
@@ -113,19 +112,18 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self.call = None
 
 
 class EventLoop:
-    """Event loop, whose ``run_once`` does what is due.
+    """Event loop that watches sockets and runs scheduled calls.
 
-    All methods except ``wake`` and ``call_from_thread`` belong to the thread that runs it.
+    Only ``wake`` and ``call_from_thread`` may be called from other threads.
     """
 
     def __init__(self, clock: Clock = time) -> None:
         self.now_s: Callable[[], float] = clock.monotonic
-        """Read the clock that deadlines are given in."""
+        """Monotonic clock of all deadlines."""
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._number = itertools.count()
@@ -137,68 +135,72 @@ class EventLoop:
         self._selector.register(self._waking, READ, self._clear)
         self._threads: ThreadPoolExecutor | None = None
         self._forgotten: set[socket.socket] = set()
-        """Sockets whose events of this round are not handled."""
+        """Sockets whose events of the current ``run_once`` are ignored."""
 
     def watch(self, sock: socket.socket, events: int, ready: Callable[[int], None]) -> None:
-        """Call ``ready`` with the events that have come; a second time: changes them."""
+        """Call ``ready`` with the events of a socket.
+
+        A second call replaces ``events`` and ``ready``.
+        """
         if sock in self._selector.get_map():
             self._selector.modify(sock, events, ready)
         else:
             self._selector.register(sock, events, ready)
 
     def forget(self, sock: socket.socket) -> None:
-        """Stop watching a socket, before it is closed."""
+        """Stop watching a socket. Call this before the socket is closed."""
         self._forgotten.add(sock)
         if self._watches(sock):
             self._selector.unregister(sock)
 
     def _watches(self, sock: Any) -> bool:
-        """Return whether the selector watches a socket.
+        """Return True if the selector watches a socket.
 
-        A selector raises for a closed socket, and has no map when it is closed itself: Python may
-        end abandoned coroutines later.
+        A selector raises for a closed socket, and has no map after it was closed. Python may run
+        the end of abandoned coroutines later than that.
         """
         return sock.fileno() >= 0 and sock in (self._selector.get_map() or ())
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        """Call it once, in ``delay_s``."""
+        """Run ``call`` once after ``delay_s`` seconds."""
         timer = Timer(call)
         heapq.heappush(self._timers, (self.now_s() + delay_s, next(self._number), timer))
         return timer
 
     def call_from_thread(self, call: Callable[[], None]) -> None:
-        """Call it in the loop's thread; from any thread."""
+        """Run ``call`` in the loop's thread. May be called from any thread."""
         self._calls.append(call)
         self.wake()
 
     def wake(self) -> None:
-        """End the rest of ``run_once``; from any thread."""
+        """End the wait in ``run_once``. May be called from any thread."""
         if not self._woken.is_set():
             self._woken.set()
             try:
                 self._wake_up.send(b"\0")
             except BlockingIOError:
-                pass  # it is full of wake-ups
+                pass  # the socket is full of wake-ups
             except OSError:
                 pass  # the loop is closed
 
     def sleep(self, delay_s: float) -> Reply[None]:
-        """Answered in ``delay_s``."""
+        """Return a reply that succeeds after ``delay_s`` seconds."""
         reply: Reply[None] = Reply()
         self.call_later(delay_s, lambda: reply.succeed(None))
         return reply
 
     def in_thread(self, work: Callable[[], T], *, alone: bool = False) -> Reply[T]:
-        """Do work that may block, such as a name look-up, in the loop's one thread for such work.
+        """Run blocking work, such as a name look-up, in a thread. Return a reply for its result.
 
-        With ``alone`` it gets a thread of its own, because it may take seconds.
+        Such work shares one thread. With ``alone`` it has its own thread, because it may take
+        seconds.
         """
         reply: Reply[T] = Reply()
 
         def run() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001  # the waiting caller gets it
+            except Exception as error:  # noqa: BLE001  # raised in the waiting caller
                 failed = error
                 self.call_from_thread(lambda: reply.fail(failed))
             else:
@@ -213,7 +215,10 @@ class EventLoop:
         return reply
 
     def run_once(self, timeout_s: float) -> int:
-        """Wait for events, at most ``timeout_s``, and handle them; return their number."""
+        """Wait at most ``timeout_s`` for events, and handle them.
+
+        Return the number of calls made.
+        """
         if self._calls:
             timeout_s = 0
         elif self._timers:
@@ -222,7 +227,7 @@ class EventLoop:
         forgotten.clear()
         events = self._selector.select(max(0.0, min(timeout_s, _LONGEST_REST_S)))
         for key, mask in events:
-            if key.fileobj not in forgotten:  # an earlier event may have closed it
+            if key.fileobj not in forgotten:  # an earlier event may have closed the socket
                 key.data(mask)
         done = len(events)
         for _ in range(len(self._calls)):
@@ -236,7 +241,10 @@ class EventLoop:
         return done
 
     def wait(self, reply: Reply[T], timeout_s: float) -> T:
-        """Run until the reply is there; ``GaveUp`` when that takes longer."""
+        """Run the loop until the reply arrives, and return its result.
+
+        Raise ``GaveUp`` after ``timeout_s``.
+        """
         deadline = self.now_s() + timeout_s
         while not reply.done:
             if (left_s := deadline - self.now_s()) <= 0:
@@ -245,7 +253,7 @@ class EventLoop:
         return reply.result()
 
     def close(self) -> None:
-        """Release what the loop holds; the connections are their owners' to close."""
+        """Close the loop. Its connections must be closed by their owners."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._selector.close()
@@ -258,5 +266,6 @@ class EventLoop:
                 pass
         except BlockingIOError:
             pass
-        # Last: who saw it set has already added the call, which this round of run_once makes.
+        # Clear the flag last: a thread that saw it set has already added its call, and this
+        # run_once makes that call.
         self._woken.clear()

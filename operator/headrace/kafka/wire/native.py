@@ -1,7 +1,7 @@
-"""The hot path in C, where it was compiled: nothing needs it.
+"""Loads the compiled hot paths in ``native.c``, if there are any.
 
-``hatch_build.py`` compiles ``native.c`` where there is a compiler. Without the library, ``scan``
-and ``stamp`` run in Python, and small batches are joined in Python or not at all.
+``hatch_build.py`` compiles ``native.c`` if the machine has a compiler. Without the library,
+``scan`` and ``stamp`` run in Python, and small batches are joined in Python or not at all.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 LIBRARY = Path(__file__).with_name("libheadrace_native.so")
-"""The path that ``hatch_build.py`` writes to."""
+"""Path of the library that ``hatch_build.py`` writes."""
 
 Function = Callable[..., int]
 _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
@@ -42,11 +42,11 @@ _ARGUMENTS = {
 
 @cache
 def native(library: Path = LIBRARY) -> Native | None:
-    """Return the functions of the library, or ``None`` if there is none that fits this code."""
+    """Return the functions of the library, or None if it is missing or does not fit this code."""
     if not library.exists():
         return None
     try:
-        # It keeps the interpreter's lock: a call takes as long as it takes to release it.
+        # PyDLL keeps the interpreter lock. Releasing the lock would take as long as a call.
         loaded = ctypes.PyDLL(str(library))
         functions = []
         for name, arguments in _ARGUMENTS.items():
@@ -60,5 +60,5 @@ def native(library: Path = LIBRARY) -> Native | None:
 
 
 def address_of(data: "memoryview | bytearray | array[int]") -> int:
-    """Return the address of writable memory: responses are received into such."""
+    """Return the address of writable memory, such as a receive buffer."""
     return ctypes.addressof(ctypes.c_char.from_buffer(data))

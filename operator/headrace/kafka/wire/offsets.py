@@ -1,4 +1,4 @@
-"""Offsets and producers of partitions, asked of leaders, and deletion of records."""
+"""Requests to partition leaders: offsets, epochs, producers, and deletion of records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,9 +68,10 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_s: float = TIMEOUT_S,
 ) -> Answers[Listed]:
-    """Return the first offset at or after a time, or at ``EARLIEST`` or ``LATEST``.
+    """Return the first offset of each partition at or after a Unix time in ms.
 
-    ``LATEST`` is the high watermark, or the last stable offset if committed records are read.
+    ``timestamp_ms`` may also be ``EARLIEST`` or ``LATEST``. ``LATEST`` returns the high watermark,
+    or with ``read_committed`` the last stable offset.
     """
 
     def request(group: Group) -> Call[ListOffsetsResponse]:
@@ -112,9 +113,9 @@ async def list_offsets(
 async def epoch_ends(
     cluster: ClusterClient, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[EpochEnd]:
-    """Return where a leader's log ends an epoch (KIP-320).
+    """Return the end of a leader epoch in each leader's log (KIP-320).
 
-    An end below what was read of it is a divergence.
+    If it is below an offset that was already read in that epoch, the logs have diverged.
     """
     return await _epoch_ends(cluster, epochs, epochs, timeout_s)
 
@@ -124,9 +125,9 @@ async def log_ends(
 ) -> Answers[EpochEnd]:
     """Return the end of each leader's log, including records that followers lack.
 
-    The high watermark, which ``list_offsets`` returns, may be lower: records in between become
-    visible later. The request has the current epoch, so that followers and earlier leaders reject
-    it.
+    The high watermark, which ``list_offsets`` returns, may be lower, because consumers see a record
+    only when it is replicated. The request contains the current epoch, so that followers and former
+    leaders reject it.
     """
     return await _epoch_ends(cluster, partitions, {}, timeout_s)
 
@@ -170,9 +171,9 @@ async def _epoch_ends(
 async def describe_producers(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[tuple[ProducerState, ...]]:
-    """Return the producers with state in the leader's log: epoch, sequence, open transaction.
+    """Return the producers with state in each leader's log: epoch, sequence and open transaction.
 
-    The call needs permission to read the topic.
+    Requires permission to read the topic.
     """
 
     def request(group: Group) -> Call[DescribeProducersResponse]:
@@ -200,7 +201,7 @@ async def describe_producers(
 def by_topic(
     group: Sequence[tuple[TopicPartition, T]],
 ) -> Iterator[tuple[str, list[tuple[TopicPartition, T]]]]:
-    """Yield the entries of each topic together."""
+    """Group the entries by topic."""
     topics: dict[str, list[tuple[TopicPartition, T]]] = {}
     for at, one in group:
         topics.setdefault(at.topic, []).append((at, one))
@@ -213,11 +214,11 @@ _REPLICAS_S = 20
 async def delete_records(
     cluster: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
 ) -> Answers[int]:
-    """Delete records before these offsets, each at most the high watermark.
+    """Delete the records before these offsets. No offset may be above the high watermark.
 
-    The results are the first offsets of the logs afterwards. A second call changes nothing. The
-    call needs permission to delete records, and a topic whose ``cleanup.policy`` has ``delete``
-    (otherwise the error is 44, ``policy_violation``).
+    Return the first offset of each log afterwards. Repeating the call changes nothing. It requires
+    permission to delete records, and a topic whose ``cleanup.policy`` contains ``delete``.
+    Otherwise the error is 44, ``policy_violation``.
     """
 
     def request(group: Group) -> Call[DeleteRecordsResponse]:

@@ -1,4 +1,4 @@
-"""Steps from an address to an open connection: TCP, TLS, versions and login."""
+"""Opens connections: TCP, TLS, supported versions and login."""
 
 import base64
 import hashlib
@@ -40,17 +40,24 @@ from headrace.kafka.wire.protocol import (
 from headrace.kafka.wire.transport import ClientSecurity, Encrypted, Login, Plain, Transport
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields what to send, is sent what was answered; ends when the login is complete."""
+"""SASL exchange that yields messages to send and receives the responses.
+
+It ends when the login is complete.
+"""
 
 _ITERATIONS = range(4096, 1_000_001)
-"""Kafka's least; and what takes a second, so that no broker makes us compute for hours."""
+"""Accepted SCRAM iterations.
+
+4,096 is Kafka's minimum. The maximum takes about a second, so that a broker cannot make this
+process compute for hours.
+"""
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def exchange(login: Login, nonce: str | None = None) -> Exchange:
-    """Return the exchange of a mechanism; raise ``AuthenticationFailed``.
+    """Return the SASL exchange of a mechanism.
 
-    ``nonce`` is for tests.
+    The exchange raises ``AuthenticationFailed``. ``nonce`` is for tests.
     """
     if login.mechanism in _HASHES:
         return _scram(login, nonce or secrets.token_urlsafe(24))
@@ -62,12 +69,15 @@ def exchange(login: Login, nonce: str | None = None) -> Exchange:
 
 
 def _plain(login: Login) -> Exchange:
-    """RFC 4616."""
+    """Log in with PLAIN (RFC 4616)."""
     yield b"\0" + login.username.encode() + b"\0" + login.password.encode()
 
 
 def _oauth_bearer(login: Login) -> Exchange:
-    """RFC 7628; a broker that refuses the token says why, and waits for one byte."""
+    """Log in with OAUTHBEARER (RFC 7628).
+
+    A broker that rejects the token sends the reason, and expects one more byte.
+    """
     more = "".join(f"{name}={value}\x01" for name, value in sorted(login.extensions.items()))
     answer = yield f"n,,\x01auth=Bearer {login.password}\x01{more}\x01".encode()
     if answer:
@@ -78,7 +88,10 @@ def _oauth_bearer(login: Login) -> Exchange:
 
 
 def _scram(login: Login, nonce: str) -> Exchange:
-    """RFC 5802, as Kafka's ``ScramSaslClient``: no channel binding, no normalisation."""
+    """Log in with SCRAM (RFC 5802).
+
+    As in Kafka's ``ScramSaslClient``, there is no channel binding and no normalisation.
+    """
     name = _HASHES[login.mechanism]
     username = login.username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={username},r={nonce}"
@@ -126,7 +139,10 @@ _SHORTEST_SESSION_S = 0.02
 async def begin_session(
     loop: EventLoop, connection: Connection, security: ClientSecurity, timeout_s: float
 ) -> None:
-    """Begin a session; raise ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
+    """Check the broker's versions and log in.
+
+    Raise ``UnsupportedBroker``, ``AccessDenied`` or ``ConnectionLost``.
+    """
     connection.hold()
     await _check_versions(connection, timeout_s)
     if (login := await security.login(loop)) is not None:
@@ -159,9 +175,9 @@ async def _check_versions(connection: Connection, timeout_s: float) -> None:
 
 
 def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsResponse | None]:
-    """Return a call whose answer is ``None`` for a broker that does not know our version.
+    """Return a call whose result is None if the broker does not support the request's version.
 
-    Such a broker answers in version 0 (KIP-511).
+    Such a broker responds in version 0 (KIP-511).
     """
 
     def encode(version: int) -> Encoded[ApiVersionsResponse | None]:
@@ -185,7 +201,7 @@ async def _log_in_for_good(
     login: Login,
     timeout_s: float,
 ) -> None:
-    """Log in, and schedule the renewal."""
+    """Log in, and schedule the next login."""
     try:
         lifetime_s = await _log_in(connection, login, timeout_s)
     except AuthenticationFailed:
@@ -195,7 +211,10 @@ async def _log_in_for_good(
 
 
 async def _log_in(connection: Connection, login: Login, timeout_s: float) -> float:
-    """Log in, and return for how long the login is valid in seconds; 0: while it is open."""
+    """Log in, and return the lifetime of the session in seconds.
+
+    Zero means that the session lasts as long as the connection.
+    """
     server = connection.server
     if not connection.serves(SASL_HANDSHAKE):
         raise AuthenticationFailed(f"{server} takes no login: does its listener want one?")
@@ -237,13 +256,14 @@ def _renew_later(
     lifetime_s: float,
     timeout_s: float,
 ) -> None:
-    """Log in again before the broker ends the session (KIP-368).
+    """Schedule the next login, before the broker ends the session (KIP-368).
 
-    This happens after 85 to 95 % of its duration, as in Kafka's client, so that not all connections
-    do it at once.
+    It happens after 85 to 95 % of the session's lifetime, as in Kafka's client, so that connections
+    do not log in at the same time.
     """
     if lifetime_s > 0:
-        # A token that could not be replaced is sent again until it expires: not ever more often.
+        # If the token could not be replaced, the old one is sent again until it expires. The
+        # minimum delay keeps these logins from becoming ever more frequent.
         delay_s = max(lifetime_s * random.uniform(0.85, 0.95), _SHORTEST_SESSION_S)
 
         def due() -> None:
@@ -258,7 +278,7 @@ async def _renew(
     if connection.closed_by is not None:
         return
     try:
-        login = await security.login(loop)  # first: a token endpoint may take seconds
+        login = await security.login(loop)  # not on hold: a token may take seconds
         await connection.hold()
         if login is not None:
             await _log_in_for_good(loop, connection, security, login, timeout_s)
@@ -268,17 +288,17 @@ async def _renew(
 
 
 _KEEPALIVE = {
-    "TCP_KEEPIDLE": 10,  # seconds without data; networks forget connections after minutes
-    "TCP_KEEPALIVE": 10,  # the same on macOS
+    "TCP_KEEPIDLE": 10,  # seconds without data; networks drop connections after minutes
+    "TCP_KEEPALIVE": 10,  # name of TCP_KEEPIDLE on macOS
     "TCP_KEEPINTVL": 3,
-    "TCP_KEEPCNT": 3,  # 10 s + 3 * 3 s: a connection that was dropped ends after 19 s
-    "TCP_USER_TIMEOUT": 19_000,  # milliseconds that sent data may stay without acknowledgement
+    "TCP_KEEPCNT": 3,  # a dropped connection is detected after 10 s + 3 * 3 s = 19 s
+    "TCP_USER_TIMEOUT": 19_000,  # milliseconds that sent data may remain unacknowledged
 }
-"""Options of TCP, as far as the system has them."""
+"""TCP options. Options that the operating system does not support are skipped."""
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the system find out that a network has dropped a connection."""
+    """Enable TCP keepalive, so that the operating system detects dropped connections."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -294,21 +314,25 @@ class ConnectionSettings:
 
     client_id: str = "headrace"
     connect_timeout_s: float = 10.0
-    """For TCP, TLS and login together: Kafka's ``socket.connection.setup.timeout.ms``."""
+    """Time-out of TCP, TLS and login together (``socket.connection.setup.timeout.ms``)."""
     request_timeout_s: float = 30.0
-    """Kafka's ``request.timeout.ms``."""
+    """Time-out of a request (``request.timeout.ms``)."""
     probe_after_s: float = 5.0
-    """Idle time after which the next request waits for a probe, which costs one round trip. A
-    connection that is used more often is not delayed."""
+    """Idle time in seconds after which the next request waits for a probe.
+
+    A probe costs one round trip. Connections that are used more often are not delayed.
+    """
     probe_timeout_s: float = 3.0
-    """Time for the answer to a probe. A broker answers at once, and a lost packet is sent again
-    after 0.2 to 1 s."""
+    """Time-out of a probe.
+
+    Brokers respond at once, and a lost packet is resent after 0.2 to 1 s.
+    """
     max_in_flight: int = 5
-    """Requests without an answer, a connection; the most with which sequences are safe."""
+    """Maximum number of requests in flight per connection. Sequences are safe up to five."""
     send_buffer_bytes: int = 0
-    """0: the operating system decides."""
+    """Size of the TCP send buffer. 0 leaves the size to the operating system."""
     receive_buffer_bytes: int = 0
-    """0: the operating system decides."""
+    """Size of the TCP receive buffer. 0 leaves the size to the operating system."""
     address_family: int = socket.AF_UNSPEC
     fetch_wait_ms: int = 500
     fetch_min_bytes: int = 1
@@ -317,7 +341,7 @@ class ConnectionSettings:
 
     @classmethod
     def of(cls, cluster: ClusterAccess) -> "ConnectionSettings":
-        """Read the settings of a cluster's ``config`` (``api.client_settings.SUPPORTED``)."""
+        """Return the settings of a cluster's ``config`` (``api.client_settings.SUPPORTED``)."""
         text = partial(text_of, cluster.spec.config)
         return cls(
             client_id=text("client.id"),
@@ -335,7 +359,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a broker listens."""
+    """Address of a broker."""
 
     host: str
     port: int
@@ -345,7 +369,7 @@ class Server:
 
 
 class Opener:
-    """Opens connections of one cluster, on one loop."""
+    """Opens connections to the brokers of one cluster."""
 
     def __init__(
         self,
@@ -360,12 +384,12 @@ class Opener:
     async def open(
         self, server: Server, closed: Callable[[Connection], None] = lambda _: None
     ) -> Connection:
-        """Open a connection; raise ``Unreachable``, ``AccessDenied`` and ``UnsupportedBroker``."""
+        """Open a connection. Raise ``Unreachable``, ``AccessDenied`` or ``UnsupportedBroker``."""
         try:
             return await self._open(server, closed)
         except (OSError, UnicodeError) as error:
-            # This is an error of this machine: too many open files, a full disk, an invalid name.
-            # The caller tries again. Any error that is not ours would end the loop and the driver.
+            # A local error, such as too many open files, a full disk or an invalid name. Callers
+            # retry after Unreachable. Any error of another type would end the loop and the driver.
             raise Unreachable(f"{server} cannot be reached: {error}") from error
 
     async def _open(self, server: Server, closed: Callable[[Connection], None]) -> Connection:
@@ -402,7 +426,7 @@ class Opener:
         raise last
 
     async def _addresses(self, server: Server) -> list[tuple[int, Any]]:
-        with suppress(ValueError):  # no name: nothing to look up
+        with suppress(ValueError):  # a host name raises ValueError and is looked up below
             ip = ipaddress.ip_address(server.host)
             family = socket.AF_INET6 if ip.version == 6 else socket.AF_INET
             return [(family, (server.host, server.port))]
@@ -446,7 +470,7 @@ class Opener:
             raise Unreachable(f"{server} cannot be reached: {error}") from error
         if context is None:
             return Plain(sock)
-        encrypted = Encrypted(sock, context, server.host)  # the socket is its own from here on
+        encrypted = Encrypted(sock, context, server.host)  # wrap_socket takes over the socket
         try:
             while not encrypted.shake_hands():
                 await self._ready(encrypted.sock, encrypted.wants, deadline_s)
@@ -459,7 +483,7 @@ class Opener:
         return encrypted
 
     async def _ready(self, sock: socket.socket, event: int, deadline_s: float) -> None:
-        """Wait for it; raises ``GaveUp``."""
+        """Wait until the socket is ready. Raise ``GaveUp`` after the deadline."""
         come: Reply[None] = Reply()
         late = self._loop.call_later(
             max(0.0, deadline_s - self._loop.now_s()),

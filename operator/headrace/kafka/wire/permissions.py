@@ -1,7 +1,7 @@
-"""Permissions on missing topics, on a transactional id, and on the cluster.
+"""Tests permissions on missing topics, on a transactional id, and on the cluster.
 
-They are tested with requests that cannot have an effect. A broker checks permissions first.
-Otherwise it responds that the topic does not exist, or that no transaction has this producer id.
+The requests cannot have an effect. A broker checks permissions first. If they are sufficient, it
+responds that the topic does not exist, or that no transaction has this producer id.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,14 +23,13 @@ _FORBIDDEN = {
     ErrorCode.transactional_id_authorization_failed,
 }
 _NO_PRODUCER = ProducerId(2**62)
-"""Brokers give ids from 0 on, in blocks of a thousand."""
+"""Producer id that no broker has assigned. Brokers assign ids from 0 on."""
 _TOPIC, _LITERAL, _READ, _ALLOW = i8(2), i8(3), i8(3), i8(3)
-"""Codes of ``org.apache.kafka.common``: ResourceType, PatternType, AclOperation,
-AclPermissionType."""
+"""Codes of ResourceType, PatternType, AclOperation and AclPermissionType."""
 
 
 async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
-    """Return those of these topics, none of which exists, that the principal may not read."""
+    """Return the topics that the principal may not read. The topics must not exist."""
     wanted = [FetchPosition(None, 0, 0, max_bytes=1, topic=one) for one in topics]
     connection = await cluster.any_connection()
     response = await connection.send(fetch_call(wanted, max_wait_ms=0, min_bytes=0))
@@ -41,7 +40,7 @@ async def unreadable(cluster: ClusterClient, topics: Collection[str]) -> set[str
 
 
 async def unwritable(cluster: ClusterClient, topics: Collection[str]) -> set[str]:
-    """Return the topics, none of which exists, that the principal may not write.
+    """Return the topics that the principal may not write. The topics must not exist.
 
     If a topic was created in the meantime, the broker rejects the invalid batch.
     """
@@ -54,7 +53,7 @@ async def unwritable(cluster: ClusterClient, topics: Collection[str]) -> set[str
 
 
 async def may_use_transactional_id(cluster: ClusterClient, transactional_id: str) -> bool:
-    """Whether the principal may write with it."""
+    """Return True if the principal may write with this transactional id."""
     request = EndTxnRequest(
         transactional_id=TransactionalId(transactional_id),
         producer_id=_NO_PRODUCER,
@@ -67,9 +66,9 @@ async def may_use_transactional_id(cluster: ClusterClient, transactional_id: str
 
 
 async def answer_to_acls(cluster: ClusterClient) -> ErrorCode:
-    """Return a broker's response to a request to list ACLs, which needs Describe on the cluster.
+    """Return the broker's response to a request to list ACLs, which needs Describe on the cluster.
 
-    The client cannot report it: it treats a rejected list as an empty one (confluent-kafka 2.16.1).
+    confluent-kafka 2.16.1 cannot report it: it treats a rejected list as an empty one.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_TOPIC,

@@ -1,10 +1,12 @@
-"""Requests and responses as bytes. The schemas and the writer are kio's.
+"""Encodes requests and decodes responses in the versions that a broker supports.
 
-Each request is spoken in a range of versions (``SPOKEN``). A connection uses the newest one that
-its broker also serves. Callers build requests and read responses in the newest version: an older
-one is converted here, field by field. The oldest versions are those of Kafka 2.4, and the newest
-ones those that have something that replication needs. EndTxn stays below 5, whose brokers raise the
-producer epoch with each transaction (KIP-890).
+The schemas and the writer come from kio. ``SPOKEN`` contains the supported versions of each
+request, and a connection uses the newest one that its broker also serves. Callers use the newest
+version. Messages of older versions are converted here, field by field.
+
+The oldest versions are those of Kafka 2.4. The newest ones contain what replication needs. EndTxn
+stays below version 5, because from that version on brokers raise the producer epoch with each
+transaction (KIP-890).
 """
 
 import io
@@ -79,7 +81,7 @@ DELETE_TOPICS = 20
 OFFSET_FETCH = 9
 INIT_PRODUCER_ID, END_TXN, OFFSET_FOR_LEADER_EPOCH = 22, 26, 23
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS = 61, 65
-"""Keys of requests."""
+"""API keys of requests."""
 
 _OLDEST = {
     "add_partitions_to_txn": 1,
@@ -95,14 +97,14 @@ _OLDEST = {
     "end_txn": 1,
     "sasl_authenticate": 1,
 }
-"""Versions that Kafka 2.4 serves, where it does not serve the newest one that is spoken."""
+"""Oldest supported version of each request that has several. Kafka 2.4 serves it."""
 
 SPOKEN: dict[int, tuple[int, int]] = {
     key: (_OLDEST.get(api_key_map[key], newest), newest) for key, newest in _RESPONSES
 } | {PRODUCE: (8, 13), FETCH: (11, 13)}
-"""The oldest and the newest version of each request that this client may send, by its key."""
+"""Oldest and newest version of each request that this client sends, by API key."""
 COMPARES_EPOCHS = 12
-"""Since this version of Fetch a broker compares the epoch of the last record that was fetched."""
+"""First version of Fetch in which brokers compare the epoch of the last fetched record."""
 REQUIRED = (
     PRODUCE,
     FETCH,
@@ -110,7 +112,7 @@ REQUIRED = (
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
 )
-"""Requests without which nothing can be copied from or to a broker."""
+"""Requests that every broker of a source or target must serve."""
 SHARE_GROUP_KEYS = frozenset(
     schema.__api_key__
     for schema in (
@@ -122,44 +124,46 @@ SHARE_GROUP_KEYS = frozenset(
 SINCE = {DESCRIBE_PRODUCERS: "2.8", DESCRIBE_TRANSACTIONS: "3.0"} | dict.fromkeys(
     SHARE_GROUP_KEYS, "4.1"
 )
-"""Release of Kafka that brought a request, for those that Kafka 2.4 does not serve."""
+"""Kafka release that introduced a request, for requests that Kafka 2.4 does not serve."""
 
 _CORRELATION = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
 
 
 class Released(Protocol):
-    """A response's buffer, which is used again after ``release``."""
+    """Response in a buffer that is reused after ``release``."""
 
     @property
     def view(self) -> memoryview:
-        """The response, header included."""
+        """The response including its header."""
         ...
 
     def release(self) -> None:
-        """Release the response, which is no longer needed."""
+        """Release the buffer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded(Generic[A]):
-    """A request in one version, and how its response is read."""
+    """A request in one version, and a function that reads its response."""
 
     version: int
     body: Sequence[Buffer]
-    """The request without its header. The parts are sent as they are, without joining them."""
+    """The request without its header. The parts are sent in order, without joining them."""
     read: Callable[[Released, int], A]
-    """Reads a response from where its body begins, or raises ``Garbled``. It releases the response,
-    or its result does so."""
+    """Reads a response from the start of its body, or raises ``Garbled``.
+
+    The function releases the response, or its result does.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[A]):
-    """A request that is encoded for the version that its broker serves."""
+    """A request that can be encoded in the version that its broker serves."""
 
     api_key: int
     newest: int
-    """The newest version in which this request can be encoded."""
+    """Newest version in which this request can be encoded."""
     encode: Callable[[int], Encoded[A]]
 
     @property
@@ -169,16 +173,21 @@ class Call(Generic[A]):
 
 
 def api_name(api_key: int) -> str:
-    """Return Kafka's name of a request, for instance ``list_offsets``."""
+    """Return Kafka's name of a request, for example ``list_offsets``."""
     return api_key_map.get(api_key, f"request {api_key}")
 
 
 def call(request: Any, response: type[A], *, without: Collection[str] = ()) -> Call[A]:
-    """Return the call for a request of kio's.
+    """Return the call for a kio request.
 
-    ``response`` is the response's type in the request's version. An older response is converted to
-    it: fields that it lacks have their defaults, or are empty. Fields in ``without`` may be left
-    out where an older version lacks them. Any other field must have its default there.
+    An older response is converted to the type ``response``: fields that it lacks have their default
+    value or are empty.
+
+    Args:
+        request: Request in its newest version.
+        response: Type of the response, in the same version.
+        without: Fields that may be omitted if an older request version lacks them. All other fields
+            that it lacks must have their default value.
     """
     key, newest = request.__api_key__, request.__version__
     oldest, _ = SPOKEN[key]
@@ -209,7 +218,7 @@ def call(request: Any, response: type[A], *, without: Collection[str] = ()) -> C
 
 
 def converted(message: Any, schema: Callable[..., A], *, without: Collection[str] = ()) -> A:
-    """Return a message of another version of the same schema."""
+    """Convert a message to another version of its schema."""
     values: dict[str, Any] = {}
     old: Any = type(message)
     new: Any = schema
@@ -233,9 +242,10 @@ _EMPTY = {"uuid": None, "bool": False, "string": ""}
 
 @cache
 def _shared(old: type, new: type) -> list[tuple[str, type | None, Any]]:
-    """List the fields that a message of ``new`` needs.
+    """List the fields of ``new``.
 
-    Each has its name, the class of its entries, and its value where ``old`` lacks it.
+    Each entry has the field's name, the class of its entries, and the value to use if ``old`` lacks
+    the field.
     """
     known = {one.name for one in fields(cast(Any, old))}
     found: list[tuple[str, type | None, Any]] = []
@@ -251,7 +261,7 @@ def _shared(old: type, new: type) -> list[tuple[str, type | None, Any]]:
 
 @cache
 def _dropped(old: type, new: type) -> list[tuple[str, Any]]:
-    """List the fields that ``new`` lacks, with their defaults."""
+    """List the fields of ``old`` that ``new`` lacks, with their defaults."""
     left = {one.name for one in fields(cast(Any, new))}
     return [
         (one.name, () if one.default is MISSING else one.default)
@@ -261,7 +271,7 @@ def _dropped(old: type, new: type) -> list[tuple[str, Any]]:
 
 
 def read_whole(schema: type[A], view: memoryview, place: int, name: str) -> A:
-    """Read a message that ends with ``view``; ``Garbled`` for anything else."""
+    """Read a message that fills the rest of ``view``. Raise ``Garbled`` for any other content."""
     try:
         message, end = read_message(schema, view, place)
     except ValueError as error:
@@ -272,7 +282,7 @@ def read_whole(schema: type[A], view: memoryview, place: int, name: str) -> A:
 
 
 def throttle_ms(answer: Any) -> int:
-    """For how long the broker wants no further request, as its response says."""
+    """Return the time in ms for which the broker wants no further requests."""
     if (own := getattr(answer, "throttle_ms", None)) is not None:
         return int(own)
     delay: timedelta = getattr(answer, "throttle_time", timedelta())
@@ -280,17 +290,17 @@ def throttle_ms(answer: Any) -> int:
 
 
 class Headers:
-    """Writes and reads the headers of requests and responses, for one client id."""
+    """Writes request headers and reads response headers, for one client id."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._requests: dict[tuple[int, int], bytes] = {}
         self._responses: dict[tuple[int, int], type] = {}
         self._tagged: set[tuple[int, int]] = set()
-        """Kinds of responses whose header may have tags."""
+        """API keys and versions of responses whose header may have tags."""
 
     def request(self, api_key: int, encoded: Encoded[Any], correlation_id: int) -> bytes:
-        """Return the size and the header of a request, which are sent before its body."""
+        """Return the size and the header of a request. They precede its body."""
         kind = api_key, encoded.version
         start = self._requests.get(kind) or self._requests.setdefault(kind, self._header(kind))
         size = len(start) + sum(map(len, encoded.body))
@@ -298,7 +308,10 @@ class Headers:
         return _SIZE.pack(size) + start[:4] + _CORRELATION.pack(correlation_id) + start[8:]
 
     def response(self, api_key: int, version: int, view: memoryview, correlation_id: int) -> int:
-        """Return where the body begins; raise ``Garbled`` if it does not answer that request."""
+        """Return the start of the response's body.
+
+        Raise ``Garbled`` if the response does not belong to the request.
+        """
         kind, name = (api_key, version), api_name(api_key)
         if len(view) > _CORRELATION.size and view[4] == 0 and kind in self._tagged:
             (found,) = _CORRELATION.unpack_from(view)

@@ -1,7 +1,7 @@
-"""Records of a batch, and batches made of records; also of magic 0 and 1.
+"""Reads the records of a batch of any magic, and writes records into batches of magic 2.
 
-A record of magic 2 is passed unchanged except for its offset and timestamp, which are relative to
-its batch. Key, value and headers are one piece of memory, ``content``.
+A record is copied unchanged except for its offset and timestamp, which are relative to its batch.
+Key, value and headers together are its ``content``.
 """
 
 import struct
@@ -17,22 +17,21 @@ from headrace.kafka.wire.compression import Content, compress, decompress
 from headrace.kafka.wire.errors import CorruptBatch
 from headrace.kafka.wire.schemas import read_varint, varint
 
-# Messages of magic 0 and 1, which topics from before Kafka 0.11 still hold.
-#
-# A compressed set is a message whose value is the set. Format: Kafka's documentation, "Old Message
+# Messages of magic 0 and 1, which topics created before Kafka 0.11 may still contain. A compressed
+# set is a message whose value is the set. The format is in Kafka's documentation, "Old Message
 # Format".
 
 _OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 _OVERHEAD = struct.Struct(">qi")  # offset, length
 _CHECKSUM, _TIMESTAMP, _LENGTH = struct.Struct(">Ibb"), struct.Struct(">q"), struct.Struct(">i")
-_BROKEN_LZ4 = b"\x04\x22\x4d\x18\x60\x40"  # with a wrong checksum after it, in magic 0
+_BROKEN_LZ4 = b"\x04\x22\x4d\x18\x60\x40"  # magic 0 follows it with a wrong checksum
 
 _Old = tuple[int, int, Content | None, Content | None]
-"""Offset, timestamp in ms, key, value."""
+"""Offset, timestamp in ms, key and value."""
 
 
 def old_records(batch: Batch, limit_bytes: int) -> Iterator[_Old]:
-    """Yield the records of an old-format message, or of the message set that it wraps.
+    """Yield the records of a message in the old format, or of the message set that it wraps.
 
     Raise ``CorruptBatch`` or ``UnreadableBatch``.
     """
@@ -54,7 +53,8 @@ def _messages(data: memoryview, last_offset: int, limit_bytes: int) -> Iterator[
         value = memoryview(_BROKEN_LZ4 + b"\x82" + value[len(_BROKEN_LZ4) + 1 :])
     inner = memoryview(decompress(_OLD_CODECS[codec], value, limit_bytes))
     places = list(_split(inner, last_offset))
-    # Magic 1 counts from 0, and the outer message has the offset of the last; magic 0 has its own.
+    # In magic 1, inner offsets start at 0, and the outer message has the offset of the last record.
+    # In magic 0, inner offsets are absolute.
     shift = last_offset - places[-1][0] if magic and places else 0
     before = -1
     for offset, message in places:
@@ -79,7 +79,7 @@ def _split(inner: memoryview, last_offset: int) -> Iterator[tuple[int, memoryvie
 def _message(
     message: memoryview, offset: int
 ) -> tuple[int, int, int, memoryview | None, memoryview | None]:
-    """Magic, attributes, timestamp, key, value; checked."""
+    """Return magic, attributes, timestamp, key and value of a message after checking them."""
     checksum, magic, attributes = _CHECKSUM.unpack_from(message)
     if zlib.crc32(message[4:]) != checksum:
         raise CorruptBatch(f"the checksum of the message at offset {offset} is wrong")
@@ -107,30 +107,32 @@ def _field(message: memoryview, place: int, offset: int) -> tuple[memoryview | N
 
 
 LIMIT_BYTES = 128 << 20
-"""Maximum size of a batch's decompressed records. Brokers accept 1 MiB of compressed records by
-default. A hundred times as much is text of one repeated letter.
+"""Default limit of a batch's decompressed records.
+
+Brokers accept 1 MiB of compressed records by default. Only text of one repeated letter is
+compressed to a hundredth or less.
 """
-_LEAST_BYTES = 7  # of a record: length, attributes, two deltas, key, value, headers
+_LEAST_BYTES = 7  # length, attributes, two deltas, key, value, headers
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _NO_HEADERS = b"\0"
 
 
 class StoredRecord(NamedTuple):
-    """A record as a batch has it."""
+    """A record, not decoded."""
 
     offset: int
     timestamp_ms: int
-    """-1: none."""
+    """Unix time in ms, or -1 if the record has no timestamp."""
     content: Content
-    """Key, value and headers, as magic 2 has them."""
+    """Key, value and headers in the format of magic 2."""
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Decoded(NamedTuple):
-    """A record, for people and comparisons."""
+    """A decoded record."""
 
     offset: int
     timestamp_ms: int
@@ -140,10 +142,10 @@ class Decoded(NamedTuple):
 
 
 def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[StoredRecord]:
-    """Yield the records of a batch of any magic, in order; valid as long as its memory.
+    """Yield the records of a batch of any magic, in order. They are valid as long as the batch.
 
-    At most ``limit_bytes`` of memory are used, twice as much for messages of magic 0 and 1. Raise
-    ``CorruptBatch`` and ``UnreadableBatch``, possibly after some records.
+    Needs at most ``limit_bytes`` of memory, or twice that for magic 0 and 1. Raise ``CorruptBatch``
+    or ``UnreadableBatch``, possibly after some records.
     """
     if batch.magic < 2:
         for offset, timestamp_ms, key, value in old_records(batch, limit_bytes):
@@ -182,7 +184,7 @@ def _records(batch: Batch, content: memoryview) -> Iterator[StoredRecord]:
 
 
 def decoded(record: StoredRecord) -> Decoded:
-    """Return the record's parts. Raises ``CorruptBatch``."""
+    """Decode a record. Raise ``CorruptBatch`` if that fails."""
     content = memoryview(record.content)
     try:
         key, place = _read_sized(content, 0)
@@ -198,8 +200,8 @@ def with_headers(
 ) -> StoredRecord | None:
     """Return the record with changed headers, or None if ``change`` returns None.
 
-    The result is ``record`` itself if ``change`` returns its argument. Key and value are not
-    decoded. Raises ``CorruptBatch``.
+    If ``change`` returns its argument, the result is ``record`` itself. Key and value are not
+    decoded. Raise ``CorruptBatch`` if the headers cannot be read.
     """
     content = memoryview(record.content)
     try:
@@ -219,15 +221,15 @@ def with_headers(
 
 
 class BatchWriter:
-    """Puts records into one batch of magic 2, with offsets that follow each other."""
+    """Writes records into one batch of magic 2, with consecutive offsets."""
 
     def __init__(
         self, codec: str = "none", *, level: int | None = None, leader_epoch: int = -1
     ) -> None:
-        """Begin an empty batch.
+        """Start an empty batch.
 
         ``level`` is the codec's compression level, or None for its default. ``leader_epoch`` is the
-        source's, for readers of the batch before it is sent.
+        source's leader epoch, for readers of the batch before it is sent.
         """
         self._codec, self.level, self._leader_epoch = codec, level, leader_epoch
         self._content = bytearray()
@@ -237,11 +239,11 @@ class BatchWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the batch without compression."""
+        """Uncompressed size of the batch."""
         return HEADER_BYTES + len(self._content)
 
     def add(self, record: StoredRecord) -> None:
-        """Its content is copied."""
+        """Append a copy of the record."""
         timestamp_ms = record.timestamp_ms
         if not self.offsets:
             self._base_timestamp = self._max_timestamp = timestamp_ms
@@ -253,7 +255,7 @@ class BatchWriter:
         self.offsets.append(record.offset)
 
     def finish(self) -> Batch:
-        """Return the batch, in memory of its own; ``base_offset`` is 0."""
+        """Return the batch in new memory. Its ``base_offset`` is 0."""
         content = compress(self._codec, self._content, self.level)
         count = len(self.offsets)
         data = bytearray(HEADER_BYTES) + content
@@ -268,7 +270,7 @@ class BatchWriter:
 
 
 def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> StoredRecord:
-    """Return a record without headers."""
+    """Return an undecoded record without headers."""
     return StoredRecord(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
 
 
@@ -294,7 +296,7 @@ def _skip_sized(content: memoryview, place: int) -> int:
 
 
 def _read_headers(content: memoryview, place: int) -> Headers:
-    """Read the headers, which end the record."""
+    """Read the headers, which are the end of the record."""
     count, place = read_varint(content, place)
     if not 0 <= count <= len(content):
         raise ValueError(f"{count} headers")

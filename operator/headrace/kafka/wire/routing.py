@@ -1,4 +1,4 @@
-"""Requests to the brokers that lead partitions or coordinate groups."""
+"""Sends requests to partition leaders and group coordinators."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[T]):
-    """Result, or error, of each requested partition."""
+    """Result or error of each requested partition."""
 
     found: Mapping[TopicPartition, T]
     failed: Mapping[TopicPartition, HeadraceError]
 
     def all(self) -> Mapping[TopicPartition, T]:
-        """Return the results; raise the first failure, if there is one."""
+        """Return the results. Raise the first error, if there is one."""
         for error in self.failed.values():
             raise error
         return self.found
@@ -42,14 +42,14 @@ class Answers(Generic[T]):
 Group = list[tuple[TopicPartition, Leadership]]
 """Partitions of one leader."""
 Results = Iterable[tuple[TopicPartition, ErrorCode, T]]
-"""Results of each partition in a response."""
+"""Partition, error code and result of each entry of a response."""
 
 
 @dataclass(slots=True)
 class _Asking(Generic[T]):
     tried: str
     open: dict[TopicPartition, HeadraceError]
-    """Why there is no answer yet."""
+    """Partitions without a result, with the last error."""
     found: dict[TopicPartition, T] = field(default_factory=dict)
     failed: dict[TopicPartition, HeadraceError] = field(default_factory=dict)
 
@@ -79,11 +79,22 @@ async def ask_leaders(
     *,
     timeout_s: float,
 ) -> Answers[T]:
-    """Ask each leader for its partitions, until all have answered or ``timeout_s`` is over.
+    """Send requests to all leaders, and repeat them until each partition has a result or an error.
 
-    Only for what changes nothing: a request that may have arrived is sent again. A partition
-    without a leader fails when the time is over, and holds up no other. Raises ``AccessDenied`` and
-    ``UnsupportedBroker``.
+    Requests must be idempotent, because a request that may have arrived is sent again. A partition
+    without a leader fails after ``timeout_s`` and delays no other one.
+
+    Args:
+        cluster: Client of the cluster.
+        partitions: Partitions to request.
+        tried: Start of error messages.
+        request: Returns the request for the partitions of a leader.
+        results: Returns the results of a response.
+        timeout_s: Time after which partitions without a result fail.
+
+    Raises:
+        AccessDenied: The brokers reject the login or the TLS connection.
+        UnsupportedBroker: A broker does not serve the request.
     """
     loop, backoff = cluster.loop, Backoff(0.05, 1.0)
     deadline_s = loop.now_s() + timeout_s
@@ -105,7 +116,7 @@ async def ask_leaders(
         left_s = deadline_s - loop.now_s()
         if not asking.open or left_s <= 0:
             break
-        if groups or attempt:  # else nobody was asked yet: no reason to wait
+        if groups or attempt:  # no wait if the first round had no leader
             await loop.sleep(min(backoff.next_s(), left_s))
         await _refresh(cluster, {at.topic for at in asking.open}, backoff)
         for at in list(asking.open):
@@ -134,19 +145,19 @@ async def _refresh(cluster: ClusterClient, topics: Iterable[str], backoff: Backo
     except (AccessDenied, UnsupportedBroker):
         raise
     except HeadraceError:
-        await cluster.loop.sleep(backoff.next_s())  # the next round asks another broker
+        await cluster.loop.sleep(backoff.next_s())  # the next round uses another broker
 
 
 Found = dict[str, T | HeadraceError]
-"""By group: the answer, or why there is none."""
+"""Result or error of each group."""
 Ask = Callable[[Connection, Collection[str]], Awaitable[Found[T]]]
-"""Function that sends a request to a coordinator about its own groups."""
+"""Function that sends a request about groups to their coordinator."""
 
 _SEVERAL_AT_ONCE = 4
-"""Since this version a request names several keys."""
-_GROUP = i8(0)  # the kind of coordinator
+"""First version of FindCoordinator in which a request can name several keys."""
+_GROUP = i8(0)  # type of coordinator
 WITHIN_S = 5.0
-"""How long a coordinator may take to answer, and how long one that moves is asked again."""
+"""Time-out of a coordinator's response, and of retries while a coordinator moves, in seconds."""
 _MOVES = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -155,10 +166,10 @@ _MOVES = {
 
 
 async def at_coordinators(cluster: ClusterClient, groups: Iterable[str], ask: Ask[T]) -> Found[T]:
-    """Call ``ask`` for each group at its coordinator; repeat it while that moves or loads.
+    """Call ``ask`` with the groups of each coordinator.
 
-    Groups of a coordinator that does not respond have that error. Other errors of ``ask`` are
-    raised.
+    Groups whose coordinator moves or loads are retried for ``WITHIN_S``. If a coordinator does not
+    respond, its groups have that error. All other errors of ``ask`` are raised.
     """
     loop, backoff = cluster.loop, Backoff(0.02, 1.0)
     deadline_s = loop.now_s() + WITHIN_S
@@ -177,7 +188,7 @@ async def at_coordinators(cluster: ClusterClient, groups: Iterable[str], ask: As
 async def find_coordinators(
     connection: Connection, kind: i8, keys: Collection[str]
 ) -> list[Coordinator]:
-    """Query the coordinators of groups or transactional ids."""
+    """Return the coordinators of groups or transactional ids."""
     if connection.version(FIND_COORDINATOR) >= _SEVERAL_AT_ONCE:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
         return list((await connection.send(call(request, FindCoordinatorResponse))).coordinators)

@@ -1,7 +1,7 @@
-"""All batches of a fetched chunk, found, checked and described in one call.
+"""Finds, checks and describes all batches of a fetched chunk in one call.
 
 The verdicts follow the brokers' ``LogValidator``, and Kafka's consumer for aborted records.
-``native.c`` has the same in C.
+``native.c`` contains the same algorithm in C.
 """
 
 from array import array
@@ -26,53 +26,53 @@ from headrace.kafka.wire.native import Native, address_of, native
     VERDICT,
     COLUMNS,
 ) = range(11)
-"""Columns of a row, and their number. Offsets are the source's, places are bytes of the chunk."""
+"""Columns of a row, and their number. Offsets are source offsets. ``PLACE`` is a byte position."""
 RUN_VERDICT, RUN_FIRST, RUN_ROWS, RUN_RECORDS, RUN_BYTES, RUN_COLUMNS = range(6)
-"""Columns of a run, and their number. ``RUN_FIRST`` is the number of its first row."""
+"""Columns of a run, and their number. ``RUN_FIRST`` is the index of the run's first row."""
 
 _SPECIAL, _LOG_APPEND_TIME = 0x30, 0x08  # transactional or control
 _LARGEST_BASE = (1 << 63) - (1 << 31) - 1
-"""Largest base offset whose last offset has 64 bits, whatever the header says."""
+"""Largest base offset. The last offset then fits in 64 bits for any header."""
 _ROWS = 256
-"""Rows of a new scanner: a megabyte has 64 batches of 16 KiB."""
+"""Initial number of rows. A megabyte contains 64 batches of 16 KiB."""
 
 
 class BatchVerdict(IntEnum):
-    """Action that a batch allows, or the reason why it is skipped."""
+    """Verdict on a batch: how it can be copied, or why it is skipped."""
 
     COPY = 0
-    """The target accepts it unchanged."""
+    """The target accepts the batch unchanged."""
     PLAIN = 1
-    """The target accepts it unchanged. Without compression or flags, it can be joined to others."""
+    """The target accepts the batch unchanged, and it can be joined: no compression and no flags."""
     OLD_FORMAT = 2
-    """It is a message of magic 0 or 1, to be rebuilt."""
+    """The batch is a message of magic 0 or 1 and must be rebuilt."""
     STARTS_INSIDE = 3
-    """It has records before the first offset that is wanted, and has to be rebuilt."""
+    """The batch also contains records before the start offset and must be rebuilt."""
     HOLES = 4
-    """Compaction removed records of it. Brokers accept only batches without holes."""
+    """Compaction removed records of the batch. Brokers accept only batches without gaps."""
     LOG_APPEND_TIME = 5
-    """The source's broker set its timestamps. Brokers refuse such batches from producers."""
+    """The source's broker set the timestamps. Brokers reject such batches from producers."""
     MARKER = 6
-    """It is the marker of a transaction's end."""
+    """The batch is a transaction marker."""
     ABORTED = 7
-    """It belongs to an aborted transaction."""
+    """The batch belongs to an aborted transaction."""
     EMPTY = 8
-    """Compaction removed all its records."""
+    """Compaction removed all records of the batch."""
     BEFORE_START = 9
-    """All its records are before the first offset that is wanted."""
+    """All records of the batch are before the start offset."""
 
 
 class Stop(IntEnum):
-    """Why a scan ended."""
+    """Reason why a scan ended."""
 
     END = 0
     """All bytes are described."""
     TRUNCATED = 1
-    """The last batch is not complete: it has to be fetched again."""
+    """The last batch is incomplete and must be fetched again."""
     CORRUPT = 2
-    """The next batch is damaged, or contradicts itself."""
+    """The next batch is damaged or inconsistent."""
     FULL = 3
-    """There is no row left for the next batch."""
+    """The arrays have no row left for the next batch."""
 
 
 class Scanned(NamedTuple):
@@ -82,29 +82,31 @@ class Scanned(NamedTuple):
     """``COLUMNS`` numbers for each batch."""
     row_count: int
     runs: "array[int]"
-    """``RUN_COLUMNS`` numbers for each run of batches. A run ends where the verdict or the leader
-    epoch changes, and where offsets have a gap."""
+    """``RUN_COLUMNS`` numbers for each run of batches.
+
+    A run ends at a gap in the offsets, and if the verdict or the leader epoch changes.
+    """
     run_count: int
     consumed_bytes: int
-    """Size of the batches that are described."""
+    """Total size of the described batches."""
     stop: Stop
 
 
 class Gate:
-    """Decides what can be done with the batches of one response of a partition, in order."""
+    """Classifies the batches of one partition of a response, in order."""
 
     def __init__(self, start: int, aborted: Sequence[tuple[int, int]] = ()) -> None:
-        """Begin with a response from which offsets from ``start`` on are wanted.
+        """Create a gate for a response whose records are copied from offset ``start`` on.
 
-        ``aborted`` has the producer id and first offset of each aborted transaction, as responses
-        list them to consumers of committed records.
+        ``aborted`` contains the producer id and first offset of each aborted transaction, as in a
+        Fetch response.
         """
         self._start = start
         self._pending = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._aborting: set[int] = set()
 
     def verdict(self, batch: Batch) -> BatchVerdict:
-        """Judge the next batch. Raises ``CorruptBatch`` for a marker that cannot be read."""
+        """Return the verdict on the next batch. Raise ``CorruptBatch`` for an unreadable marker."""
         if batch.magic < 2:
             # A compressed set has the offset of its last message.
             before = batch.base_offset < self._start
@@ -136,10 +138,10 @@ class Gate:
 
 
 class Scanner:
-    """Scans chunks, one at a time, into arrays that are used again. Not thread-safe."""
+    """Scans chunks into arrays that are reused by the next scan. Not thread-safe."""
 
     def __init__(self, helper: Native | None = None) -> None:
-        """Use ``helper`` in place of the library of this installation."""
+        """Use ``helper`` instead of the installed library."""
         self._native = helper or native()
         self._rows, self._runs = array("q"), array("q")
         self._found = array("q", bytes(3 * 8))
@@ -148,10 +150,10 @@ class Scanner:
         self._grow(_ROWS)
 
     def scan(self, data: memoryview, start: int, aborted: Sequence[tuple[int, int]]) -> Scanned:
-        """Describe all batches of ``data``, of which offsets from ``start`` on are wanted.
+        """Describe the batches of ``data`` for copying from offset ``start`` on.
 
-        See ``Gate`` for ``aborted``. Where a batch is damaged, the scan stops before it:
-        ``refuse_corrupt`` raises the reason.
+        ``aborted`` has the same meaning as in ``Gate``. The scan stops before a damaged batch, and
+        ``refuse_corrupt`` then raises the reason.
         """
         if self._native is None or data.readonly or not len(data):
             return self._in_python(data, start, aborted)
@@ -177,7 +179,7 @@ class Scanner:
         self._rows = array("q", bytes(8 * COLUMNS * most))
         self._runs = array("q", bytes(8 * RUN_COLUMNS * most))
         arrays = address_of(self._rows), address_of(self._runs), most, address_of(self._found)
-        self._addresses = arrays  # arguments of the function in C
+        self._addresses = arrays  # arguments of the C function
 
     def _in_python(
         self, data: memoryview, start: int, aborted: Sequence[tuple[int, int]]
@@ -201,7 +203,7 @@ class Scanner:
 
 
 def first_rows(scanned: Scanned, count: int) -> Scanned:
-    """Return what a scan would have found if the chunk had only the first ``count`` batches."""
+    """Return the scan's result limited to the first ``count`` batches."""
     if count == scanned.row_count:
         return scanned
     rows, runs = scanned.rows, array("q")
@@ -218,7 +220,7 @@ def first_rows(scanned: Scanned, count: int) -> Scanned:
 
 
 def refuse_corrupt(data: memoryview, scanned: Scanned) -> None:
-    """Raise ``CorruptBatch`` with the reason why the scan of ``data`` stopped, if it did."""
+    """Raise ``CorruptBatch`` with the reason if the scan of ``data`` stopped at a damaged batch."""
     if scanned.stop is not Stop.CORRUPT:
         return
     rows, count, place = scanned.rows, scanned.row_count, scanned.consumed_bytes

@@ -1,7 +1,8 @@
-"""Messages read by kio's schemas, and integers of variable length.
+"""Reads messages by kio's schemas, and integers of variable length.
 
-(A compact array that claims 2**32 - 2 entries makes its native code panic, and abort.) Here nothing
-is allocated for a count that cannot follow, and each failure is a ``ValueError``.
+kio's own reader aborts the process if a compact array claims 2**32 - 2 entries. This reader checks
+each count against the remaining bytes before it allocates memory, and raises ``ValueError`` for all
+invalid input.
 """
 
 import struct
@@ -17,15 +18,13 @@ from kio.schema.errors import ErrorCode
 
 from headrace.logs import get_logger
 
-# Integers of variable length.
-#
-# Unsigned ones are used in the flexible versions of the protocol (KIP-482), signed ones (zigzag) in
-# records.
+# Integers of variable length. Flexible versions of the protocol use unsigned ones (KIP-482), and
+# records use signed ones (zigzag).
 
 
-@lru_cache(4096)  # the hot path writes the same lengths again
+@lru_cache(4096)  # the hot path repeats the same lengths
 def uvarint(number: int) -> bytes:
-    """Encode ``number`` in 7 bits for each byte, the lowest first."""
+    """Encode ``number`` with 7 bits per byte, lowest bits first."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -37,9 +36,10 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(view: memoryview, place: int) -> tuple[int, int]:
-    """Return the number, and where the next one begins.
+    """Return the number and the next position.
 
-    Raise ``IndexError`` at the end, and ``ValueError`` for more than 32 bits.
+    Raise ``IndexError`` if the number is incomplete, and ``ValueError`` if it has more than 32
+    bits.
     """
     byte = view[place]
     place += 1
@@ -63,9 +63,10 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(view: memoryview, place: int) -> tuple[int, int]:
-    """Return a signed number, and where the next one begins.
+    """Return a signed number and the next position.
 
-    Raise ``IndexError`` at the end, and ``ValueError`` for more than 64 bits.
+    Raise ``IndexError`` if the number is incomplete, and ``ValueError`` if it has more than 64
+    bits.
     """
     number = view[place]
     place += 1
@@ -87,7 +88,7 @@ def read_varint(view: memoryview, place: int) -> tuple[int, int]:
 log = get_logger(__name__)
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
-"""From the bytes and a place in them: the value, and the next place."""
+"""Takes bytes and a position, and returns the value and the next position."""
 
 _NUMBERS = {
     "int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "uint8": ">B", "uint16": ">H",
@@ -98,7 +99,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def error_code(code: int) -> ErrorCode:
-    """Return the error of a code; ``unknown_server_error`` for a code that is newer than kio."""
+    """Return the error for a code. An unknown code returns ``unknown_server_error``."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -108,7 +109,7 @@ def error_code(code: int) -> ErrorCode:
 
 @cache
 def _log_unknown(code: int) -> None:
-    """Once each: the error that is reported does not have its number."""
+    """Log an unknown code once. The reported error does not contain the number."""
     log.warning(
         "a broker answered with an error code that this headrace does not know: it is treated as "
         "UNKNOWN_SERVER_ERROR",
@@ -133,7 +134,7 @@ _MEANING: dict[str, Callable[[Any], Any]] = {
 
 
 def read_message(schema: type, view: memoryview, place: int) -> tuple[Any, int]:
-    """Read a message of one of kio's classes; raise ``ValueError`` for invalid bytes."""
+    """Read a message of a kio class. Raise ``ValueError`` for invalid bytes."""
     try:
         return _entity(schema)(view, place)
     except (struct.error, IndexError, OverflowError) as error:
@@ -179,7 +180,7 @@ def _field(one: Field[Any], flexible: bool) -> Reader:
 
 
 def entry_type(one: Field[Any]) -> Any:
-    """Return the type of a field, or of its entries where it is an array."""
+    """Return the type of a field, or of its entries if the field is an array."""
     kind = _without_none(one.type)[1]
     return _without_none(get_args(kind)[0])[1] if get_origin(kind) is tuple else kind
 
@@ -195,7 +196,7 @@ def _array(entry: Reader, optional: bool, flexible: bool) -> Reader:
         count, place = _length(view, place, flexible, ">i")
         if count < 0 and optional:
             return None, place
-        if not 0 <= count <= len(view) - place:  # each entry has a byte at least
+        if not 0 <= count <= len(view) - place:  # each entry has at least one byte
             raise ValueError(f"{count} entries in {len(view) - place} bytes")
         entries = []
         for _ in range(count):
@@ -234,14 +235,14 @@ def _number(form: struct.Struct, meaning: Callable[[Any], Any] | None) -> Reader
 
 
 def _uuid(view: memoryview, place: int) -> tuple[uuid.UUID | None, int]:
-    """Zero is Kafka's and kio's null."""
+    """Read a UUID. Kafka and kio use zero for null."""
     content, place = _cut(view, place, 16)
     found = uuid.UUID(bytes=bytes(content))
     return (found if found.int else None), place
 
 
 def _length(view: memoryview, place: int, flexible: bool, form: str) -> tuple[int, int]:
-    """-1 for null."""
+    """Return a length, or -1 for null, and the next position."""
     if flexible:
         length, place = read_uvarint(view, place)
         return length - 1, place

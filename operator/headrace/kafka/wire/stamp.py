@@ -1,8 +1,8 @@
-"""Batches made ready to be sent: stamped headers, checksums, and batches joined in C.
+"""Prepares batches for sending: stamps headers, corrects checksums, and joins small batches.
 
-Brokers require values from a producer that stored batches lack: base offset 0 (otherwise compressed
-batches are compressed again), no leader epoch, no bits of cleaning or of another transaction, and a
-sequence.
+Producers must set header fields that differ from those of stored batches. The base offset must be
+0, because brokers otherwise recompress compressed batches. There must be no leader epoch and no
+flags of cleaning or of another transaction. The sequence is the producer's.
 """
 
 import ctypes
@@ -19,10 +19,9 @@ from headrace.kafka.wire.native import Function, Native, address_of, native
 from headrace.kafka.wire.scan import COLUMNS, RECORDS, batch_at
 from headrace.kafka.wire.transactions import ProducerIdentity
 
-# CRC-32C of what was changed at its beginning, without reading the rest.
-#
-# A checksum made over a whole batch would also fit what was damaged on the way here; this one does
-# not, so that the broker still refuses it.
+# CRC-32C after a change at the beginning of a batch, without reading the rest. If the batch was
+# damaged on the way here, a checksum of the whole batch would hide it. This one stays wrong, and
+# the target's broker rejects the batch.
 
 _POLYNOMIAL = 0x82F63B78
 _Columns = list[int]
@@ -30,10 +29,10 @@ _Tables = tuple[list[int], list[int], list[int], list[int]]
 
 
 def changed(checksum: int, old: bytes | memoryview, new: bytes | bytearray, rest_bytes: int) -> int:
-    """``checksum`` of ``old`` and ``rest_bytes`` more, for ``new`` in place of ``old``.
+    """Return the checksum after ``old`` at the beginning was replaced by ``new``.
 
-    A checksum is linear: the difference at the beginning is shifted through the rest, by four bits
-    of its length at a time.
+    ``checksum`` covers ``old`` and ``rest_bytes`` more bytes. CRCs are linear: the difference at
+    the beginning is shifted through the rest, for four bits of its length at a time.
     """
     difference: int = crc32c(old) ^ crc32c(new)
     for level in _LEVELS:
@@ -58,7 +57,7 @@ class _Level:
 
     @cached_property
     def tables(self) -> list[_Tables]:
-        """1 ms and 0.6 MB, at the first use."""
+        """Tables of the effect, created at the first use (1 ms, 0.6 MB)."""
         columns, all_columns = self._columns(), [_NOTHING]
         for _ in range(15):
             all_columns.append([_applied(columns, column) for column in all_columns[-1]])
@@ -69,7 +68,10 @@ _NOTHING = [1 << bit for bit in range(32)]
 
 
 def _columns_of_zeros(count: int) -> _Columns:
-    """Return the effect of ``count`` zero bytes, a power of two, on each bit of a checksum."""
+    """Return the effect of ``count`` zero bytes on each bit of a checksum.
+
+    ``count`` must be a power of two.
+    """
     columns = list(_NOTHING)
     for _ in range(8):
         columns = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in columns]
@@ -89,7 +91,7 @@ def _applied(columns: _Columns, value: int) -> int:
 
 
 def _tables(columns: _Columns) -> _Tables:
-    """Return the effect on each value of each byte."""
+    """Return the effect on each value of each of the four bytes."""
     one, two, three, four = (_table(columns[first : first + 8]) for first in (0, 8, 16, 24))
     return one, two, three, four
 
@@ -106,23 +108,23 @@ _LEVELS = [_Level(partial(_columns_of_zeros, 16**level)) for level in range(8)] 
 
 MAX_SEQUENCE = 2**31 - 1
 _TRANSACTIONAL = 0x10
-_KEPT = 0x0F  # codec and type of timestamps; not: transactional, control, delete horizon
+_KEPT = 0x0F  # codec and timestamp type; not transactional, control, delete horizon
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKSUM, _CHECKSUM_AT = struct.Struct(">I"), 17
-_CHANGED = slice(21, 57)  # of what the checksum covers: attributes to sequence
+_CHANGED = slice(21, 57)  # attributes to sequence, as part of the bytes that the checksum covers
 
 
 class Stamped(NamedTuple):
-    """A batch in two parts, which are sent one after the other."""
+    """Header and records of a batch, which are sent one after the other."""
 
     header: bytearray
     records: memoryview
 
 
 def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
-    """Return a batch of magic 2 for the target.
+    """Return a batch of magic 2 with the header that the target requires.
 
-    Its checksum is valid only if the original's was.
+    The checksum is valid only if the original's was.
     """
     (_, length, _, magic, checksum, attributes, delta, base, newest, _, _, _, count, data) = batch
     attributes = attributes & _KEPT | _TRANSACTIONAL * producer.transactional
@@ -144,10 +146,10 @@ def stamp(
     sequence: int,
     helper: Native | None = None,
 ) -> bytearray:
-    """Return the headers of all batches that ``rows`` describe in ``data``, behind each other.
+    """Return the stamped headers of all batches that ``rows`` describe in ``data``, concatenated.
 
-    They are those of ``stamped``, with sequences from ``sequence`` on. ``helper`` replaces the
-    library of this installation.
+    The headers equal those of ``stamped``, with sequences from ``sequence`` on. ``helper`` replaces
+    the installed library.
     """
     count = len(rows) // COLUMNS
     headers = bytearray(count * HEADER_BYTES)
@@ -169,44 +171,43 @@ def stamp(
 
 
 def sequence_after(sequence: int, records: int) -> int:
-    """Return the sequence of the next batch; the largest is followed by 0."""
+    """Return the sequence after a batch. It wraps to 0 after ``MAX_SEQUENCE``."""
     return (sequence + records) & MAX_SEQUENCE
 
 
-# Joining of small record batches into one, in C: see ``native.py``.
-#
-# The costs of a batch for Python and the target do not depend on its size, so that small batches
-# cost several times as much for each byte as batches of 1 MiB. Joining writes their records again,
-# because each record's offset and timestamp are relative to its batch. That takes 4 us a record in
-# Python, more than it saves, and some 20 ns in C.
+# Joining of small record batches into one, in C. See ``native.py``.
+# The cost of a batch in Python and on the target does not depend on its size, so small batches cost
+# several times as much per byte as batches of 1 MiB. Joining rewrites the records, because offset
+# and timestamp of a record are relative to its batch. In Python that would take 4 us per record,
+# more than it saves. In C it takes about 20 ns.
 
 _SMALL_BYTES = 64 << 10
-"""Maximum size of a batch to join: copying a larger one costs more than its overhead in Python."""
+"""Maximum size of a batch to join. Copying a larger one costs more than it saves."""
 
 Helper = Function
 
 
 class Joined(NamedTuple):
-    """The first batches of a log, as one."""
+    """Result of joining the first batches of a chunk."""
 
     batch: Batch
     batches: int
-    """How many they were."""
+    """Number of joined batches."""
     size: int
-    """Bytes that these had in the log, headers included."""
+    """Total size of these batches before they were joined, headers included."""
 
 
 def join_helper() -> Helper | None:
-    """Return the function in C, or ``None`` if it was not compiled."""
+    """Return the C function, or None if it was not compiled."""
     found = native()
     return None if found is None else found.join
 
 
 def joined_bytes(records: memoryview, most_bytes: int) -> int:
-    """Return the size of the buffer for ``joined``.
+    """Return the size of the buffer that ``joined`` needs.
 
-    Offsets and timestamps relative to another batch are a few bytes longer. If they are longer than
-    expected, fewer batches become one.
+    In the new batch, offsets and timestamps of records may need a few more bytes. If they need more
+    than the reserve, fewer batches are joined.
     """
     size = min(len(records), most_bytes)
     return HEADER_BYTES + size + (size >> 4) + 1024
@@ -215,11 +216,12 @@ def joined_bytes(records: memoryview, most_bytes: int) -> int:
 def joined(
     helper: Helper, records: memoryview, start: int, most_bytes: int, into: bytearray
 ) -> Joined | None:
-    """Join the first batches of ``records`` into ``into``; None if fewer than two can be joined.
+    """Join the first batches of ``records`` into ``into``, or return None if fewer than two fit.
 
-    Batches begin at offset ``start`` or above, with at most ``most_bytes`` of records. They are
-    intact and small, and their offsets are consecutive. They have no compression, no attribute
-    bits, and as many records as offsets. Their memory must be writable, as ctypes requires.
+    The joined batches start at offset ``start`` or above, and their records have at most
+    ``most_bytes``. Only batches that are intact and small are joined. Their offsets must be
+    consecutive and without gaps, with no compression and no attribute bits. ``records`` must be
+    writable, as ctypes requires.
     """
     if records.readonly or len(records) < HEADER_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Deletion of topics by their ids, which librdkafka does not support."""
+"""Deletes topics by their ids, which librdkafka does not support."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -15,17 +15,17 @@ from headrace.kafka.wire.errors import RefusedForGood, refusal
 from headrace.kafka.wire.protocol import DELETE_TOPICS, call
 
 _DELETED_S = 20
-"""Time for the controller to delete the topics; each deletion is one record of its log."""
+"""Time for the controller to delete the topics, in seconds. Each deletion is one log record."""
 
 
 async def delete_topics(
     cluster: ClusterClient, ids: Collection[UUID]
 ) -> dict[UUID, HeadraceError | None]:
-    """Delete topics, and return the error of each topic that was not deleted.
+    """Delete topics, and return None or an error for each id.
 
-    A topic that was created again with the name of a deleted one has another id, and stays. An id
-    that does not exist counts as deleted. Any broker passes the request on to the controller (Kafka
-    2.8 or newer).
+    A topic that was created again with the same name has another id and is not deleted. An id that
+    does not exist counts as deleted. Any broker forwards the request to the controller. Requires
+    Kafka 2.8.
     """
     connection = await cluster.any_connection()
     if not connection.serves(DELETE_TOPICS):

@@ -1,6 +1,6 @@
-"""A transactional id at its coordinator: identities, markers, commits. No data goes through here.
+"""Requests about a transactional id to its coordinator. Data is sent directly to the leaders.
 
-Answers of a coordinator are promises: a marker is there once it is read in the partition.
+A coordinator's response is only a promise: a marker exists when it can be read from the partition.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,8 +44,9 @@ from headrace.timing import Backoff
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
-_TRANSACTION = i8(1)  # the kind of coordinator
-# Nothing was done: a coordinator that moves or loads, or one that still completes what was before.
+_TRANSACTION = i8(1)  # type of coordinator
+# Errors after which nothing was changed: the coordinator moves or loads, or it still completes the
+# previous transaction.
 _NOTHING_DONE = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -56,20 +57,20 @@ _NOTHING_DONE = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Producer identity in a batch, which brokers compare."""
+    """Producer id and epoch of a batch, which brokers check."""
 
     producer_id: int
     epoch: int
     transactional: bool = False
-    """Whether its batches are part of a transaction."""
+    """True if the producer's batches are part of transactions."""
 
 
 class Transactions:
     """Transactions of one transactional id.
 
-    Methods raise ``RequestRefused`` with the coordinator's code (47 or 90: another owner has a
-    higher epoch), ``ConnectionLost`` where it is not known whether a request was carried out, and
-    ``Retriable`` when no coordinator was found in time.
+    Methods raise ``RequestRefused`` with the coordinator's code (47 or 90 if another producer has a
+    higher epoch), ``ConnectionLost`` if it is unknown whether a request was processed, and
+    ``Retriable`` if no coordinator was found in time.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class Transactions:
     ) -> None:
         """Create a client for one transactional id.
 
-        ``again_s`` is the first delay before a request is repeated that a coordinator could not
-        process yet; it increases each time.
+        ``again_s`` is the initial delay before a request is repeated that the coordinator could not
+        process yet. The delay increases each time.
         """
         self._cluster, self._again_s = cluster, again_s
         self.id = transactional_id
@@ -86,7 +87,7 @@ class Transactions:
         self._coordinator = -1
 
     async def find(self, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Find the coordinator. Nothing is known of the id there afterwards."""
+        """Wait until the coordinator is known. The transactional id itself is not checked."""
         loop, backoff = self._cluster.loop, Backoff(0.02, 1.0)
         deadline_s = loop.now_s() + timeout_s
         while True:
@@ -106,11 +107,12 @@ class Transactions:
         current: ProducerIdentity | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ProducerIdentity:
-        """Return an identity with a higher epoch; abort an open transaction of the id.
+        """Return an identity with a higher epoch, and abort an open transaction of the id.
 
-        This fences calls to the coordinator but no data, which a marker does. With ``current`` only
-        its owner gets one (KIP-360). An id that has expired silently returns with another
-        ``producer_id``: compare it. ``timeout_ms`` is the maximum duration of transactions.
+        Afterwards the coordinator rejects requests with the old epoch. Leaders reject old data only
+        after a marker. With ``current``, the request fails unless ``current`` is still the newest
+        identity (KIP-360). An id that has expired silently gets another ``producer_id``, so compare
+        it. ``timeout_ms`` is the maximum duration of transactions.
         """
         request = InitProducerIdRequest(
             transactional_id=self._id,
@@ -120,7 +122,7 @@ class Transactions:
         )
         response = await self._send(
             "get a producer epoch",
-            # Kafka 2.4 has neither field: there an epoch is compared below.
+            # Kafka 2.4 has neither field. The epoch is compared below instead.
             call(request, InitProducerIdResponse, without=("producer_id", "producer_epoch")),
             lambda answer: [answer.error_code],
             timeout_s,
@@ -142,9 +144,11 @@ class Transactions:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Add partitions, into which the transaction's end will write a marker even without data.
+        """Add partitions to the transaction.
 
-        If one is rejected, none is added.
+        Its end writes a marker to each of them, even without data.
+
+        If one partition is rejected, none is added.
         """
         topics = tuple(
             AddPartitionsToTxnTopic(
@@ -168,9 +172,9 @@ class Transactions:
     async def end(
         self, identity: ProducerIdentity, *, commit: bool, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Commit or abort.
+        """Commit or abort the transaction.
 
-        The markers are written after the response, to partitions that have a leader then.
+        The markers are written after the response, as soon as the partitions have leaders.
         """
         request = EndTxnRequest(
             transactional_id=self._id,
@@ -186,7 +190,7 @@ class Transactions:
         )
 
     async def describe(self, *, timeout_s: float = TIMEOUT_S) -> TransactionState:
-        """State, identity and partitions, as the coordinator has them."""
+        """Return the coordinator's state, identity and partitions of the transaction."""
         request = DescribeTransactionsRequest(transactional_ids=(self._id,))
         response = await self._send(
             "describe the transaction",
@@ -203,7 +207,7 @@ class Transactions:
         codes: Callable[[T], Iterable[ErrorCode]],
         timeout_s: float,
     ) -> T:
-        """Send it to the coordinator, again where nothing was done the last time."""
+        """Send a request to the coordinator, and repeat it after errors that changed nothing."""
         loop, backoff = self._cluster.loop, Backoff(self._again_s, 1.0)
         deadline_s = loop.now_s() + timeout_s
         tried = f"{tried} of {self._id} on {self._cluster.name}"
@@ -233,7 +237,7 @@ class Transactions:
                 connection = await self._cluster.any_connection()
                 coordinators = await find_coordinators(connection, _TRANSACTION, [self._id])
             except ConnectionLost as error:
-                raise Unreachable(str(error)) from error  # a question: nothing was done
+                raise Unreachable(str(error)) from error  # the request changes nothing
             for found in coordinators:
                 check(found.error_code, f"find the coordinator of {self._id}")
                 self._coordinator = found.node_id
@@ -243,10 +247,10 @@ class Transactions:
 async def idempotent_producer(
     cluster: ClusterClient, *, timeout_s: float = TIMEOUT_S
 ) -> ProducerIdentity:
-    """Return a new producer id without a transactional id, which cannot be fenced.
+    """Return a new producer id without a transactional id. It cannot be fenced.
 
-    Any broker provides one. Raise ``Retriable`` if none did in time, ``RequestRefused`` without
-    permission, and ``AccessDenied``.
+    Any broker provides one. Raise ``Retriable`` if none did in time, ``RequestRefused`` if the
+    principal lacks the permission, and ``AccessDenied``.
     """
     request = InitProducerIdRequest(
         transactional_id=None,
@@ -271,7 +275,7 @@ async def idempotent_producer(
 
 
 def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:
-    """Return the error codes; codes of partitions that were not attempted come last."""
+    """Return the error codes. Codes of partitions that were not attempted come last."""
     codes = [
         one.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

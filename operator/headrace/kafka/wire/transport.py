@@ -1,4 +1,4 @@
-"""Sockets, plain or encrypted, and the TLS and login of a cluster."""
+"""Sockets with and without TLS, and the TLS context and login of a cluster."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ from headrace.kafka.wire.loop import READ, WRITE, EventLoop
 from headrace.kafka.wire.protocol import Buffer
 
 MOST_BUFFERS = 512
-"""Maximum number of buffers of one ``send``; the kernel accepts 1,024."""
+"""Maximum number of buffers for one ``send``. The kernel accepts 1,024."""
 
 _TLS_RECORD_BYTES = 16_384
 
@@ -28,27 +28,34 @@ _TLS_RECORD_BYTES = 16_384
 class Transport(Protocol):
     """Socket with or without TLS.
 
-    ``receive`` and ``send`` return None if the socket is not ready; ``wants`` then says for what.
+    ``receive`` and ``send`` return None if the socket is not ready. ``wants`` then contains the
+    event to wait for.
     """
 
     @property
     def sock(self) -> socket.socket:
-        """To watch, and to close."""
+        """The socket to watch and to close."""
         ...
 
     wants: int
-    """``WRITE`` where reading has to write first (TLS), else 0."""
+    """Event that the last operation must wait for, or 0.
+
+    With TLS, reading may have to write first.
+    """
 
     def shake_hands(self) -> bool:
-        """Whether the handshake is done; raises ``OSError`` and ``ssl.SSLError``."""
+        """Continue the handshake, and return True if it is complete.
+
+        Raise ``OSError`` or ``ssl.SSLError``.
+        """
         ...
 
     def receive(self, into: memoryview) -> int | None:
-        """Return the number of bytes received; 0 if the peer has closed the connection."""
+        """Receive bytes, and return their number, or 0 if the peer has closed the connection."""
         ...
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Send buffers and return the number of bytes that were sent."""
+        """Send buffers, and return the number of bytes that were sent."""
         ...
 
 
@@ -60,7 +67,7 @@ class Plain:
         self.wants = 0
 
     def shake_hands(self) -> bool:
-        """Return True: plaintext has no handshake."""
+        """Return True, because plaintext has no handshake."""
         return True
 
     def receive(self, into: memoryview) -> int | None:
@@ -70,7 +77,7 @@ class Plain:
             return None
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Send several buffers in one call."""
+        """Send several buffers with one system call."""
         try:
             return self.sock.sendmsg(buffers)
         except BlockingIOError:
@@ -78,7 +85,7 @@ class Plain:
 
 
 class Encrypted:
-    """TLS connection. The context verifies the certificate and its name."""
+    """TLS connection. The context verifies the certificate and the host name."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self.sock: ssl.SSLSocket = context.wrap_socket(
@@ -87,7 +94,7 @@ class Encrypted:
         self.wants = 0
 
     def shake_hands(self) -> bool:
-        """Run one step of the handshake."""
+        """Continue the handshake, and return True if it is complete."""
         try:
             self.sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -100,9 +107,9 @@ class Encrypted:
         return True
 
     def receive(self, into: memoryview) -> int | None:
-        """Receive bytes.
+        """Receive bytes, and return their number, or 0 if the peer has closed the connection.
 
-        TLS may hold decrypted bytes that the selector cannot see: read until None.
+        TLS may hold decrypted bytes that the selector cannot see, so callers read until None.
         """
         try:
             count = self.sock.recv_into(into)
@@ -118,7 +125,7 @@ class Encrypted:
         return count
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Send what fills one record of TLS, which copies the data in any case."""
+        """Send at most one TLS record. TLS copies the data anyway."""
         record: Buffer = buffers[0]
         if len(record) < _TLS_RECORD_BYTES:
             joined = bytearray()
@@ -147,7 +154,10 @@ class Login:
 
 
 class ClientSecurity:
-    """Reads Secrets for each connection, so that a changed Secret needs no restart."""
+    """TLS context and login of a cluster.
+
+    Secrets are read for each connection, so that a changed Secret needs no restart.
+    """
 
     def __init__(self, cluster: ClusterAccess) -> None:
         self._cluster = cluster
@@ -168,9 +178,9 @@ class ClientSecurity:
         return self._known[1]
 
     async def login(self, loop: EventLoop) -> Login | None:
-        """Return the credentials for the next login; None if there is none.
+        """Return the credentials for the next login, or None if the cluster requires no login.
 
-        Raise ``SecretMissing``, ``TokenUnavailable``.
+        Raise ``SecretMissing`` or ``TokenUnavailable``.
         """
         if (wanted := self._cluster.spec.authentication) is None:
             return None
@@ -183,7 +193,7 @@ class ClientSecurity:
         return Login(MECHANISMS[wanted.type], found.username, found.password)
 
     def refused(self, login: Login) -> None:
-        """Discard a token that the broker has rejected; another one may be accepted."""
+        """Discard a token that the broker rejected. Another token may be accepted."""
         if self._tokens is not None:
             self._tokens.discard(login.password)
 
@@ -193,9 +203,9 @@ def _context(cluster: ClusterAccess, credentials: Credentials) -> ssl.SSLContext
         context = ssl.create_default_context(cadata=credentials.trusted or None)
     except (ssl.SSLError, ValueError) as error:
         raise unusable_files(cluster, f"ssl.ca.pem: {error}") from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is less strict
     if credentials.certificate:
-        # The module reads them only from files, which are deleted before anything else runs.
+        # The ssl module reads certificates only from files. The files are deleted again at once.
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
             for file, content in (
@@ -205,7 +215,7 @@ def _context(cluster: ClusterAccess, credentials: Credentials) -> ssl.SSLContext
                 file.touch(mode=0o600)
                 file.write_text(content)
             try:
-                context.load_cert_chain(certificate, key, password="")  # encrypted: refused
+                context.load_cert_chain(certificate, key, password="")  # rejects encrypted keys
             except (ssl.SSLError, ValueError) as error:
                 named = "ssl.key.pem" if "KEY" in str(error) else "ssl.certificate.pem"
                 raise unusable_files(cluster, f"{named}: {error}") from None

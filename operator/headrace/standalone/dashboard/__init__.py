@@ -1,7 +1,7 @@
-"""The flow's dashboard without Prometheus and Grafana: a page of the run's own.
+"""Dashboard of a flow without Prometheus and Grafana, as a page that the run serves.
 
-It has the panels of the chart's dashboard *Flow*: ``panels.json`` is written from
-``docs/dashboards.yaml`` by ``make generate``. The last hour is kept in memory.
+It has the panels of the chart's dashboard *Flow*: ``make generate`` writes ``panels.json`` from
+``docs/dashboards.yaml``. The last hour is kept in memory.
 """
 
 from headrace.standalone.dashboard.history import History, page, url

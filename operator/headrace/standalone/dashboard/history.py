@@ -1,4 +1,4 @@
-"""Data of the panels of the flow's dashboard for the last hour."""
+"""Data of the dashboard's panels for the last hour."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ _MOST_OF_THE_TIME = 0.05
 _POINTS = 720
 """Number of points in an hour."""
 _WINDOW = 4
-"""Number of scrapes from which a rate is computed: they cover 15 s."""
+"""Number of scrapes from which a rate is computed. They cover 15 s."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Panel:
     shown: Mapping[str, Any]
     """Data that the page needs to draw the panel."""
     queries: Sequence[tuple[str, Query]]
-    """With the names of their series, as Grafana writes them: ``{{task}}``."""
+    """Queries with the templates of their series' names, as in Grafana: ``{{task}}``."""
 
     def values(self, scrapes: Sequence[Scrape]) -> dict[str, float]:
         return {
@@ -42,7 +42,7 @@ class _Panel:
 
 
 _Point = tuple[float, list[dict[str, float]]]
-"""Unix time, and the values of the series of each panel."""
+"""Unix time, and the values by series for each panel."""
 
 
 class History:
@@ -93,13 +93,16 @@ class History:
 
 
 def url(address: str, port: int) -> str:
-    """Where a browser on this machine finds it, served on ``address`` (or all: 0.0.0.0, ::)."""
+    """Return the URL of the dashboard for a browser on this machine.
+
+    ``address`` is the address on which it is served. 0.0.0.0 and :: stand for all addresses.
+    """
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(address)
     return f"http://{host or (f'[{address}]' if ':' in address else address)}:{port}/"
 
 
 def page() -> str:
-    """Return the page that draws the content of ``History.document``."""
+    """Return the HTML page that draws the content of ``History.document``."""
     return (files(__package__) / "page.html").read_text()
 
 

@@ -1,6 +1,6 @@
-"""Answers the queries of our dashboards from scrapes: the part of PromQL that they are written in.
+"""Answers the dashboards' queries from scrapes. Supports the required part of PromQL.
 
-Prometheus answers the same queries where there is one; a test compares the two.
+Prometheus answers the same queries. A test compares the results.
 """
 
 import re
@@ -14,24 +14,25 @@ Vector = list[tuple[Labels, float]]
 
 @dataclass(frozen=True)
 class Scrape:
-    """All series at one moment."""
+    """All series at one time."""
 
     at_s: float
     """Unix time."""
     series: Mapping[str, Sequence[tuple[Labels, float]]]
-    """By the name of the metric."""
+    """Labels and value of each series, by the name of the metric."""
 
 
 Query = Callable[[Sequence[Scrape]], Vector]
-"""Query over scrapes in the order of time. ``rate`` extends from the first scrape that has the
-series to the last.
+"""Query over scrapes in order of time.
+
+``rate`` is computed from the first scrape that contains the series to the last.
 """
 
 _TOKEN = re.compile(r'\s*("[^"]*"|[\w$]+|=~|!~|!=|[=<>(){}\[\],-])')
 
 
 def compile_query(text: str) -> Query:
-    """``ValueError`` for what is not among the expressions that are known here."""
+    """Return the query for an expression. Raise ``ValueError`` if it is not supported."""
     parser = _Parser(text)
     query = parser.expression()
     parser.end()
@@ -101,7 +102,7 @@ class _Parser:
             for labels, value in of([last]):
                 if (first := began.get(tuple(labels.items()))) is not None:
                     at_s, was = first
-                    # A counter that is less than it was began again at 0.
+                    # A counter that has decreased was reset to 0.
                     more = value if value < was else value - was
                     changes.append((labels, more / (last.at_s - at_s) if per_second else more))
             return changes
@@ -114,7 +115,7 @@ class _Parser:
             while not self._accept("}"):
                 label, operator, value = self._next(), self._next(), self._next()[1:-1]
                 self._accept(",")
-                if not value.startswith("$"):  # a variable of the dashboard: all
+                if not value.startswith("$"):  # a variable of the dashboard matches all
                     pattern = value if "~" in operator else re.escape(value)
                     wanted.append((label, operator.startswith("="), re.compile(pattern)))
 
