@@ -1,4 +1,4 @@
-"""Worker with its connectors and tasks, and the Herder interface that it needs."""
+"""Worker with its connectors, its tasks, the Herder interface that it needs."""
 
 from headrace.connect.runtime.figures import CommitCounts, UnitFigures
 from headrace.connect.runtime.herder import (

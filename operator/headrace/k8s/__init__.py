@@ -1,6 +1,6 @@
-"""Client of the Kubernetes API, leader election and Leases.
+"""Client of the Kubernetes API. The only importer of ``kubernetes``.
 
-Only this package imports ``kubernetes``. ``client`` connects and sends requests with time-outs,
+``client`` connects and sends requests with time-outs,
 ``errors`` translates errors of the API server, and ``kinds`` contains the API paths and types of
 kinds. ``reflector`` keeps a local copy of objects. ``leases`` renews and observes Leases, and
 ``election`` elects a leader. ``in_force`` decides which spec of a flow applies.

@@ -1,6 +1,6 @@
-"""Clients, administration and credentials of Kafka clusters.
+"""Everything that uses Kafka clients. The only importer of ``confluent_kafka``.
 
-Only this package imports ``confluent_kafka``. ``make_consumer`` and ``make_producer`` create
+``make_consumer`` and ``make_producer`` create
 clients whose settings protect against loss and duplication. ``Admin`` reads and changes topics,
 groups and offsets. ``errors.translate`` turns librdkafka's errors into headrace's errors, whose
 messages say what failed and what to do. ``journal`` reads and writes the topic in which mirror

@@ -1,4 +1,4 @@
-"""Pure rules of replication: selected topics, names of copies, and formats of records."""
+"""Pure rules of replication: selected topics, names of copies, formats of records."""
 
 from headrace.replication.checkpoints import (
     APPLIED,
