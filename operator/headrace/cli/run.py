@@ -153,7 +153,7 @@ async def _show_lines(herder: StandaloneHerder) -> None:
 
 
 def _say(line: str) -> None:
-    if logs.is_json() and not sys.stderr.isatty():  # a program reads the log there
+    if logs.is_json() and not sys.stderr.isatty():  # programs parse standard error as a log
         log.info(line)
         return
     with suppress(OSError):  # a full disk behind standard error must not end the flows

@@ -1,4 +1,4 @@
-"""Objects that flows and tests own, and their writes to the API server."""
+"""Creates, changes and deletes the objects that flows and tests own."""
 
 import hashlib
 import json

@@ -97,7 +97,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
 
 
 def _same(old: Condition, new: Condition) -> bool:
-    """Return True if nothing must be reported.
+    """Return True if the change from ``old`` to ``new`` needs no Event.
 
     Another loss or reset is reported although the status and reason of the condition are unchanged.
     """

@@ -41,7 +41,7 @@ _INCOMPLETE_S = 1.0
 _RETRY_S = 15.0
 """Retry interval while a user must change something that is not watched, in seconds.
 
-An example is a permission.
+For example, the user must grant a permission.
 """
 _RESYNC_S = 600.0
 
@@ -62,7 +62,7 @@ class _Outcome:
 
 
 class FlowReconciler:
-    """Reconciles flows with their specs. Use it from one event loop."""
+    """Reconciles ReplicationFlows. Use it from one event loop."""
 
     def __init__(
         self,

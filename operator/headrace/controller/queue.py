@@ -2,8 +2,8 @@
 
 The queue is level-triggered: a key says that an object has changed, not what has changed. A key
 waits for a short time, because changes come in groups. After a reconcile it waits for the time that
-the reconcile took, because a flow of 10,000 units that changes all the time would otherwise use a
-whole core. A failed reconcile is repeated with backoff. Each key is also reconciled periodically.
+the reconcile took. Otherwise a flow of 10,000 units that changes all the time would use a whole
+core. A failed reconcile is repeated with backoff. Each key is also reconciled periodically.
 """
 
 import asyncio

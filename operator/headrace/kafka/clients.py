@@ -196,10 +196,7 @@ _MOST = 100
 """Maximum number of records read for one group before the next group has its turn."""
 _WAIT_S = 0.02
 _SILENCE_S = 20.0
-"""Maximum time without records before all ends are reached, in seconds.
-
-Joining takes a few seconds.
-"""
+"""Time limit for the next record or end of a partition, in seconds. Joining takes a few seconds."""
 
 
 def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Consumer:

@@ -170,7 +170,7 @@ def _client_certificate_advice(
 def _has_expired(cluster: ClusterAccess) -> bool:
     """Return True if the client certificate of this cluster has expired.
 
-    Brokers report an expired client certificate only as unknown.
+    Brokers report an expired client certificate in the same way as an unknown one.
     """
     try:
         return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)

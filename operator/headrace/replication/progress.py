@@ -45,10 +45,11 @@ class ContiguousRange(NamedTuple):
     target: int
     records: int
     stretch: int
-    """Number that ranges share if only their records, and forgotten ones, are between them.
+    """Group number of the range.
 
-    This applies to the target. If the offsets of two such ranges have the same distance on both
-    sides, there are no gaps between the ranges.
+    Between two ranges with the same number, the target contains only records of that group,
+    including ranges that were forgotten. If the offsets of the two ranges have the same distance on
+    both sides, there are no gaps between them.
     """
 
     @property
@@ -276,8 +277,8 @@ class TargetSeen:
     """End of a partition's acknowledged records on the target.
 
     While a leader of this epoch had the log, all records below the offset were acknowledged. If a
-    later leader's log ends this epoch at a lower offset, the target has lost records, even if its
-    log has grown past the offset since (KIP-320).
+    later leader's log ends this epoch at a lower offset, the target has lost records (KIP-320). Its
+    log may have grown past the offset since.
     """
 
     offset: int

@@ -1,9 +1,9 @@
 """Translates the source's offsets to the target's.
 
 A committed source offset is translated to a target offset. From there, a reader receives every
-record that the target has of the source's records at or after the source offset, in the source's
-order. The result is the largest such offset: the offset of the very next record, or at the end of
-the copy, the end of the target's log.
+copied record at or after the source offset, in the source's order. The result is the largest such
+offset. Usually it is the offset of the very next record. At the end of the copy, it is the end of
+the target's log.
 """
 
 from array import array

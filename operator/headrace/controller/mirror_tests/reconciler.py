@@ -172,7 +172,7 @@ def _paused_by(flow: Object) -> str | None:
 _TRY_AGAIN_S = 15.0
 """Retry interval while a user must change something that is not watched, in seconds.
 
-An example is a permission.
+For example, the user must grant a permission.
 """
 
 TestName = tuple[str, str]

@@ -22,7 +22,10 @@ class SparkDefaults(Model):
     executor: SparkPod = SparkPod()
     """Defaults of executors, merged field by field."""
     pod_template: PodTemplate = PodTemplate()
-    """Default pod template. Fields of a test replace it; labels and annotations are added."""
+    """Default pod template.
+
+    Fields of a test replace its fields. Labels and annotations are added.
+    """
 
 
 def with_spark_defaults(test: MirrorTest, defaults: SparkDefaults) -> MirrorTest:

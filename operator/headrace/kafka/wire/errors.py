@@ -59,7 +59,7 @@ class RequestRefused(HeadraceError):
 
 
 class RefusedForNow(RequestRefused, Retriable):
-    """A rejection that a later retry may not get."""
+    """A temporary rejection. A later request may be accepted."""
 
 
 class RefusedForGood(RequestRefused, Fatal):

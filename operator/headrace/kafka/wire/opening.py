@@ -258,8 +258,8 @@ def _renew_later(
 ) -> None:
     """Schedule the next login, before the broker ends the session (KIP-368).
 
-    It happens after 85 to 95 % of the session's lifetime, as in Kafka's client, so that connections
-    do not log in at the same time.
+    It happens after 85 to 95 % of the session's lifetime, as in Kafka's client. The random share
+    prevents connections from logging in at the same time.
     """
     if lifetime_s > 0:
         # If the token could not be replaced, the old one is sent again until it expires. The

@@ -68,9 +68,12 @@ class ProducerIdentity:
 class Transactions:
     """Transactions of one transactional id.
 
-    Methods raise ``RequestRefused`` with the coordinator's code (47 or 90 if another producer has a
-    higher epoch), ``ConnectionLost`` if it is unknown whether a request was processed, and
-    ``Retriable`` if no coordinator was found in time.
+    Methods raise these errors:
+
+    - ``RequestRefused`` contains the coordinator's code. The codes 47 and 90 mean that another
+      producer has a higher epoch.
+    - ``ConnectionLost`` means that the request may or may not have been processed.
+    - ``Retriable`` means that no coordinator was found in time.
     """
 
     def __init__(
