@@ -1,8 +1,8 @@
-"""Flags of the three scripts: a MirrorTest in a file, or kafka-mirror-tester's flags.
+"""Flags of the three scripts, which accept a MirrorTest file or kafka-mirror-tester's flags.
 
-Names and meanings are the ones of its ``produce`` and ``consume``. ``docs/mirror-test-formats.md``
-has the table, and the additional flags that headrace needs, because a manifest and a verdict cover
-both clusters.
+The flags have the names and meanings of kafka-mirror-tester's ``produce`` and ``consume``.
+``docs/mirror-test-formats.md`` lists them, and the flags that headrace adds because a manifest and
+a verdict cover both clusters.
 """
 
 import argparse
@@ -30,20 +30,20 @@ _FLAGS = {
     "settleSeconds": "--settle-seconds",
     "name": "--id",
 }
-"""By the field that they fill in."""
+"""Flags by the field of a MirrorTest that they set."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with the code for bad usage."""
+    """Argument parser that exits with the code for wrong usage."""
 
     def error(self, message: str) -> Never:
-        """Exit as argparse does, with our code."""
+        """Print the usage and the message, and exit with ``USAGE``."""
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
 def has_mirror_tester_flags() -> bool:
-    """Whether the command line has these flags, and not ``--test``."""
+    """Return True if the command line has kafka-mirror-tester's flags instead of ``--test``."""
     return any(word.split("=")[0] == _FIRST for word in sys.argv[1:])
 
 
@@ -126,7 +126,10 @@ def _flag(text: str) -> bool:
 
 
 def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
-    """Return the run that the flags describe; raise ``InvalidSpec`` with the flag's name."""
+    """Return the run that the flags describe.
+
+    Raise ``InvalidSpec``, with the name of the flag, if a value is invalid.
+    """
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
     source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
     target = getattr(arguments, "target_bootstrap_servers", None) or arguments.bootstrap_servers
@@ -231,7 +234,7 @@ def verify_parser() -> argparse.ArgumentParser:
 
 
 def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
-    """Return the run that the flags describe; raise ``InvalidSpec``."""
+    """Return the run that the flags describe. Raise ``InvalidSpec`` if they are invalid."""
     if arguments.test is None:
         return mirror_tester_run(arguments)
     tests = [t for t in load([arguments.test]).tests if arguments.name in (None, t.metadata.name)]
@@ -244,7 +247,7 @@ def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
         run = MirrorTestRun(name=arguments.run, test=tests[0], secrets=arguments.secrets)
     except ValidationError:
         raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
-    _ = run.source  # a test that is not resolved is bad input for every job
+    _ = run.source  # raises if the test does not contain its clusters
     if run.test.spec.load.is_endless:
         raise InvalidSpec(
             f"{arguments.test}: spec.load.durationSeconds: 0 is for `headrace verify` and the "
@@ -254,13 +257,16 @@ def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
 
 
 def create_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
-    """Create topics that the source lacks, if flags say how; otherwise the job creates them."""
+    """Create topics that the source lacks, if kafka-mirror-tester's flags are used.
+
+    Otherwise the job creates them.
+    """
     if arguments.test is None:
         create_mirror_tester_topics(run, arguments)
 
 
 def sink(arguments: argparse.Namespace) -> Sink | None:
-    """How the flags want metrics published, if at all."""
+    """Return the sink for metrics that the flags select, or None."""
     if arguments.metrics_port is not None:
         return at_port(arguments.metrics_port)
     return as_events() if getattr(arguments, "metrics_events", False) else None

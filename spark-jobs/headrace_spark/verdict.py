@@ -1,8 +1,9 @@
-"""Verdict of a mirror test: rules over the evidence.
+"""Verdict of a mirror test, from rules over the evidence.
 
-A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
-Inconclusive: a record that the source has and the target lacks is missing, whatever else is
-unknown. Inconclusive outweighs Passed: anything that could not be observed never counts as correct.
+Each rule yields objections. An objection is a sentence and the verdict that it causes. Failed
+outweighs Inconclusive: a record that is on the source and not on the target is missing, even if
+something else is unknown. Inconclusive outweighs Passed, because anything that could not be
+observed must not count as correct.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,37 +26,37 @@ from headrace.mirror_test import (
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict is made of."""
+    """Facts that determine a verdict."""
 
     run: MirrorTestRun
     manifest: LoadManifest
     counts: Counts
     examples: dict[FindingType, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
-    """Partitions of the source whose end sentinel is not on the target, as ``topic-partition``."""
+    """Source partitions without their end sentinel on the target, as ``topic-partition``."""
     contradictions: tuple[str, ...]
-    """Streams of which the source does not hold what was acknowledged, in words."""
+    """Descriptions of streams whose source records differ from the acknowledged ones."""
     measured: ProbeMeasurements | None
-    """``None``: the probe gave no result."""
+    """Measurements of the probe, or None if it gave no result."""
     faults: tuple[Fault, ...]
     rehearsed: Rehearsed | None = None
 
 
 @dataclass(frozen=True)
 class Objection:
-    """Why it is not simply Passed; a verdict of Passed makes it a mere warning."""
+    """Sentence that explains a verdict. With the verdict Passed it is a warning."""
 
     verdict: Verdict
     sentence: str
 
 
 def messages(count: int) -> str:
-    """How many, as the subject of a sentence with its verb."""
+    """Return the number of messages as the subject of a sentence, with its verb."""
     return f"{count:,} message is" if count == 1 else f"{count:,} messages are"
 
 
 def for_example(examples: tuple[Example, ...]) -> str:
-    """Return the first example as the end of a sentence."""
+    """Return the first example as the end of a sentence, or an empty string."""
     if not examples:
         return ""
     first = examples[0]
@@ -69,12 +70,12 @@ def for_example(examples: tuple[Example, ...]) -> str:
 
 
 def few(names: tuple[str, ...], most: int = 3) -> str:
-    """Return the first names, and the number of further names."""
+    """Return the first names, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-_WORDS = {  # the heaviest first
+_WORDS = {  # the most severe first
     FindingType.MISSING: "missing on the target",
     FindingType.REORDERED: "out of order on the target",
     FindingType.CORRUPTED: "changed on the target",
@@ -86,7 +87,7 @@ _WORDS = {  # the heaviest first
 
 
 def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
-    """Compare the count of a class of records with the number that the test allows."""
+    """Compare the number of findings of a type with the number that the test allows."""
     most, words = allowed_counts(evidence.run.test.spec.budgets)[kind], _WORDS[kind]
     found = getattr(evidence.counts, kind.field)
     if found and (most is None or found <= most):
@@ -100,7 +101,7 @@ def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
 
 
 def sentinels(evidence: Evidence) -> Iterator[Objection]:
-    """Object to each partition whose end did not arrive."""
+    """Object to partitions whose end sentinel is missing or late on the target."""
     late = evidence.measured.late if evidence.measured else ()
     if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
         yield Objection(
@@ -111,7 +112,7 @@ def sentinels(evidence: Evidence) -> Iterator[Objection]:
 
 
 def latency(evidence: Evidence) -> Iterator[Objection]:
-    """Latency against its budget; that of messages that nobody measured is not known."""
+    """Compare the latency with its budget, and object to messages that were not measured."""
     most = evidence.run.test.spec.budgets.latency_p99_ms
     unsaid = Verdict.PASSED if most is None else Verdict.INCONCLUSIVE
     measured = evidence.measured
@@ -147,7 +148,7 @@ def latency(evidence: Evidence) -> Iterator[Objection]:
 
 
 def recovery(evidence: Evidence) -> Iterator[Objection]:
-    """Object to a fault that was not injected, and to a recovery beyond its budget."""
+    """Object to faults that were not injected, and to recoveries that exceed the budget."""
     most = evidence.run.test.spec.budgets.recovery_seconds
     for fault in evidence.faults:
         action = fault.step.action
@@ -169,7 +170,7 @@ def recovery(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rehearsal(evidence: Evidence) -> Iterator[Objection]:
-    """Object if consumers reread or skipped more messages after a fail-over than budgeted."""
+    """Object if consumers reread or skipped more messages after a fail-over than allowed."""
     budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
     if rehearsed is None:
         return
@@ -200,11 +201,11 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
 
 
 RATE_REACHED = 0.95
-"""Minimum share of messagesPerSecond. Below it, a reader is informed that the load was lighter."""
+"""Minimum share of ``messagesPerSecond``. A lower rate causes a warning."""
 
 
 def load(evidence: Evidence) -> Iterator[Objection]:
-    """Object to a load that was not sent completely: a mirror cannot be judged by it."""
+    """Object to a load that was not sent or recorded completely."""
     counts, manifest = evidence.counts, evidence.manifest
     for error in manifest.errors:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
@@ -238,7 +239,7 @@ def load(evidence: Evidence) -> Iterator[Objection]:
 
 
 def source(evidence: Evidence) -> Iterator[Objection]:
-    """Object to the source's own losses, for which the mirror is not responsible."""
+    """Object to records that the source lost, for which the mirror is not responsible."""
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,
@@ -271,9 +272,9 @@ def rate(evidence: Evidence) -> Iterator[Objection]:
 def acknowledged_per_second(
     manifest: LoadManifest, topics: Iterable[str] | None = None
 ) -> float | None:
-    """Return the rate of the whole load, or of some topics.
+    """Return the acknowledged messages per second, of all topics or of ``topics``.
 
-    It extends from the first message to the last acknowledgement.
+    The time is measured from the first message to the last acknowledgement. Return None if it is 0.
     """
     took_ms = manifest.finished_ms - manifest.started_ms
     if took_ms <= 0:
@@ -285,12 +286,12 @@ def acknowledged_per_second(
 
 
 def _rate_text(per_second: float) -> str:
-    """With as many digits as distinguish it from one 5 % higher."""
+    """Return a rate with enough digits to distinguish it from one that is 5 % higher."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def objections(evidence: Evidence) -> dict[str, tuple[Objection, ...]]:
-    """Return the objections of each check that the test asks for, by the name of the check."""
+    """Return the objections by the name of the check, for all checks that the test requires."""
     spec = evidence.run.test.spec
     allowed = allowed_counts(spec.budgets)
     found = {kind.value: records(evidence, kind) for kind in _WORDS if kind in allowed}
@@ -327,7 +328,7 @@ _WEIGHTS = (Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED)
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Return the verdict, the reasons for it with the heaviest first, and warnings."""
+    """Return the verdict, its reasons and the warnings. The most severe reasons come first."""
     found = [objection for some in objections(evidence).values() for objection in some]
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:
