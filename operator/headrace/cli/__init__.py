@@ -1,1 +1,1 @@
-"""The commands: ``headrace`` finds one module a command, by its name."""
+"""Commands of ``headrace``. Each command is imported when it is called."""

@@ -1,7 +1,7 @@
-"""All commands of headrace: names, one-line summaries, modules, and names that have changed.
+"""Names, summaries and modules of all commands, and earlier names of commands.
 
-A command's module is imported when the command is called. The lists in help texts and in shell
-completion need no import.
+The module of a command is imported when the command is called. Help texts and shell completion need
+no import.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Command:
-    """A command, or a group that its own module builds."""
+    """Command, or a group that its own module builds."""
 
     summary: str
-    """Sentence of the lists in help texts, in the imperative."""
+    """Summary in help texts, as an imperative sentence."""
     place: str
-    """Module below ``headrace.cli``, and the name of the command there."""
+    """Module below ``headrace.cli``, and the name of the command in it."""
     for_cluster: bool = False
-    """Whether ``kubectl headrace`` has it."""
+    """True if ``kubectl headrace`` has the command."""
     hidden: bool = False
-    """Whether it is started by headrace only."""
+    """True if only headrace itself calls the command."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ COMMANDS: Mapping[str, Command | Noun] = {
     "driver": Command("Run one driver process.", "driver:command", hidden=True),
 }
 NOUNS = ("flow", "task", "test", "job", "sandbox")
-"""Commands that the help lists as groups."""
+"""Commands that help texts list as groups."""
 
 RENAMED: Mapping[tuple[str, ...], str] = {
     ("tasks",): "task list",
@@ -174,7 +174,7 @@ RENAMED: Mapping[tuple[str, ...], str] = {
     ("sandbox", "freeze"): "sandbox broker freeze",
     ("sandbox", "thaw"): "sandbox broker thaw",
 }
-"""Earlier names of commands, and what they are called now."""
+"""Current names of commands, by their earlier names."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,9 @@ def extra_of(package: str) -> str | None:
 
 
 def new_name(words: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the earlier and the present name of the command that ``words`` begin with.
+    """Return the earlier and the current name if ``words`` begin with a renamed command.
 
-    Return None if the command has not been renamed.
+    Return None if they do not.
     """
     for old, new in RENAMED.items():
         if words[: len(old)] == old:

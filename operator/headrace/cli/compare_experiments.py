@@ -22,19 +22,22 @@ from headrace.host import spawn
 from headrace.sandbox import Sandbox, start_mirror_maker
 from headrace.sandbox.processes import held_ports
 
-# The experiments of ``headrace test compare-mirrors``: kafka-mirror-tester's table, row by row.
-# Each is the load and the chaos steps of one MirrorTest. The steps are limited to steps that
-# ``headrace verify`` can do to any mirror, so that both mirrors are treated and judged alike.
+# Experiments of ``headrace test compare-mirrors``, from kafka-mirror-tester's table. Each consists
+# of the load and the chaos steps of one MirrorTest. Only steps that ``headrace verify`` can inject
+# for any mirror are used, so both mirrors are treated and judged equally.
 
 Step = dict[str, Any]
 _FIRST_S = 10
-"""Seconds of the load before the first fault."""
+"""Time in s before the first fault of a load."""
 _LASTS_S = 10
 _APART_S = 20
-"""Between the faults of a load that has all of them."""
+"""Time in s between the faults of different experiments in one load."""
 _AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 _LOSS = ["INPUT", "-i", "lo", "-m", "statistic", "--mode", "random", "--probability", "0.1"]
-"""Arguments of iptables. netem is more usual, but few kernels of containers support it."""
+"""Arguments of iptables that drop packets.
+
+netem is more common, but few container kernels support it.
+"""
 
 
 class Workers(Protocol):
@@ -42,12 +45,12 @@ class Workers(Protocol):
 
     @property
     def one_more(self) -> Sequence[str]:
-        """Adds a worker."""
+        """Command that adds a worker."""
         ...
 
     @property
     def one_less(self) -> Sequence[str]:
-        """Kills a worker."""
+        """Command that kills a worker."""
         ...
 
     def signal_all(self, signal: str) -> Sequence[str]:
@@ -57,19 +60,19 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row."""
+    """Experiment, which is one row of the table."""
 
     name: str
     title: str
     steps: Callable[[Workers], list[Step]]
-    """Their times count from the first fault."""
+    """Function that returns the steps. Their times are relative to the first fault."""
     settle_s: int = 120
     is_of_machine: bool = False
-    """Whether its fault affects everything on this machine."""
+    """True if the fault affects everything on this machine."""
 
 
 def chaos_of(experiments: Sequence[Experiment], workers: Workers) -> list[Step]:
-    """Return the steps of these experiments, one after the other."""
+    """Return the steps of these experiments in one load, one experiment after the other."""
     found, begins_s = [], _FIRST_S
     for experiment in experiments:
         steps = experiment.steps(workers)
@@ -79,7 +82,7 @@ def chaos_of(experiments: Sequence[Experiment], workers: Workers) -> list[Step]:
 
 
 def load_s(steps: Sequence[Step]) -> int:
-    """How long the load must last."""
+    """Return the duration of a load with these steps, in s."""
     return max((step["atSeconds"] for step in steps), default=0) + 2 * _LASTS_S
 
 
@@ -149,7 +152,7 @@ EXPERIMENTS = (
         "kill-worker",
         "A worker is killed",
         lambda workers: [_command(0, *workers.one_less)],
-        # MirrorMaker 2 waits five minutes for it (scheduled.rebalance.max.delay.ms).
+        # MirrorMaker 2 waits five minutes for a lost worker (scheduled.rebalance.max.delay.ms).
         settle_s=420,
     ),
     Experiment(
@@ -168,18 +171,18 @@ _HEADRACE = [sys.executable, "-m", "headrace"]
 
 
 def scale_words(flow: str) -> list[str]:
-    """Return the words of the command that adds a driver."""
+    """Return the arguments of the command that adds a driver."""
     return ["flow", "scale", str(WORKERS + 1), flow]
 
 
 def node_words(sandbox: str, settings: Mapping[str, str]) -> list[str]:
-    """Return the words of the command that adds a node of MirrorMaker 2."""
+    """Return the arguments of the command that adds a MirrorMaker 2 node."""
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     return ["sandbox", "mirror-maker", TOPICS, *sets, "--sandbox", sandbox]
 
 
 class Flow:
-    """headrace: ``headrace run`` with as many drivers."""
+    """headrace as ``headrace run``, with ``WORKERS`` drivers."""
 
     name = "headrace"
 
@@ -203,7 +206,7 @@ class Flow:
 
     @property
     def one_less(self) -> Sequence[str]:
-        """Command that kills the youngest driver at the time of execution."""
+        """Command that kills the youngest driver."""
         return ["pkill", "-KILL", "-n", "-P", str(self._server.pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
@@ -212,7 +215,7 @@ class Flow:
 
     @property
     def _server(self) -> psutil.Process:
-        """The process whose children are the drivers."""
+        """Process whose children are the drivers."""
         (server,) = psutil.Process(self._run.pid).children()
         return server
 
@@ -225,16 +228,16 @@ class Flow:
         return [*_HEADRACE, *scale_words(self._flow)]
 
     def restore(self) -> None:
-        """Restore the number of drivers; the run itself replaces a killed one."""
+        """Restore the number of drivers. The run itself replaces a killed driver."""
         control.request(self._flow, "scale", drivers=WORKERS)
         _wait(lambda: len(self._drivers) == WORKERS, f"the flow has {WORKERS} drivers")
 
 
 class MirrorMaker2:
-    """MirrorMaker 2 in dedicated mode, of as many nodes (KIP-710), with as many tasks.
+    """MirrorMaker 2 in dedicated mode, with ``WORKERS`` nodes (KIP-710) and tasks.
 
-    Its settings are its defaults, but that it looks for new topics as often as headrace does, every
-    10 seconds instead of every 10 minutes.
+    Its settings are the defaults, except that it discovers topics every 10 seconds, as headrace
+    does, instead of every 10 minutes.
     """
 
     name = "MirrorMaker 2"
@@ -245,7 +248,7 @@ class MirrorMaker2:
 
     @property
     def version(self) -> str:
-        """Version in the name of its jar."""
+        """Version of MirrorMaker 2, from the name of its jar."""
         (process, *_) = self._nodes
         classpath = " ".join(psutil.Process(process.pid).cmdline())
         found = re.search(r"connect-mirror-([0-9.]+)\.jar", classpath)
@@ -256,13 +259,13 @@ class MirrorMaker2:
         return ["kill", "-KILL", str(self._nodes[-1].pid)]
 
     def signal_all(self, signal: str) -> Sequence[str]:
-        """Return the command that signals all nodes; a node may be dead by then."""
+        """Return the command that sends a signal to all nodes. A node may have ended."""
         pids = " ".join(str(node.pid) for node in self._nodes)
         return ["sh", "-c", f"kill -{signal} {pids}; true"]
 
     @property
     def one_more(self) -> Sequence[str]:
-        """Command that adds a node, which ends with the sandbox or in ``restore``."""
+        """Command that adds a node. The node ends with the sandbox or in ``restore``."""
         return [*_HEADRACE, *node_words(self._sandbox.name, self._settings())]
 
     def restore(self) -> None:

@@ -1,4 +1,4 @@
-"""``headrace test compare-mirrors``: MirrorMaker 2 and headrace in the same experiments."""
+"""``headrace test compare-mirrors``: runs MirrorMaker 2 and headrace in the same experiments."""
 
 import json
 import os
@@ -188,7 +188,7 @@ def _test(
 
 
 def _write(folder: Path, rate: int, brokers: int) -> None:
-    """Write the table of all reports in the folder."""
+    """Write the table of all reports in the folder, and print it."""
     names = [name for name in _MIRRORS if (folder / name / "version").exists()]
     versions = [(folder / name / "version").read_text() for name in names]
     rows = {one.title: [_outcome(folder / name, one) for name in names] for one in EXPERIMENTS}
@@ -222,7 +222,7 @@ def _whole(folder: Path) -> ExperimentResult:
 
 
 def _outcome(folder: Path, experiment: Experiment) -> ExperimentResult:
-    """Return an experiment's result, from its own load or from a load of several."""
+    """Return the result of an experiment, from its own load or from a load of several."""
     alone = _read(folder / experiment.name)
     whole = _read(folder / _TOGETHER).result
     if alone.result is not None or whole is None:

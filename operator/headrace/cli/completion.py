@@ -1,4 +1,4 @@
-"""``headrace completion``: the script that completes commands and options in a shell."""
+"""``headrace completion``: prints the script that completes commands and options in a shell."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""``headrace convert``: configurations of other tools and earlier versions become manifests."""
+"""``headrace convert``: converts configurations of other tools and of earlier versions."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``headrace demo``: two Kafka clusters, a flow, a mirror test with a killed driver, a verdict."""
+"""``headrace demo``: runs two Kafka clusters, a flow, and a mirror test that kills a driver."""
 
 import json
 import signal
@@ -84,7 +84,7 @@ def command(messages: int, keep: bool, report: Path) -> int:
 
 
 def _manifest(sandbox: Sandbox, messages: int) -> str:
-    """Return a manifest; the same file works with `headrace run` and `headrace verify`."""
+    """Return a manifest with a flow and a mirror test."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     flow = {
         "apiVersion": "headrace.dev/v1beta1",
@@ -159,7 +159,7 @@ def _verify(manifest: Path, report: Path) -> int:
 
 
 def _check_kill(report: Path) -> None:
-    """Raise an error unless the report contains a driver that was killed half way, as promised."""
+    """Raise an error unless the report shows that a driver was killed during the load."""
     try:
         document = json.loads((report / "report.json").read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""``headrace driver``: a driver process, which a pod starts."""
+"""``headrace driver``: runs a driver process in a pod."""
 
 import faulthandler
 from pathlib import Path
@@ -52,6 +52,6 @@ def command(*, log_format: str, **pod: Any) -> None:
     """Run the units that the operator assigns to this pod."""
     logs.configure(format=log_format)
     logs.follow_signal()
-    faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
+    faulthandler.enable(2)  # if a client library aborts, the log contains the threads' stacks
     collect_regularly()
     run_pod(Pod(**pod))

@@ -1,4 +1,4 @@
-"""Entry point: finds the command, and turns every error into a sentence and an exit code."""
+"""Entry point, which finds the command, and converts errors to messages and exit codes."""
 
 import gc
 import importlib
@@ -19,14 +19,14 @@ from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
 _NOT_JOINED = "\b"
-"""Line that click demands before a paragraph whose lines it keeps."""
+"""Line before a paragraph whose lines click must not join."""
 _COMPLETION = "Shell completion, for bash, zsh and fish: headrace completion --help"
 
 
 class LazyGroup(click.Group):
-    """Commands whose modules are imported when they are called.
+    """Group whose commands are imported when they are called.
 
-    ``headrace --help`` loads no Kafka client.
+    ``headrace --help`` therefore loads no Kafka client.
     """
 
     def __init__(self, entries: Mapping[str, Command | Noun], **attributes: object) -> None:
@@ -34,7 +34,7 @@ class LazyGroup(click.Group):
         self._entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names that help and completion list."""
+        """Return the names of commands for help texts and completion."""
         return [
             name
             for name, entry in self._entries.items()
@@ -42,7 +42,10 @@ class LazyGroup(click.Group):
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or return None if there is none of this name."""
+        """Import and return a command, or return None if it does not exist.
+
+        Raise ``InvalidSpec`` if kubectl called it and it does not act on a cluster.
+        """
         entry = self._entries.get(cmd_name)
         if entry is None:
             return None
@@ -54,7 +57,7 @@ class LazyGroup(click.Group):
         if isinstance(entry, Noun):
             return _noun(cmd_name, entry)
         module, _, name = entry.place.partition(":")
-        gc.disable()  # modules leave no garbage, and a collection costs a tenth of the start
+        gc.disable()  # imports create no garbage, and a collection takes a tenth of the start
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
         finally:
@@ -77,7 +80,7 @@ class LazyGroup(click.Group):
                     formatter.write_dl([(name, self._entries[name].summary) for name in listed])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command, without importing any."""
+        """Complete the name of a command without importing it."""
         found = [
             CompletionItem(name, help=self._entries[name].summary)
             for name in self.list_commands(ctx)
@@ -122,7 +125,7 @@ _keep_lines_of_examples(group)
 
 
 def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
-    """Run one command and return its exit code (``cli/screen/exits.py``)."""
+    """Run a command and return its exit code, which ``cli/screen/exits.py`` defines."""
     words = tuple(sys.argv[1:] if argv is None else argv)
     if renamed := new_name(words):
         old, new = renamed
@@ -131,14 +134,14 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
     try:
         result = group.main(args=words, prog_name=name, standalone_mode=False)
     except click.exceptions.Abort:
-        return 130  # Ctrl-C where a command has nothing to finish: the shell's own convention
+        return 130  # Ctrl-C in a command without cleanup; 130 as in shells
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
         return _report(error, name, words)
     return int(result or 0)
 
 
 def _report(error: Exception, name: str, words: Sequence[str]) -> Exit:
-    """Print an error as a sentence and return its exit code."""
+    """Print an error as a message and return its exit code."""
     match error:
         case click.ClickException():
             error.show()
@@ -147,14 +150,14 @@ def _report(error: Exception, name: str, words: Sequence[str]) -> Exit:
             _say(f"headrace: {error}")
             return exit_for(error)
         case OSError():
-            # A full disk, or a file without permissions: no report of a defect could correct it.
+            # A full disk, or a file without permissions, which is no defect of headrace.
             _say(f"headrace: {from_exception(error)}")
             return Exit.FAILED
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             _say(f"headrace: {_missing(error.name or '', extra, name, words)}")
             return Exit.USAGE
         case _:
-            # A defect of headrace: a developer gets the trace, a user gets a message.
+            # A defect of headrace. The stack trace is only shown with DEBUG.
             if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
                 traceback.print_exception(error)
             _say(f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)")
@@ -171,7 +174,7 @@ def _missing(package: str, extra: str, name: str, words: Sequence[str]) -> str:
 
 
 def _say(sentence: str) -> None:
-    with suppress(OSError):  # standard error itself may be what cannot be written
+    with suppress(OSError):  # standard error may be closed or full
         click.echo(sentence, err=True)
 
 

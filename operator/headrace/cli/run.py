@@ -42,17 +42,18 @@ from headrace.standalone.reload import PauseRecords, Reload, driver_count
 
 
 async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
-    """Watch the flows.
+    """Watch the flows for errors and progress.
 
-    With ``give_up_after_s``, return when all flows have caught up, or raise ``GaveUp`` if nothing
-    was copied for that time. Until the first reload, also raise errors that no retry corrects.
+    With ``give_up_after_s``, return when all flows have caught up, and raise ``GaveUp`` if they
+    make no progress for that time. Until the first reload, also raise errors of failed tasks that a
+    user must correct.
     """
     last, since = None, time.monotonic()
     while True:
         await asyncio.sleep(0.2)
         units = {flow: herder.tasks(flow) for flow in herder.flows()}
         for tasks in units.values():
-            if not reload.happened:  # a bad edit ends nothing: its tasks fail, and say why
+            if not reload.happened:  # a wrong edit must not end the run
                 _raise_mistakes(tasks, give_up_after_s is not None)
         if give_up_after_s is None:
             continue
@@ -68,7 +69,10 @@ async def watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float
 
 
 def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """Raise a mistake in the manifest that only Kafka detects: no retry corrects it."""
+    """Raise errors of failed tasks that a user must correct, because no retry helps.
+
+    With ``once``, also raise other errors of tasks that failed again after a restart.
+    """
     for task in tasks:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:
@@ -93,12 +97,12 @@ async def show(herder: StandaloneHerder) -> None:
 
 
 def flow_views(herder: StandaloneHerder) -> list[FlowView]:
-    """Return the current state of all flows."""
+    """Return the current state of all flows for the screen."""
     return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
 
 
 def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
-    """Print a last sentence for each flow: its state when it received the request to stop."""
+    """Print a last line for each flow, with its state before it stopped."""
     for flow in flows:
         left = behind(flow.status.lag)
         state = "" if flow.ready else f"; it was {readiness(flow.status)}"
@@ -109,7 +113,7 @@ def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
 
 
 class LiveScreen:
-    """Renders to the size that the terminal has at that moment."""
+    """Live view of the flows, rendered to the current size of the terminal."""
 
     def __init__(self, herder: StandaloneHerder) -> None:
         self._herder = herder
@@ -123,7 +127,7 @@ class LiveScreen:
             options.max_width,
             options.height or console.height,
         )
-        # The whole screen each time, so that a resize leaves nothing behind.
+        # The whole screen is drawn each time, so a resize leaves no old text.
         yield Text("\n", no_wrap=True).join(lines)
 
 
@@ -151,7 +155,7 @@ async def _show_lines(herder: StandaloneHerder) -> None:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # a full disk behind standard error ends no flow
+    with suppress(OSError):  # a full disk must not end a flow
         click.echo(line, err=True)
 
 
@@ -168,7 +172,7 @@ def _summary(status: ReplicationFlowStatus) -> str:
 log = logs.get_logger(__name__)
 
 _LOG_BYTES = 50 << 20
-"""A log file that is larger is put aside at the next start."""
+"""Size above which a log file is renamed at the next start."""
 
 
 @click.command()
@@ -222,7 +226,7 @@ def command(files: Sequence[Path], **options: Any) -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line."""
+    """Values of the command's options."""
 
     drivers: int | None
     racks: tuple[str, ...]
@@ -272,7 +276,10 @@ def _run_files(files: ManifestFiles, options: Options) -> int:
 
 
 def _log_file(flows: Sequence[ReplicationFlow]) -> Path:
-    """Where logs go while the terminal shows the live view; the last one is kept beside it."""
+    """Return the path of the log while the terminal shows the live view.
+
+    If the log is too large, it is renamed. One such file is kept.
+    """
     path = _runs_folder() / f"{flows[0].metadata.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_BYTES:
@@ -310,7 +317,7 @@ async def _run(
 
         async def serve(flow: str) -> None:
             async def handle(verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
-                await served.wait()  # the dashboard's address is known
+                await served.wait()  # the address of the dashboard is then known
                 return await answer(herder, flow, verb, arguments)
 
             await sockets.enter_async_context(control_server.serve(flow, handle))
@@ -358,7 +365,7 @@ async def _run(
 
 
 def is_hung_up(terminal: int) -> bool:
-    """Return whether HUP was sent because the terminal was closed; then the run ends."""
+    """Return True if HUP was sent because the terminal was closed. The run then ends."""
     try:
         os.get_terminal_size(terminal)
     except OSError:
@@ -367,7 +374,7 @@ def is_hung_up(terminal: int) -> bool:
 
 
 async def _follow(asked: asyncio.Event, reload: Reload) -> None:
-    """Read the manifests again whenever that is asked for."""
+    """Read the manifests again after each request."""
     while True:
         await asked.wait()
         asked.clear()
@@ -376,7 +383,7 @@ async def _follow(asked: asyncio.Event, reload: Reload) -> None:
 
 @asynccontextmanager
 async def _serve_metrics(herder: StandaloneHerder, options: Options) -> AsyncIterator[None]:
-    # Only with the option.
+    # Imported here, because only --metrics-port requires them.
     from headrace.standalone import dashboard  # noqa: PLC0415
     from headrace.standalone.metrics import not_ready, run_registry  # noqa: PLC0415
     from headrace.telemetry.serving import serve  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``headrace sandbox``: real Kafka clusters on this machine."""
+"""``headrace sandbox``: runs real Kafka clusters on this machine."""
 
 import re
 import sys
@@ -109,9 +109,9 @@ def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
 
 
 def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
-    """Return a flow from the first to the last cluster.
+    """Return a flow from the first to the last cluster of a sandbox.
 
-    Raise ``InvalidSpec`` if the sandbox has one cluster.
+    Raise ``InvalidSpec`` if the sandbox has only one cluster.
     """
     source, target = _ends(sandbox)
     if source.name == target.name:
@@ -133,7 +133,7 @@ def _ends(sandbox: Sandbox) -> tuple[SandboxCluster, SandboxCluster]:
 
 
 def cluster_document(cluster: SandboxCluster) -> _Json:
-    """Return a cluster for a manifest, with passwords if the sandbox has them."""
+    """Return a cluster as in a manifest, with references to Secrets if it is secure."""
     if not cluster.sasl_servers:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
     return {
@@ -400,7 +400,7 @@ def _show(sandbox: Sandbox) -> None:
 
 
 def _secure(sandbox: Sandbox) -> Table:
-    """Where clients get in over TLS, and with what."""
+    """Return a table of the addresses for TLS clients, with the names of the Secrets."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for column in ("CLUSTER", "SASL OVER TLS", "CLIENT CERTIFICATE"):
         table.add_column(column, no_wrap=True)

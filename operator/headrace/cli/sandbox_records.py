@@ -1,4 +1,4 @@
-"""``headrace sandbox produce`` and ``consume``: records of a topic as lines of text."""
+"""``headrace sandbox produce`` and ``consume``: write and print records as lines of text."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ from headrace.kafka import (
 from headrace.sandbox import Sandbox, SandboxCluster
 
 DELIVERY_TIMEOUT_MS = 30_000
-"""A broker that was killed and started again is back in 12 s."""
+"""Time limit for writing a record. A killed broker is available again after 12 s."""
 
 cluster_option = click.option("--cluster", metavar="NAME", help="Name of the cluster.")
 sandbox_option = click.option(
@@ -71,7 +71,7 @@ def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: in
                 producer.produce(topic, line.rstrip(b"\r\n"), on_delivery=acknowledged)
                 break
             except BufferError:
-                producer.poll(1)  # until a record of the full queue is acknowledged
+                producer.poll(1)  # wait until a record in the full queue is acknowledged
         producer.poll(0)
         written += 1
     producer.flush()
@@ -133,7 +133,7 @@ def consume(
 def _values(
     where: ClusterAccess, topic: str, from_beginning: bool, timeout_s: float | None
 ) -> Iterator[bytes | None]:
-    """Yield the values of a topic's records, until none arrived for ``timeout_s``."""
+    """Yield the values of a topic's records until no record has arrived for ``timeout_s``."""
     last = time.monotonic()
 
     def waiting() -> bool:
@@ -141,7 +141,7 @@ def _values(
 
     admin = Admin(where)
     if topic not in admin.topics():
-        from_beginning = True  # every record will be new
+        from_beginning = True  # all records of a new topic are new
         click.echo(f"Waiting for topic {topic} on {where.alias} ...", err=True)
     while topic not in (topics := admin.topics()):
         if not waiting():
@@ -168,13 +168,16 @@ def _values(
 
 
 def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[SandboxCluster, ...]:
-    """Return all clusters of the sandbox, or the one that is named."""
+    """Return the named cluster of a sandbox, or all its clusters."""
     meant = sandbox_meant(sandbox)
     return (meant.cluster(cluster),) if cluster is not None else meant.clusters
 
 
 def sandbox_meant(sandbox: str | None) -> Sandbox:
-    """Return the sandbox that is named, or the only one that runs."""
+    """Return the named sandbox, or the only running one.
+
+    Raise ``NotRunning`` if there is none, or ``InvalidSpec`` if there are several.
+    """
     running = [there for there in Sandbox.all() if there.running]
     if sandbox is not None:
         running = [Sandbox.open(sandbox)]

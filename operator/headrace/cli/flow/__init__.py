@@ -1,1 +1,1 @@
-"""The verbs for running flows, of this machine or of a cluster."""
+"""Commands for flows on this machine or in a Kubernetes cluster."""

@@ -1,6 +1,6 @@
-"""The flows of a Kubernetes namespace, or of all namespaces.
+"""Flows of a Kubernetes namespace, or of all namespaces.
 
-Commands write ``spec`` and the three annotations that operator and drivers act on, nothing else.
+Commands only change ``spec`` and the three annotations that the operator and drivers act on.
 """
 
 import asyncio
@@ -52,9 +52,10 @@ T = TypeVar("T")
 def open_cluster(
     namespace: str | None, context: str | None, *, everywhere: bool = False
 ) -> Iterator["ClusterFlows"]:
-    """Open the flows of a namespace, by default the context's, or ``everywhere`` of all.
+    """Open the flows of a namespace, or of all namespaces with ``everywhere``.
 
-    The cluster is found by kubectl's rules: ``KUBECONFIG``, else ``~/.kube/config``.
+    The default is the namespace of the kubeconfig's context. The kubeconfig is found as by kubectl:
+    ``KUBECONFIG``, or ``~/.kube/config``.
     """
     with asyncio.Runner() as runner:
         client = runner.run(connect_as_kubectl("you", context))
@@ -66,7 +67,7 @@ def open_cluster(
 
 
 class ClusterFlows:
-    """Flows that the API server knows; see ``cli.flow.flows.Flows``."""
+    """Flows in a Kubernetes cluster, with the interface ``flow_verbs.Flows``."""
 
     def __init__(
         self,
@@ -77,19 +78,19 @@ class ClusterFlows:
         self._client, self._namespace, self._run = client, namespace, run
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        """Return the names of all flows. Raise ``NotRunning`` if there are none."""
         found = self._run(self._client.list(FLOW, self._namespace, metadata_only=True))
         return sorted(flow["metadata"]["name"] for flow in self._some(found))
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """Read or change objects of the cluster, as ``verb`` says."""
+        """Read or change objects of the cluster according to ``verb``."""
         answer: Answer = self._run(_VERBS[verb](self, flow, **arguments))
         return answer
 
     def statuses(self, flow: str | None) -> list[Answer]:
         """Return name, namespace and status of one flow or of all flows.
 
-        All flows take two requests.
+        Two requests suffice for all flows.
         """
         found: list[Answer] = self._run(self._statuses(flow))
         return found
@@ -117,7 +118,7 @@ class ClusterFlows:
         ]
 
     def _some(self, listed: list[Object]) -> list[Object]:
-        """Return the list; raise ``NotRunning`` if it is empty."""
+        """Return the list. Raise ``NotRunning`` if it is empty."""
         if not listed:
             where = f"namespace {self._namespace}" if self._namespace else "any namespace"
             raise NotRunning(f"there is no ReplicationFlow in {where}")
@@ -146,8 +147,8 @@ class ClusterFlows:
     async def _check_driver(self, flow: str, driver: str) -> None:
         """Raise ``InvalidSpec`` if the flow has no such pod.
 
-        Without permission to list pods nothing is checked; the operator then responds with an Event
-        of the task.
+        Without permission to list pods, nothing is checked. The operator then reports a wrong name
+        as an Event of the task.
         """
         with suppress(Forbidden):
             selected = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}={label_value(flow)}"
@@ -169,7 +170,8 @@ class ClusterFlows:
         while True:
             known = await self._flow(flow)
             items = change_pauses(known, partitions, paused=paused)
-            # A merge patch replaces the whole list: what another wrote meanwhile would be lost.
+            # A merge patch replaces the whole list. Without the version, concurrent changes would
+            # be lost.
             version = {"resourceVersion": known.metadata.resource_version}
             spec = {"pausedPartitions": [as_json(item) for item in items]}
             with suppress(Conflict):

@@ -43,7 +43,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class FailoverResult:
-    """Result of one command."""
+    """Result of a fail-over, of its plan or of its abort."""
 
     done: str
     planned: bool
@@ -51,19 +51,19 @@ class FailoverResult:
     switched: Mapping[TopicPartition, Switched] = field(default_factory=dict)
     groups: GroupCheckpoints | None = None
     lag: Mapping[str, int] = field(default_factory=dict)
-    """Lag in records and seconds that the flow's drivers reported last."""
+    """Lag in records and seconds that the flow's drivers last reported."""
     problems: tuple[str, ...] = ()
     losses_refused: bool = False
-    """Whether copies are incomplete and the user has not accepted exactly these partitions."""
+    """True if copies are incomplete and the user has not accepted exactly these."""
 
 
 def growth(grew: Mapping[TopicPartition, int]) -> str:
-    """``orders/0 grew by 12, orders/1 by 3``."""
+    """Describe the growth of partitions: ``orders/0 +12, orders/1 +3``."""
     return f"the source still grows: {_listed(grew, '+')}"
 
 
 def sentence(behind: Mapping[TopicPartition, int]) -> str:
-    """``12 offsets: orders/0 (10), orders/1 (2)``."""
+    """Describe numbers of offsets: ``12 offsets (orders/0 10, orders/1 2)``."""
     return f"{sum(behind.values()):,} offsets ({_listed(behind)})"
 
 
@@ -75,7 +75,7 @@ def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
 
 
 def document(context: FlowContext, outcome: FailoverResult) -> _Json:
-    """All that is known, for programs."""
+    """Return the result as a document, which the command prints."""
     found = outcome.found
     return {
         "flow": context.name,
@@ -102,7 +102,7 @@ def document(context: FlowContext, outcome: FailoverResult) -> _Json:
 
 
 def is_refused(found: _Json) -> bool:
-    """Return whether losses prevent the fail-over."""
+    """Return True if losses prevent the fail-over."""
     return bool(found["lossesRefused"])
 
 
@@ -142,7 +142,7 @@ def _groups(groups: GroupCheckpoints) -> list[_Json]:
 
 
 def show_outcome(found: _Json, *, wide: bool = False) -> None:
-    """Print the plan or result of a fail-over for people."""
+    """Print the plan or result of a fail-over as tables and sentences."""
     show_rows(
         ("PARTITION", "SOURCE END", "COPIED TO", "NOT COPIED", "TARGET END"),
         (
@@ -240,7 +240,7 @@ def _sentences(found: _Json) -> list[str]:
 
 
 def _refusal(losses: Sequence[_Json]) -> str:
-    """Say what to do about losses, or about a wrong number of accepted ones."""
+    """Return the correction for losses, or for a wrong number of accepted losses."""
     at = {(one["topic"], one["partition"]) for one in losses if not one["accepted"]}
     if at:
         return (
@@ -335,11 +335,11 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Run:
-    """One command."""
+    """One run of the command."""
 
     context: FlowContext
     flows: Flows | None
-    """Access to the running flow. None: the flow does not run."""
+    """Flows among which this flow runs, or None if it does not run."""
     options: _Options
 
     def fail_over(self) -> FailoverResult:
@@ -368,8 +368,8 @@ class _Run:
         lag = self._lag() if not planned else {}
         if not planned:
             self._stop(found)
-            found = self._survey()  # what was committed until then
-            if self._losses_refused(found):  # noticed when the flow stopped
+            found = self._survey()  # including records committed until the stop
+            if self._losses_refused(found):  # losses may be noticed when the flow stops
                 return FailoverResult("refused", planned, found, losses_refused=True)
         switched, put_off = self._switch(found)
         groups = GroupCheckpoints(self.context)
@@ -382,12 +382,12 @@ class _Run:
         return FailoverResult("failed over", planned, found, switched, groups, lag, tuple(problems))
 
     def _losses_refused(self, found: Survey) -> bool:
-        """Return whether there are losses that are neither accepted now nor by an earlier run."""
+        """Return True if there are losses that neither this nor an earlier command accepts."""
         wanted, count = self.options.accept_losses, len(found.not_accepted)
         return count != wanted if count else wanted not in (None, len(found.losses))
 
     def _planned_groups(self, groups: GroupCheckpoints) -> list[str]:
-        """Plan what becomes of groups; return why that is not known of all of them."""
+        """Plan the offsets of consumer groups. Return the problems."""
         if not self.context.spec.checkpoints.enabled:
             return []
         try:
@@ -397,7 +397,7 @@ class _Run:
         return [str(groups.problem)] if groups.problem else []
 
     def _untranslated(self) -> list[str]:
-        """Return sentences about groups that do not resume at their position on the target."""
+        """Return messages about groups that do not resume at their offset on the target."""
         if self.options.source_is_gone or not self.context.spec.checkpoints.enabled:
             return []
         try:
@@ -407,10 +407,11 @@ class _Run:
         return [one.sentence for one in found.untranslated] + list(map(str, found.unread.values()))
 
     def _closed(self, found: Survey) -> Survey:
-        """Deny writes to the source, and drain the flow."""
+        """Deny writes to the source, and wait until the flow has copied everything."""
         deny_writes(self.context, {at.topic for at in found.partitions})
         try:
-            # Brokers need a moment to apply it. Records that arrive until then are copied as well.
+            # Brokers take a moment to apply the ACLs. Records that arrive until then are copied as
+            # well.
             deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
             found = self._survey()
             while found.grew and self.context.clock.monotonic() < deadline_s:
@@ -438,7 +439,10 @@ class _Run:
         return survey(self.context, self.options.quiet_seconds)
 
     def _drained(self, found: Survey) -> Survey:
-        """Wait until the flow has copied everything, and stop it."""
+        """Wait until the flow has copied everything, and stop it.
+
+        Raise an error, and let the flow run again, if the source receives records in the meantime.
+        """
         runs = self._runs()
         if why := _why_not(self.context, found, behind=not runs):
             raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
@@ -470,7 +474,7 @@ class _Run:
         return found
 
     def _runs(self) -> bool:
-        """Return whether the flow is to copy now. The spec of a manifest may be an older one."""
+        """Return True if the flow is to copy now. A manifest may have an older spec."""
         if self.flows is None:
             return False
         return running_flow(self.flows, self.context.name).spec.state is FlowState.RUNNING
@@ -484,9 +488,9 @@ class _Run:
         end_open_transactions(self.context, found.partitions.keys())
 
     def _wait_until_released(self) -> None:
-        """Stop the flow, and wait until its drivers have released it.
+        """Stop the flow, and wait until its drivers have released its tasks.
 
-        Records that they sent are then acknowledged.
+        The records that the drivers sent are then acknowledged.
         """
         if self.flows is None:
             return
@@ -506,7 +510,7 @@ class _Run:
         return sorted({unit["driverName"] for unit in units if unit["driverName"]})
 
     def _lag(self) -> Mapping[str, int]:
-        """Return the lag that the flow's drivers reported last."""
+        """Return the lag that the flow's drivers last reported."""
         if self.flows is None:
             return {}
         found: Mapping[str, int] = self.flows.request(self.context.name, "status").get("lag") or {}
@@ -537,7 +541,7 @@ class _Run:
 
 
 def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> list[str]:
-    """Why a planned fail-over is refused now."""
+    """Return the reasons why a planned fail-over is refused now."""
     why = []
     if found.grew and not found.switched:
         why.append(

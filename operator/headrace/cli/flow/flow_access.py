@@ -1,4 +1,4 @@
-"""The clusters of a flow, for a command that contacts their brokers from this machine."""
+"""Access to the clusters of a flow from this machine, for commands that contact brokers."""
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ Document = dict[str, Any]
 
 
 def flow_options(when: str) -> Callable[[Command], Command]:
-    """Give a command the parameters of ``open_flow``: ``flow``, ``file`` and ``secrets``.
+    """Add the parameters ``flow``, ``file`` and ``secrets`` of ``open_flow`` to a command.
 
-    ``when`` says in the help when a manifest is used.
+    ``when`` describes in the help text when a manifest is used.
     """
 
     def decorated(command: Command) -> Command:
@@ -55,12 +55,13 @@ def of_flow(
     only_reads: bool = False,
     failed: Callable[[Document], bool] = lambda _: False,
 ) -> Callable[[Callable[..., Document]], Callable[..., Exit]]:
-    """Give a command the context of the flow that its options name.
+    """Open the context of the flow that a command's options name, and pass it to the command.
 
-    The command also gets the ``Flows``, or None if the flow comes from a manifest and does not run
-    on this machine. The document that it returns is printed, for people as ``table``. ``names`` are
-    printed with ``-o name``, by default the flow's. A command that ``only_reads`` gets None for
-    every manifest. The exit code is 1 if the command has ``failed`` by its document.
+    The command also receives the ``Flows``, or None if the flow comes from a manifest and does not
+    run on this machine. With ``only_reads`` it receives None for every manifest. The command
+    returns a document, which is printed in the requested format, by ``table`` as a table. ``names``
+    returns the names for ``-o name``, by default the name of the flow. The exit code is 1 if
+    ``failed`` returns True for the document.
     """
 
     def decorated(command: Callable[..., Document]) -> Callable[..., Exit]:
@@ -97,7 +98,7 @@ def of_flow(
 
 
 def running_flow(flows: Flows, name: str) -> ReplicationFlow:
-    """Return a flow with the spec that its run or cluster has now."""
+    """Return a flow with the spec that its run or cluster currently has."""
     return ReplicationFlow.model_validate(flows.request(name, "access")["flow"])
 
 
@@ -112,9 +113,10 @@ def flows_here() -> LocalFlows | None:
 
 
 def _running_here(context: FlowContext) -> Flows | None:
-    """Return the flows of this machine if a manifest's flow is one of them, else None.
+    """Return the flows of this machine if a manifest's flow is one of them, or None.
 
-    A run that does not answer can be asked nothing: after a disaster it may be frozen.
+    Return None as well if the run does not respond, because it may be suspended after a disaster.
+    Raise ``InvalidSpec`` if a flow with this name has other clusters.
     """
     flows = flows_here()
     if flows is None or context.name not in flows.names():
@@ -139,7 +141,7 @@ def _flow_name(document: Document) -> list[str]:
 def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowContext]:
     """Open the clusters of a flow with clients of this process.
 
-    ``secrets`` is the folder that ``FlowContext`` reads.
+    ``secrets`` is the folder with the Secrets of the clusters.
     """
     logs.configure("WARNING")
     context = FlowContext(flow, DriverIdentity("command", uuid.uuid4().hex[:12]), secrets)
@@ -152,9 +154,10 @@ def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowCo
 def open_answered(
     answer: Mapping[str, Any], secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Open the clusters of the ``flow`` in an answer.
+    """Open the clusters of the ``flow`` in a response.
 
-    The answer of a run on this machine also has ``secrets``. A folder that the user named wins.
+    The response of a run on this machine also contains a folder ``secrets``. A folder that the user
+    names takes precedence.
     """
     local = answer.get("secrets")
     folder = secrets or (Path(local) if local else None)
@@ -164,9 +167,9 @@ def open_answered(
 def open_flow(
     flows: Flows, flow: str | None, file: Path | None, secrets: Path | None
 ) -> AbstractContextManager[FlowContext]:
-    """Open the clusters of a flow that runs, or of a manifest's flow.
+    """Open the clusters of a running flow, or of a flow in a manifest.
 
-    Without a name, the only flow is opened.
+    Without a name, there must be only one flow.
     """
     if file is not None:
         return _of_manifest(file, flow, secrets)
@@ -185,7 +188,7 @@ def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator
 
 
 def flow_of_manifest(file: Path, flow: str | None) -> ReplicationFlow:
-    """Return the flow of a manifest, by its name if the manifest has several."""
+    """Return the flow of a manifest. The name is required if the manifest has several flows."""
     return _named(file, load([file]).flows, flow)
 
 

@@ -1,4 +1,4 @@
-"""``headrace flow pause``, ``resume``, ``scale`` and ``dashboard``, here or in a cluster."""
+"""``headrace flow pause``, ``resume``, ``scale`` and ``dashboard``."""
 
 import platform
 import webbrowser
@@ -19,18 +19,18 @@ Result = TypeVar("Result")
 
 
 class Flows(Protocol):
-    """The interface to flows on this machine and in a cluster."""
+    """Interface to the flows on this machine or in a cluster."""
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        """Return the names of all flows. Raise ``NotRunning`` if there are none."""
         ...
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """Send a request to a flow. The verbs are those of ``standalone/control_handlers.py``."""
+        """Send a request to a flow. ``standalone/control_handlers.py`` defines the verbs."""
         ...
 
     def statuses(self, flow: str | None) -> list[Answer]:
-        """Return name and status, with ``units``, of one flow or of all flows."""
+        """Return the name and status, with ``units``, of one flow or of all flows."""
         ...
 
 
@@ -38,7 +38,7 @@ class LocalFlows:
     """Flows of the ``headrace run`` processes on this machine."""
 
     def names(self) -> list[str]:
-        """Return the names of all flows; raise ``NotRunning`` if there is none."""
+        """Return the names of all flows. Raise ``NotRunning`` if there are none."""
         flows = control.running_flows()
         if not flows:
             raise NotRunning(
@@ -48,11 +48,11 @@ class LocalFlows:
         return flows
 
     def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
-        """Send a request over the control socket of a flow."""
+        """Send a request to the control socket of a flow."""
         return control.request(flow, verb, **arguments)
 
     def statuses(self, flow: str | None) -> list[Answer]:
-        """Return name and status of one flow or of all flows."""
+        """Return the name and status of one flow or of all flows."""
         names = [flow] if flow else self.names()
         return [
             {"metadata": {"name": name}, "status": self.request(name, "status")} for name in names
@@ -63,11 +63,14 @@ class LocalFlows:
 def open_flows(
     namespace: str | None, context: str | None, *, in_cluster: bool, everywhere: bool = False
 ) -> Iterator[Flows]:
-    """Open the flows of a cluster if one is named or ``in_cluster``, else those of this machine."""
+    """Open the flows of a cluster, or the flows of this machine.
+
+    A cluster is used if ``in_cluster`` is set, or if a namespace or a context is given.
+    """
     if not (namespace or context or in_cluster or everywhere):
         yield LocalFlows()
         return
-    # Not installed where flows run standalone only.
+    # Imported here, because it is not installed if flows run only standalone.
     from headrace.cli.flow.cluster_flows import open_cluster  # noqa: PLC0415
 
     with open_cluster(namespace, context, everywhere=everywhere) as flows:
@@ -75,7 +78,7 @@ def open_flows(
 
 
 def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command its ``Flows``, and the options that name a cluster."""
+    """Add the options that name a cluster to a command, and pass the ``Flows`` to it."""
 
     @cluster_options
     @click.pass_context
@@ -89,7 +92,7 @@ def of_flows(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
-    """Do the same for a command that lists flows: it has ``-A`` for all namespaces."""
+    """Extend a command as ``of_flows`` does, and add ``-A`` for all namespaces."""
 
     @cluster_options
     @click.option(
@@ -115,7 +118,7 @@ def of_all_flows(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def the_only_one(flows: Flows) -> str:
-    """Return the only flow; raise ``InvalidSpec`` if there are several."""
+    """Return the name of the only flow. Raise ``InvalidSpec`` if there are several."""
     names = flows.names()
     if len(names) > 1:
         raise InvalidSpec(f"there are several flows ({', '.join(names)}): name one of them")
@@ -209,7 +212,7 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
 
 
 def _unchanged(answer: Answer, state: str) -> bool:
-    """Return whether a verb changed nothing, and say so."""
+    """Return True, and print a message, if a verb changed nothing."""
     if answer["changed"]:
         return False
     click.echo(f"{state} already: nothing is changed.")

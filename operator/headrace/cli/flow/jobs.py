@@ -1,4 +1,4 @@
-"""``headrace job``: Kubernetes Jobs that run a command where only pods reach the brokers."""
+"""``headrace job``: prints Kubernetes Jobs that run a command, if only pods reach the brokers."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ Examples:
 
 
 class _Lines(str):
-    """Text that is printed line by line."""
+    """Text that YAML output keeps line by line."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -124,6 +124,6 @@ def _job(
             *build_volumes(secrets),
         ],
     }
-    # A command that failed is not repeated: its message says what to do first.
+    # A failed command is not repeated, because its message says what to do first.
     spec = {"backoffLimit": 0, "template": {"spec": pod}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}

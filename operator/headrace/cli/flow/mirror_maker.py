@@ -31,7 +31,7 @@ _MOST = 5
 def import_document(
     context: FlowContext, plan: Import, groups: TargetGroupOwners, *, done: bool, syncs: int
 ) -> Document:
-    """Return the plan or result of an import; ``syncs`` counts the offset syncs taken over."""
+    """Return the plan or result of an import. ``syncs`` is the number of imported offset syncs."""
     return {
         "flow": context.name,
         "done": done,
@@ -65,7 +65,7 @@ def _group(position: GroupPartition) -> Document:
 
 
 def show_import(found: Document, *, wide: bool = False) -> None:
-    """Print the plan or result of an import for people."""
+    """Print the plan or result of an import as a table and sentences."""
     partitions = found["partitions"]
     show_rows(
         ("PARTITION", "MIRRORMAKER 2", "STORED", "GOES ON AT", "END", "TO COPY"),
@@ -125,7 +125,7 @@ def _groups_listed(entries: Sequence[Document]) -> str:
 def export_document(
     context: FlowContext, mirror: MirrorMaker, plan: Export, *, done: bool
 ) -> Document:
-    """All that is known, for programs."""
+    """Return the plan or result of an export."""
     return {
         "flow": context.name,
         "done": done,
@@ -144,7 +144,7 @@ def export_document(
 
 
 def show_export(found: Document, *, wide: bool = False) -> None:
-    """Print the plan or result of an export for people."""
+    """Print the plan or result of an export as a table and sentences."""
     show_rows(
         ("PARTITION", "MIRRORMAKER 2", "GOES ON AT"),
         (
@@ -282,8 +282,8 @@ def _mirror(context: FlowContext, options: dict[str, Any]) -> MirrorMaker:
 def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
     """Raise an error if the flow runs, or if another flow here copies one of its topics.
 
-    ``flows`` is None for a flow of a manifest that does not run on this machine. A run here that
-    does not answer is also an error: nobody knows what it copies.
+    ``flows`` is None for a flow of a manifest that does not run on this machine. A run that does
+    not respond is also an error, because it is unknown what it copies.
     """
     if flows is not None:
         _check_released(flows, running_flow(flows, context.name))
@@ -298,7 +298,7 @@ def _check_stopped(context: FlowContext, flows: Flows | None) -> None:
 
 
 def _check_released(flows: Flows, flow: ReplicationFlow, why: str = "") -> None:
-    """Raise an error unless the flow is stopped and no driver holds a task of it."""
+    """Raise an error unless the flow is stopped and no driver holds one of its tasks."""
     name = flow.metadata.name
     if flow.spec.state is not FlowState.STOPPED:
         raise InvalidSpec(

@@ -1,4 +1,4 @@
-"""``headrace flow reset`` and ``headrace flow rebuild``."""
+"""``headrace flow reset`` and ``headrace flow rebuild``: copy partitions again."""
 
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -89,7 +89,7 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
 
 
 def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
-    """Why these partitions are not copied yet, if they are not."""
+    """Print why partitions are not copied now, if the flow or they are paused."""
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
         name = flow.metadata.name
@@ -116,10 +116,14 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
 
 
 _RESTS_WITHIN_S = 60.0
-"""A driver that is frozen loses its tasks after spec.drivers.leaseSeconds, 6 s."""
+"""Time limit for pausing.
+
+A suspended driver loses its tasks after spec.drivers.leaseSeconds, by default 6 s.
+"""
 _QUIET_S = 3.0
-"""Time for which the copies must not grow. Records that were read before the pause are then
-written.
+"""Time in s for which the copies must not grow before they are deleted.
+
+Records that were read before the pause have then been written.
 """
 _POLL_S = 0.5
 _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
@@ -206,9 +210,9 @@ def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
 
 @contextmanager
 def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> Iterator[None]:
-    """Pause partitions for the duration of the block; partitions that were paused stay paused.
+    """Pause partitions during the block. Partitions that were paused before remain paused.
 
-    A batch that arrives late would be written to the new copy, at another offset.
+    Without the pause, a late batch would be written to the new copy at a wrong offset.
     """
     changed = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)["changed"]
     try:
@@ -227,7 +231,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
 
 
 def _busy(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]) -> str:
-    """Return a task that may still copy some of the partitions; empty if there is none."""
+    """Return the name of a task that may still copy some of the partitions, or an empty string."""
     answer = flows.request(flow, "reset", partitions=partitions, dry_run=True)
     spec = ReplicationFlow.model_validate(answer["flow"]).spec
     if spec.state is FlowState.STOPPED:

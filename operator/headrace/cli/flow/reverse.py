@@ -1,4 +1,4 @@
-"""``headrace flow reverse``: the flow back to the source after a fail-over."""
+"""``headrace flow reverse``: prints the flow back to the source after a fail-over."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def command(
             _return_groups(there, found, dry_run=dry_run)
             click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
             return
-        # The folder of Secrets is the flow's: both flows have the same clusters.
+        # Both flows have the same clusters, and therefore the same folder of Secrets.
         with open_context(reverse, there.source_access.secrets) as back:
             begins = survey_back(there, back, found)
             if not dry_run:
@@ -84,9 +84,9 @@ def command(
 
 
 def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
-    """Return the groups, and report records that applications have written into copies.
+    """Set the offsets of groups on the old source, and report records written into copies.
 
-    The reverse flow does not copy such records.
+    The flow back does not copy such records.
     """
     check_switched(there, found)
     copies = {target_partition(there, at): one for at, one in found.partitions.items()}
@@ -136,7 +136,10 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
 
 
 def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
-    """With its clusters exchanged; ``InvalidSpec`` where copies have other names."""
+    """Return the flow with its clusters exchanged.
+
+    Raise ``InvalidSpec`` if its replication policy or its ``offsets.mode`` does not allow this.
+    """
     if flow.spec.replication_policy.type not in ("Identity", "Default"):
         raise InvalidSpec(
             "the flow back is made with spec.replicationPolicy.type: Identity or Default only, and "

@@ -1,4 +1,4 @@
-"""``headrace status``: the status of flows, on this machine or in a cluster."""
+"""``headrace status``: shows the status of flows on this machine or in a cluster."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,5 +30,5 @@ def command(flows: Flows, flow: str | None, output: str, watch: bool) -> None:
 
 
 def flow_names(documents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of flows as ``-o name`` prints them."""
+    """Return the names of flows for ``-o name``."""
     return [f"replicationflow/{document['metadata']['name']}" for document in documents]

@@ -1,4 +1,4 @@
-"""``headrace task``: the connectors and tasks of flows, on this machine or in a cluster."""
+"""``headrace task``: acts on connectors and tasks of flows on this machine or in a cluster."""
 
 from typing import Any
 

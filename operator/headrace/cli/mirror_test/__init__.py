@@ -1,1 +1,1 @@
-"""`headrace verify` and what belongs to it: load, faults, windows, reports."""
+"""Commands for mirror tests: runs, faults, audits and reports."""

@@ -116,7 +116,7 @@ def manifest_of(
     settle_s: int | None,
     examples: str | None,
 ) -> dict[str, Any]:
-    """Return the manifest of an audit of a flow, with the fields that differ from the default."""
+    """Return the manifest of a flow's audit. Fields with the default value are left out."""
     fields = {
         "topics": list(topics),
         "exclude": list(exclude),

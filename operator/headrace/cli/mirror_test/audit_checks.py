@@ -1,4 +1,4 @@
-"""Checks before an audit starts Spark: the flow, the topics and the permissions."""
+"""Checks of the flow, the topics and the permissions before an audit starts Spark."""
 
 import time
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from headrace.mirror_test import MirrorTestRun, audited_topics
 _POLL_S = 0.5
 _NEEDED = (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS)
 _NAMED = 3
-"""Topics that a message lists."""
+"""Maximum number of topics in a message."""
 
 
 def wait_until_current(flow: ReplicationFlow, settle_s: int) -> None:
     """Wait until a flow is at most ``settle_s`` seconds behind its source.
 
     Raises:
-        GaveUp: The flow is paused, or remains further behind for that time. Records that it has
-            not copied would be reported as missing.
+        GaveUp: The flow is paused, or it remains further behind for ``settle_s`` seconds. Records
+            that it has not copied would be reported as missing.
     """
     name, deadline = flow.metadata.name, time.monotonic() + settle_s
     why = "records that it has not copied would be reported as missing"
@@ -41,15 +41,15 @@ def wait_until_current(flow: ReplicationFlow, settle_s: int) -> None:
 
 
 def check_topics(run: MirrorTestRun) -> None:
-    """Check the topics that an audit compares.
+    """Check that the audit's topics match and can be read.
 
     Raises:
         InvalidSpec: A pattern or the number of partitions is wrong.
-        GaveUp: The user of a cluster may not read a topic, so that nothing could be proved.
+        GaveUp: A permission to read a topic is missing.
     """
     topics = audited_topics(run, *(Admin(side).topics() for side in (run.source, run.target)))
     here = [topic.source for topic in topics]
-    there = [topic.target for topic in topics]  # a hidden topic would be taken for an absent one
+    there = [topic.target for topic in topics]  # a hidden topic would look missing
     for side, names in ((run.source, here), (run.target, there)):
         rights = RightsAdmin(side).rights_on_existing(names)
         for operation in _NEEDED:

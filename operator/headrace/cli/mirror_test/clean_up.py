@@ -1,4 +1,4 @@
-"""Job of a mirror test that deletes the topics of a run: ``headrace test clean-up``."""
+"""``headrace test clean-up``: a Job that deletes the topics of a mirror test's run."""
 
 import time
 from collections.abc import Mapping
@@ -55,17 +55,17 @@ def command(
         if one.name not in failed and one.copy_name and one.copy_id
     }
     if copies:
-        time.sleep(notice_seconds)  # a mirror of any kind does not say what it has noticed
+        time.sleep(notice_seconds)  # an arbitrary mirror does not report what it has noticed
     failed |= target.delete_topics_by_id(copies)
     log.info("deleted", run=name, topics=len(created.topics), copies=len(copies))
     _raise(failed)
 
 
 def _created(run: MirrorTestRun, topics: Path, target: Admin) -> CreatedTopics:
-    """Return the topics as the verifier stored them, or else as the journal has them.
+    """Return the created topics from the verifier's file, or from the journal if it is missing.
 
-    A copy without an id did not exist before the run, and did not exist at its end. It is the
-    mirror's copy of a topic that only this run wrote to.
+    A copy without an id neither existed before the run nor when the verifier ended. It gets the id
+    that it has now, because the mirror created it for a topic of this run.
     """
     created = documents.read(topics, CreatedTopics)
     if created is None:

@@ -1,4 +1,4 @@
-"""Mirror tests of a Kubernetes namespace: their reports, and the end of their load."""
+"""Access to mirror tests of a Kubernetes namespace: their reports, and the end of their load."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -12,7 +12,10 @@ from headrace.mirror_test import Result, documents
 
 
 def report_of(name: str, namespace: str | None, context: str | None) -> Result:
-    """Return the report of a test, or of the last run of a test with a schedule."""
+    """Return the report of a test, or of the last run of a repeated test.
+
+    Raise ``InvalidSpec`` if there is no such test, or ``GaveUp`` if there is no readable report.
+    """
     return asyncio.run(_result(name, namespace, context))
 
 
@@ -62,7 +65,10 @@ def _no_report(test: MirrorTest) -> str:
 
 
 def annotate_end(name: str, namespace: str | None, context: str | None) -> None:
-    """Ask the operator to end the load of a test; ``InvalidSpec`` when there is none to end."""
+    """Request the end of a test's load from the operator.
+
+    Raise ``InvalidSpec`` if the test does not exist, sends no load itself, or has ended.
+    """
     asyncio.run(_annotate_end(name, namespace, context))
 
 

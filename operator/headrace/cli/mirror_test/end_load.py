@@ -1,4 +1,4 @@
-"""``headrace test end-load``: ends the load of a mirror test before its time."""
+"""``headrace test end-load``: ends the load of a mirror test early."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def command(
       headrace test end-load orders -n shop
     """
     if namespace or context or is_plug_in(ctx):
-        # Not installed where tests run on one machine only.
+        # Imported here, because it is not installed if tests run on one machine only.
         from headrace.cli.mirror_test.cluster_tests import annotate_end  # noqa: PLC0415
 
         annotate_end(test, namespace, context)
@@ -47,7 +47,10 @@ def command(
 
 
 def _latest(test: str) -> Path:
-    """Return the folder of the latest run that has no report yet."""
+    """Return the folder of the latest run without a report.
+
+    Raise ``NotRunning`` if there is none.
+    """
     folder = Path("headrace-reports") / test
     runs = [
         path.parent

@@ -1,4 +1,4 @@
-"""Faults that work with every mirror: topics and partitions that the load gets."""
+"""Faults that work with every mirror: topics and partitions that are added to the load."""
 
 import json
 import time
@@ -11,11 +11,11 @@ from headrace.kafka import Admin, journal
 from headrace.mirror_test import CreatedTopic, MirrorTestRun, documents
 
 _ANSWER_S = 1.0
-"""How long one question about the target may take: meanwhile nothing else is observed."""
+"""Time limit of a request to the target. Nothing else is observed during the request."""
 
 
 class RecoveryProbe:
-    """Check for a mirror's recovery.
+    """Checks of a mirror's recovery.
 
     A mirror has recovered when each partition of the target has a message that was sent after the
     fault, because earlier messages are copied first.
@@ -26,16 +26,18 @@ class RecoveryProbe:
         self._target = Admin(run.target, _ANSWER_S)
 
     def since(self, time_ms: int) -> Callable[[], bool]:
-        """Return a check whether each partition of the load's first topics has a later message.
+        """Return a check of the recovery in the load's first topics.
 
-        A later message has the timestamp ``time_ms`` or a higher one.
+        The check returns True if each partition has a message with the timestamp ``time_ms`` or
+        later.
         """
         return self.in_topics(dict.fromkeys(self._first, 1), time_ms)
 
     def in_topics(self, topics: Mapping[str, int], time_ms: int) -> Callable[[], bool]:
-        """Return a check whether each partition of ``topics`` has a later message.
+        """Return a check of the recovery in ``topics``.
 
-        ``topics`` has the required number of partitions of each topic of the target.
+        ``topics`` are the required numbers of partitions, by target topic. The check returns True
+        if each partition has a message with the timestamp ``time_ms`` or later.
         """
 
         def arrived() -> bool:
@@ -52,21 +54,21 @@ class RecoveryProbe:
 
 
 class LoadFaults:
-    """Changes the source, and informs the producers in the journal."""
+    """Injector that adds topics or partitions on the source, and informs the producers."""
 
     def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
         self._source, self._arrivals = Admin(run.source), RecoveryProbe(run)
         self._names = list(run.added_topics)
-        """Names of the topics to be added."""
+        """Names of the topics that are to be added."""
         self._changed: dict[str, int] = {}
-        """Partitions of each topic that was added, or has more than before."""
+        """Number of partitions of each topic that was added or extended."""
 
     def inject(self, step: ChaosStep) -> Injection:
         """Inject a step.
 
         The mirror has recovered when each partition of the target, including new ones, has a
-        message that was sent since.
+        message that was sent after the fault.
         """
         at_ms = time.time_ns() // 1_000_000
         adds = step.action is ChaosAction.ADD_TOPIC

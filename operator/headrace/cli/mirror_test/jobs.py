@@ -1,4 +1,4 @@
-"""Jobs of a mirror test that are commands: ``headrace test chaos`` and ``rehearse``."""
+"""``headrace test chaos`` and ``headrace test rehearse``: Jobs of a mirror test."""
 
 import asyncio
 import signal
@@ -41,7 +41,7 @@ _PATH: Any = click.Path(path_type=Path)
 
 
 def job_options(command: Command) -> Command:
-    """``test``, ``name`` (of the run), ``plan``, ``ready`` and ``secrets``."""
+    """Add the parameters ``test``, ``name`` (of the run), ``plan``, ``ready`` and ``secrets``."""
     for option in (
         click.option("--secrets", type=_PATH, metavar="DIR", help="Folder of Secrets."),
         click.option(
@@ -58,7 +58,7 @@ def job_options(command: Command) -> Command:
 
 
 def plan_text(path: Path) -> str:
-    """Return the text of a plan's document; raise ``InvalidSpec`` if it cannot be read."""
+    """Return the text of a plan. Raise ``InvalidSpec`` if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -93,7 +93,7 @@ def chaos_command(test: Path, name: str, plan: Path, ready: Path, secrets: Path 
         finally:
             tail.close()
         reporter.report(chaos.faults)
-    # After what the injector undoes: a fail-over may be rehearsed then.
+    # Written after the injector has undone its changes, because a fail-over may now be rehearsed.
     journal.write(run.source, run.name, documents.RECOVERED_KEY, "{}")
 
 
@@ -108,10 +108,10 @@ def injectors(
     flow: FaultInjector | None = None,
     pauses: FaultInjector | None = None,
 ) -> dict[ChaosAction, FaultInjector]:
-    """Return the injector of each step in a cluster.
+    """Return the injector of each action in a cluster.
 
-    Steps that only ``headrace verify`` supports (``ChaosAction.is_of_machine``) are not included.
-    Without a flow, only steps that need none are included.
+    Actions that only ``headrace verify`` supports (``ChaosAction.is_of_machine``) are not included.
+    Without a flow, only actions that need none are included.
     """
     found = {action: load for action in ChaosAction if action.is_of_load}
     if others is not None:
@@ -125,7 +125,7 @@ def injectors(
 
 @contextmanager
 def _injector_of(run: MirrorTestRun) -> Iterator[FaultInjector]:
-    """Yield the injector; undo in the end, and on SIGTERM, what only a step would undo later."""
+    """Yield the injector. At the end or on SIGTERM, resume the flow if it is still paused."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     topics, metadata, since = LoadFaults(run), run.test.metadata, RecoveryProbe(run).since
     with asyncio.Runner() as runner:
@@ -151,11 +151,11 @@ def _injector_of(run: MirrorTestRun) -> Iterator[FaultInjector]:
 
 
 def _watch(chaos: Chaos, load: LoadTail, reporter: "FaultReporter") -> None:
-    """Follow the load to its end, and the last recovery to its own."""
+    """Inject the steps until the load has ended, and wait for the last recovery."""
     ended = False
     while not ended or chaos.recovering:
         load.receive(_POLL_S)
-        if ended := load.ended:  # after what was reported while a step was done
+        if ended := load.ended:  # checked after the reports that arrived during a step
             chaos.end()
         if (progress := load.clock.progress()) is None:
             continue
@@ -180,21 +180,21 @@ def _log(fault: Fault) -> None:
 
 
 class FaultReporter:
-    """Keeps the faults in the journal up to date: at any time all that are planned."""
+    """Writes the outcome of all planned faults into the journal."""
 
     def __init__(self, run: MirrorTestRun, planned: Faults) -> None:
         self._run, self._planned = run, planned
         self._reported: Faults | None = None
 
     def report_if_possible(self, faults: tuple[Fault, ...]) -> None:
-        """Write what changed; with a source that does not answer, the next call does."""
+        """Write the outcome if it has changed. If that fails, the next call tries again."""
         try:
             self.report(faults)
         except HeadraceError as error:
             log.warning("not reported, tried again", why=str(error))
 
     def report(self, faults: tuple[Fault, ...]) -> None:
-        """Write what changed; raises the source's error."""
+        """Write the outcome if it has changed. Raise the errors of the source."""
         document = self._planned.updated(faults)
         if document != self._reported:
             text = document.model_dump_json(by_alias=True)
@@ -203,7 +203,10 @@ class FaultReporter:
 
 
 _LOAD_BEGINS_WITHIN_S = 900.0
-"""The load's Job has its image to pull and its executors to place, up to 300 s each."""
+"""Time limit for the start of the load.
+
+The load's Job waits for its image and its executors, for up to 300 s each.
+"""
 
 
 @click.command(hidden=True)
@@ -262,16 +265,16 @@ def _rehearsed(run: MirrorTestRun, planned: Rehearsed, watch: "_Watch", ready: P
 
 
 def _clean_up(run: MirrorTestRun, planned: Rehearsed, journalled: Set[str]) -> None:
-    """Undo a fail-over, so that the flow copies again.
+    """Undo the fail-over of a killed pod, so that the flow copies again.
 
-    A flow that a user has stopped stays as it is.
+    If that pod had not begun to fail over, the flow is not changed.
     """
     if documents.FAILING_OVER_KEY in journalled:
         _note(run, planned, FailOverCommands(run, run.test.metadata.namespace).undo())
 
 
 def _note(run: MirrorTestRun, planned: Rehearsed, why: str | None) -> None:
-    """Report why the fail-over could not be undone, even if this Job is killed later."""
+    """Report a fail-over that could not be undone, even if this Job is killed later."""
     if why is not None:
         log.warning("the fail-over could not be undone", flow=run.flow, why=why)
         _report(run, planned.model_copy(update={"not_undone": why}))
@@ -283,7 +286,7 @@ def _report(run: MirrorTestRun, document: Rehearsed) -> None:
 
 
 class _Watch:
-    """Follows the load, and what runs beside it, in the journal."""
+    """Reader of the journal that follows the load, the probe and chaos."""
 
     def __init__(self, run: MirrorTestRun, *, after_chaos: bool) -> None:
         self._tail = journal.JournalTail(run.source, run.name)
@@ -293,13 +296,13 @@ class _Watch:
             self._awaited.add(documents.RECOVERED_KEY)
         self._load = LoadTail(self._poll, run.test.spec.load)
         self.seen: set[str] = set()
-        """Keys of the run's records."""
+        """Keys of the run's records in the journal."""
 
     def follow(self, rehearsal: FailOver) -> None:
-        """Follow the load to its end, and wait for probe and chaos.
+        """Wait until the load has ended, and probe and chaos have ended.
 
-        A fail-over would disturb both. Raise ``GaveUp`` for a load after which a fail-over is not
-        useful.
+        A fail-over would disturb them. Raise ``GaveUp`` if the load does not begin, or ends without
+        a manifest.
         """
         begins_by_s = time.monotonic() + _LOAD_BEGINS_WITHIN_S
         while not self._load.ended:
@@ -315,7 +318,7 @@ class _Watch:
             self._load.receive(_POLL_S)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection to the source."""
         self._tail.close()
 
     def _poll(self, timeout_s: float) -> Iterable[tuple[str, Any]]:

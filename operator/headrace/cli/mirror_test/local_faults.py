@@ -1,4 +1,4 @@
-"""Faults of a mirror test on this machine."""
+"""Fault injectors of a mirror test on this machine."""
 
 import shlex
 import subprocess
@@ -26,13 +26,13 @@ from headrace.sandbox import BrokerProcess, Sandbox, SandboxCluster
 
 
 class BrokerFaults:
-    """Injector that ends and starts brokers of the run's clusters, under any mirror."""
+    """Injector that stops and starts brokers of the run's clusters, for any mirror."""
 
     def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
         """Find the brokers of the steps.
 
-        Raise ``InvalidSpec`` if a step's broker does not belong to a sandbox that stays up by
-        itself: a broker that another process started would end with this one.
+        Raise ``InvalidSpec`` if a broker does not belong to a detached sandbox. Other brokers would
+        end with this process.
         """
         self._arrivals = RecoveryProbe(run)
         access = {Side.SOURCE: run.source, Side.TARGET: run.target}
@@ -42,10 +42,10 @@ class BrokerFaults:
             if step.cluster is not None
         }
         self._down: dict[str, BrokerProcess] = {}
-        """Brokers that were ended and not started since."""
+        """Brokers that were stopped and not started again."""
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step; do not wait for a broker that is started."""
+        """Inject a step. Do not wait until a started broker is ready."""
         broker, at_ms = self._brokers[step], _now_ms()
         if step.action is ChaosAction.START_BROKER:
             broker.launch()
@@ -56,12 +56,12 @@ class BrokerFaults:
             end = broker.kill if step.action is ChaosAction.KILL_BROKER else broker.stop
             end()
             self._down[str(broker)] = broker
-        # A broker that is stopped in order serves for a while, and messages still arrive.
+        # A broker that is stopped cleanly serves for a while, and messages still arrive.
         since_ms = at_ms if step.action is ChaosAction.START_BROKER else _now_ms()
         return Injection(at_ms, self._arrivals.since(since_ms), driver=str(broker))
 
     def restore(self) -> None:
-        """Start the brokers that are still down."""
+        """Start the brokers that are still stopped."""
         for broker in self._down.values():
             broker.launch()
 
@@ -90,12 +90,12 @@ def _now_ms() -> int:
 
 
 PATIENCE_S = 30.0
-"""How long a command may take: meanwhile the test observes nothing else."""
+"""Time limit of a command. The test observes nothing else while a command runs."""
 _SHOWN = 200
 
 
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Why commands are not run unless one says so: a field and a sentence for each."""
+    """Yield a field and a message for each step that runs a command."""
     for index, step in enumerate(steps):
         if step.action is ChaosAction.RUN_COMMAND:
             yield (
@@ -106,7 +106,7 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class CommandFaults:
-    """Runs commands, and waits for their end."""
+    """Injector that runs commands and waits for their end."""
 
     def __init__(self, since: Since, patience_s: float = PATIENCE_S) -> None:
         self._since = since
@@ -115,12 +115,12 @@ class CommandFaults:
     def inject(self, step: ChaosStep) -> Injection:
         """Run the command of a step.
 
-        The recovery time begins with the command. A message that was sent before the command's end
-        may have arrived before the fault, so it does not show a recovery.
+        The recovery time begins with the command. Only messages that were sent after the command's
+        end show a recovery, because earlier ones may have arrived before the fault.
         """
         command, at_ms = list(step.command or ()), _now_ms()
         text = shlex.join(command)[:_SHOWN]
-        # Not a pipe: a daemon that the command starts would keep it open.
+        # A file instead of a pipe, because a daemon that the command starts would keep a pipe open.
         with tempfile.TemporaryFile() as output:
             try:
                 code = subprocess.run(
@@ -145,10 +145,10 @@ class CommandFaults:
 
 
 class LocalFaults:
-    """Injectors of one run."""
+    """Injectors of one run on this machine."""
 
     def __init__(self, run: MirrorTestRun, steps: Sequence[ChaosStep]) -> None:
-        flow = run.flow or ""  # without a flow there are no steps about it
+        flow = run.flow or ""  # without a flow there are no steps for it
         since = RecoveryProbe(run).since
         drivers = LocalInjector(partial(control.request, flow))
         self._brokers = BrokerFaults(run, steps)
@@ -163,9 +163,9 @@ class LocalFaults:
         self.chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
 
     def restore(self) -> str | None:
-        """Start the brokers that are down, and resume a paused flow.
+        """Start the stopped brokers, and resume a paused flow.
 
-        Return the reason if the flow could not be resumed.
+        Return the reason if the flow could not be resumed, or None.
         """
         self._brokers.restore()
         try:
@@ -183,7 +183,7 @@ def injectors(
     pauses: FaultInjector,
     commands: FaultInjector,
 ) -> dict[ChaosAction, FaultInjector]:
-    """Return the injector of each step on one machine; ``chaos.refused`` rejects the others."""
+    """Return the injector of each action on one machine. ``chaos.refused`` rejects the others."""
     return {
         **dict.fromkeys(LOCAL_ACTIONS, drivers),
         **{action: brokers for action in ChaosAction if action.is_of_broker},

@@ -27,10 +27,10 @@ from headrace.mirror_test import (
 from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
 
 _POLL_S = 0.1
-_SPARK_START_S = 60.0  # eight seconds on a quiet machine
+_SPARK_START_S = 60.0  # takes 8 s on an idle machine
 
 OnMetrics = Callable[[Stage, str], None]
-"""Gets the metrics of a job, as text."""
+"""Callback that receives a stage and the metrics of its job as text."""
 
 
 class LocalStages:
@@ -58,7 +58,7 @@ class LocalStages:
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
         self._early: SparkJob | None = None
-        """A comparison that has started Spark, and waits for its beginning."""
+        """Comparison that has started Spark and waits for the file ``begin``."""
         self._started_s: dict[Stage, float] = {}
         self._ended_s: dict[Stage, float] = {}
         self._probe_is_ready = False
@@ -85,9 +85,9 @@ class LocalStages:
         )
 
     def start(self, stage: Stage) -> None:
-        """Start a stage; the one before it, where it must be over by then, is ended."""
+        """Start a stage. Before the comparison, end the probe and carry out the fail-over."""
         if stage is Stage.PRODUCE and not self._probe_is_ready:
-            # A test continues without its probe; only the latency is then unknown.
+            # A test continues without its probe, but its latency is unknown.
             self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
         if stage is Stage.PRODUCE and self._rehearsal:
             self._rehearsal.start()
@@ -105,7 +105,7 @@ class LocalStages:
             self._jobs[stage] = self._spark_job(stage)
 
     def poll(self) -> None:
-        """Take the jobs' events, and inject the faults that are due; waits a moment."""
+        """Process events of the jobs, and inject the faults that are due. Wait about 0.1 s."""
         for stage, job in self._jobs.items():
             for event in job.events(_POLL_S / len(self._jobs)):
                 self._receive(stage, event)
@@ -118,11 +118,11 @@ class LocalStages:
             self._jobs[Stage.VERIFY].end()
 
     def last_words(self, stage: Stage) -> str:
-        """Return the sentence with which a stage ended, and where to read more."""
+        """Return the last message of a stage, and the path of its log."""
         return self._jobs[stage].last_words()
 
     def end(self) -> None:
-        """End what still runs, and undo what chaos and a rehearsal have left."""
+        """End all processes, and undo what chaos and a rehearsal have changed."""
         for job in filter(None, {*self._jobs.values(), self._early}):
             job.end()
         self._end_rehearsal()
@@ -135,9 +135,9 @@ class LocalStages:
 
     @property
     def _may_start_early(self) -> bool:
-        """Return whether the comparison's Spark may start without disturbing measurements.
+        """True if the comparison's Spark may start without disturbing measurements.
 
-        It could disturb the load's latency, recoveries and a fail-over.
+        It could disturb the latency of the load, recoveries and a fail-over.
         """
         progress = self._clock.progress()
         if self._run.test.spec.audit is not None:
@@ -190,7 +190,7 @@ class LocalStages:
         return None
 
     def _end_chaos(self) -> None:
-        """End chaos after the load: no further step will be due."""
+        """End chaos after the load, because no further step will be due."""
         self._chaos.end()
         if not self._has_manifest:
             self._view.note(self.last_words(Stage.PRODUCE))
@@ -236,14 +236,14 @@ def run_test(
     rehearsal: Rehearsal | None = None,
     on_metrics: OnMetrics | None = None,
 ) -> Result:
-    """Carry out a resolved test and return the result in ``report.json``.
+    """Carry out a resolved test and return the result from ``report.json``.
 
-    ``on_metrics`` gets what probe and load report of themselves meanwhile, twice a second. Raises
-    ``GaveUp`` when there is no such document in the end.
+    ``on_metrics`` receives the metrics of the probe and the load, twice a second. Raise ``GaveUp``
+    if there is no valid report at the end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in _DOCUMENTS:
-        (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
+        (folder / name).unlink(missing_ok=True)  # left by an earlier run in the same folder
     (folder / documents.TEST).write_text(
         run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     )
@@ -265,7 +265,7 @@ def run_test(
 
 
 def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
-    """Return the result from the report, the only source of the verdict."""
+    """Return the result from the report. Raise ``GaveUp`` if there is none of this run."""
     path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))

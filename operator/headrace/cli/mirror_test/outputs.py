@@ -1,4 +1,4 @@
-"""Additions to the report of a mirror test: ``--junit`` and ``--sign-key``."""
+"""Options ``--junit`` and ``--sign-key``, which add to the report of a mirror test."""
 
 import time
 from collections.abc import Callable
@@ -18,18 +18,21 @@ Error = TypeVar("Error", bound=HeadraceError)
 
 
 class ReportOutputs:
-    """Signs the report and writes the files that the options of one command name."""
+    """Signs the report and writes the JUnit file, according to the options of a command."""
 
     def __init__(self, junit_file: Path | None, sign_key: Path | None) -> None:
         self._junit_file = junit_file
         self._key = None if sign_key is None else signing_module().read_private_key(sign_key)
         self._test = "headrace"
         if junit_file is not None:
-            # A file of an earlier run would be taken for the outcome of this run.
+            # A file of an earlier run could be mistaken for the outcome of this run.
             self._write_junit(junit_without_verdict(self._test, "the test has not ended"))
 
     def begin(self, test: MirrorTest) -> None:
-        """Set the test, whose name the files get."""
+        """Set the test, whose name the JUnit file contains.
+
+        Raise ``InvalidSpec`` if the test does not end by itself and a JUnit file is requested.
+        """
         self._test = test.metadata.name
         if self._junit_file is not None and test.spec.load.is_endless:
             raise InvalidSpec(
@@ -37,14 +40,14 @@ class ReportOutputs:
             )
 
     def write(self, result: Result, folder: Path) -> None:
-        """Write the files of a result, whose report is in ``folder``, and sign the report."""
+        """Sign the report in ``folder``, and write the JUnit file."""
         if self._key is not None:
             now_ms = round(time.time() * 1000)
             signing_module().sign_report(folder / documents.REPORT, self._key, now_ms)
         self._write_junit(junit(result))
 
     def without_verdict(self, error: Error) -> Error:
-        """Write that there is no verdict, and return the error."""
+        """Write a JUnit file without a verdict, and return the error."""
         self._write_junit(junit_without_verdict(self._test, str(error)))
         return error
 
@@ -60,14 +63,14 @@ class ReportOutputs:
 
 
 def signing_module() -> ModuleType:
-    """Return the module that signs: it loads cryptography, which few commands need."""
+    """Return the module that signs. It loads cryptography, which few commands need."""
     from headrace.report import signing  # noqa: PLC0415
 
     return signing
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``outputs``: the files that its options name."""
+    """Add the options to a command, and pass their ``ReportOutputs`` to it as ``outputs``."""
 
     @click.option(
         "--junit",

@@ -1,4 +1,4 @@
-"""Progress and summary of a mirror test, on a terminal and as metrics."""
+"""Progress and summary of a mirror test, for a terminal and as metrics."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _LAG_INTERVAL_S = 1.0
 
 
 class VerifyProgress:
-    """Stages, notes, and the load's progress, on standard error."""
+    """Prints stages, notes and the progress of the load on standard error."""
 
     def __init__(self, run: MirrorTestRun) -> None:
         self._run = run
@@ -56,16 +56,16 @@ class VerifyProgress:
         self._bar.stop()
 
     def stage(self, what: str) -> None:
-        """Show the next part of the work."""
+        """Print the next stage."""
         self._bar.update(self._task, visible=False)
         self._say(f"{what} ...")
 
     def note(self, sentence: str) -> None:
-        """Something worth knowing."""
+        """Print a note."""
         self._say(f"note: {sentence}")
 
     def fault(self, fault: Fault) -> None:
-        """Show that a chaos step was done, or failed."""
+        """Print that a chaos step was injected, or why it failed."""
         if fault.at_ms is None:
             self.note(f"{fault.step.action} was not done: {fault.error}")
         else:
@@ -74,7 +74,7 @@ class VerifyProgress:
             self._say(f"{fault.step.action} at {fault.percent:.0f} % of the load{affects}{units}")
 
     def progress(self, progress: LoadProgress) -> None:
-        """Show the load's progress; may be called at any rate."""
+        """Show the progress of the load. It may be called at any rate."""
         now = time.monotonic()
         numbers = f"{progress.acknowledged:,} messages acknowledged"
         if progress.elapsed_s > 1:
@@ -87,7 +87,7 @@ class VerifyProgress:
             self._say(f"{progress.percent:3.0f} %  {numbers}")
 
     def _behind(self) -> str:
-        """How far the flow is behind, where there is a flow to ask."""
+        """Return the number of records by which the flow is behind, if there is a flow."""
         now = time.monotonic()
         if self._run.flow and now - self._lag_s >= _LAG_INTERVAL_S:
             self._lag_s = now
@@ -103,7 +103,7 @@ class VerifyProgress:
 
 
 class LiveMetrics:
-    """Metrics of one test, read from the thread that serves them."""
+    """Metrics of one test. Another thread reads and serves them."""
 
     def __init__(self, test: MirrorTest) -> None:
         self._jobs: dict[Stage, str] = {}
@@ -113,7 +113,7 @@ class LiveMetrics:
             self._registry.register(self._latest)
 
     def take(self, stage: Stage, text: str) -> None:
-        """Replace the metrics of a job by its new report, which is kept when the job ends."""
+        """Replace the metrics of a job. They are kept when the job ends."""
         self._jobs = self._jobs | {stage: text}
 
     def window_ended(self, result: Result) -> None:
@@ -121,12 +121,12 @@ class LiveMetrics:
         self._latest.take(result)
 
     def text(self) -> str:
-        """All of them, in Prometheus' format."""
+        """Return all metrics in the Prometheus text format."""
         return "".join((*self._jobs.values(), generate_latest(self._registry).decode()))
 
 
 class _Latest(Collector):
-    """The metrics of the window that ended last, as an operator has them."""
+    """Metrics of the last finished window, as the operator serves them."""
 
     def __init__(self, name: tuple[str, str]) -> None:
         self._name = name
@@ -155,7 +155,7 @@ def _as(kind: type[MirrorTestCounts] | type[LatencyMs], found: object) -> dict[s
 
 
 def summary(result: Result, page: Path) -> str:
-    """Return a result in a few lines, verdict first; ``page`` is the file with the rest."""
+    """Return a result in a few lines, verdict first. ``page`` is the file with the whole report."""
     lines = [f"{result.verdict}: {result.reasons[0]}"]
     lines += [f"  {reason}" for reason in result.reasons[1:]]
     if counts := result.counts:

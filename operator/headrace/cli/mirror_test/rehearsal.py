@@ -29,10 +29,10 @@ from headrace.mirror_test.faults import RecordId
 
 
 class Readers:
-    """Consumers of one thread, with a member of each group.
+    """Consumers in one thread, one member for each group.
 
-    They stop one after another: the first before it has read anything, the last when the load has
-    ended. They therefore stop at offsets all over the load, in the middle of batches.
+    They stop one after the other: the first before it has read anything, the last when the load has
+    ended. Their offsets are therefore distributed over the load, and often within batches.
     """
 
     def __init__(self, run: MirrorTestRun, groups: Collection[str]) -> None:
@@ -40,14 +40,17 @@ class Readers:
         self._thread = threading.Thread(target=self._read, name="rehearsal", daemon=True)
         self._ended = threading.Event()
         self.percent = 0.0
-        """Percentage of the load that was sent, set by the observer of the load."""
+        """Percentage of the load that was sent. The observer of the load sets it."""
         self.error: HeadraceError | None = None
-        """Why they stopped early."""
+        """Error with which the consumers stopped early, or None."""
         self.starts: Mapping[TopicPartition, int] = {}
-        """Where the load begins."""
+        """Offsets at which the load begins."""
 
     def start(self) -> None:
-        """All groups begin where the source's topics end now. Raises Kafka's errors."""
+        """Set all groups to the current end of the source's topics, and start reading.
+
+        Raise Kafka's errors.
+        """
         admin = Admin(self._run.source)
         there = admin.topics()
         partitions = [
@@ -63,7 +66,7 @@ class Readers:
         self._thread.start()
 
     def end(self) -> None:
-        """Commit the members that still read, and wait until all have left."""
+        """Commit the offsets of members that still read, and wait until all have left."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -91,7 +94,7 @@ class Readers:
                     continue
                 if ended or self.percent >= 100 * number / max(1, len(self._groups) - 1):
                     clients.commit_member(member, last[group].values())
-                    del members[group]  # it is closed with all others
+                    del members[group]  # all members are closed together at the end
                     continue
                 found, _ = clients.poll_member(member)
                 for message in found:
@@ -100,15 +103,15 @@ class Readers:
 
 _QUIET_S = 2
 _COMMAND_S = 600.0
-"""Longer than the command itself waits, with its --timeout-seconds of 300."""
+"""Time limit of a command. It exceeds the command's own limit, 300 s (--timeout-seconds)."""
 
 _NOTHING = "nothing is changed"
-"""Words that `headrace failover --abort` and `headrace flow resume` print if nothing changes."""
+"""Text that `headrace failover --abort` and `headrace flow resume` print if nothing changes."""
 
 
 @dataclass(frozen=True)
 class _Done:
-    """A command that has ended."""
+    """Result of a command that has ended."""
 
     code: int
     output: str
@@ -123,13 +126,16 @@ class _Done:
 
     @property
     def found_nothing(self) -> bool:
-        """Whether there was nothing to change."""
+        """True if the command had nothing to change."""
         return self.code == Exit.OK and _NOTHING in self.output
 
 
 @dataclass(frozen=True)
 class FailOverCommands:
-    """Fail-over commands for one run's flow, on this machine or in a cluster's ``namespace``."""
+    """Runs the fail-over commands for a run's flow.
+
+    The flow is on this machine, or in ``namespace`` of a cluster.
+    """
 
     run: MirrorTestRun
     namespace: str | None = None
@@ -138,7 +144,7 @@ class FailOverCommands:
         """Fail over, and return the document that `headrace failover` prints.
 
         Raises:
-            GaveUp: The command failed; the message is its last error.
+            GaveUp: The command failed. The message is its last error.
         """
         done = self._headrace("failover", *self._secrets, "-o", "json", "--quiet-seconds", _QUIET_S)
         if done.code != Exit.OK:
@@ -147,11 +153,14 @@ class FailOverCommands:
         return found
 
     def undo(self) -> str | None:
-        """Let the flow copy again, however far the fail-over came; return why it does not."""
+        """Let the flow copy again after a complete or incomplete fail-over.
+
+        Return the reason if that failed, or None.
+        """
         try:
             done = self._headrace("failover", *self._secrets, "--abort")
             if done.found_nothing:
-                # No switch was stored. The flow may have been stopped, or runs already.
+                # No switch was stored. The flow may be stopped, or may already run.
                 done = self._headrace("flow resume")
         except GaveUp as error:
             return str(error)
@@ -159,14 +168,20 @@ class FailOverCommands:
 
     @property
     def _secrets(self) -> tuple[str, ...]:
-        """A flow of this machine has a folder of its own; a pod without Secrets has none."""
+        """Option with the folder of Secrets in a pod. Empty if there is none.
+
+        A flow of this machine has its own folder.
+        """
         folder = self.run.secrets
         if self.namespace is None or folder is None or not folder.is_dir():
             return ()
         return ("--secrets", str(folder))
 
     def _headrace(self, verb: str, *options: object) -> _Done:
-        """Run a command that ends with this process, so that it cannot act after an undo."""
+        """Run a command. It ends with this process, so that it cannot act after an undo.
+
+        Raise ``GaveUp`` if it does not end in time.
+        """
         place = ("-n", self.namespace) if self.namespace else ()
         words = (*verb.split(), self.run.flow or "", *place, *options)
         process = spawn(
@@ -184,7 +199,7 @@ class FailOverCommands:
 
 
 class FailOver:
-    """Fail-over of one run's flow, on this machine or in a ``namespace`` of a cluster."""
+    """Rehearsed fail-over of a run's flow, on this machine or in ``namespace`` of a cluster."""
 
     def __init__(
         self, run: MirrorTestRun, groups: Sequence[str], namespace: str | None = None
@@ -194,10 +209,10 @@ class FailOver:
         self._readers = Readers(run, self._groups)
         self._error: HeadraceError | None = None
         self._begun = False
-        """The fail-over."""
+        """True if the fail-over has begun and was not undone."""
 
     def start(self) -> None:
-        """Start reading in the groups; call it before the load starts."""
+        """Start reading in the groups. Call this before the load starts."""
         try:
             self._readers.start()
         except HeadraceError as error:
@@ -208,7 +223,7 @@ class FailOver:
         self._readers.percent = percent
 
     def fail_over(self) -> Rehearsed:
-        """Fail over after the load, and resume the groups on the target."""
+        """Fail over after the load, resume the groups on the target, and return the outcome."""
         self._readers.end()
         if error := self._error or self._readers.error:
             return Rehearsed(error=str(error))
@@ -228,7 +243,7 @@ class FailOver:
             return Rehearsed(error=str(error))
 
     def end(self) -> str | None:
-        """Stop reading and resume the flow; return the reason if that failed."""
+        """Stop reading, and undo the fail-over. Return the reason if that failed, or None."""
         self._readers.end()
         if not self._begun:
             return None
@@ -248,7 +263,7 @@ class FailOver:
             Position.EARLIEST,
         )
         known = {record: record for record in source}
-        """A record of the load is kept in memory once, however many groups are delivered it."""
+        """Records of the load. Each is stored once, even if several groups receive it."""
 
         def copied(message: Message) -> RecordId:
             record = _record(message, copies[message.topic() or ""])
@@ -288,7 +303,7 @@ def _at(message: Message) -> TopicPartition:
 
 
 def _log(cluster: ClusterAccess, begins: Mapping[TopicPartition, int]) -> Iterator[Message]:
-    """All records of these partitions, from there to their ends."""
+    """Yield all records of these partitions from the given offsets to their ends."""
     with closing(make_consumer(cluster)) as consumer:
         assign(consumer, list(begins.items()))
         left = set(begins)

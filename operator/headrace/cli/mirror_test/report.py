@@ -1,4 +1,4 @@
-"""``headrace test report``."""
+"""``headrace test report``: opens the report of a test, or verifies its signature."""
 
 import webbrowser
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     if verify_signature is not None:
         _verify(Path(test), verify_signature)
         return
-    # Not installed where tests run on one machine only.
+    # Imported here, because it is not installed if tests run on one machine only.
     from headrace.cli.mirror_test.cluster_tests import report_of  # noqa: PLC0415
     from headrace.report.pages import page  # noqa: PLC0415 - loads matplotlib
 
@@ -87,7 +87,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
 
 def _verify(path: Path, key: Path) -> None:
-    """Print who signed a report and when; raise an error if it is not as it was signed."""
+    """Print who signed a report and when. Raise an error if the report was changed."""
     signing = signing_module()
     report, signature = signing.verify_report(path, signing.read_public_key(key))
     when = datetime.fromtimestamp(signature.signed_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""A Spark job of a mirror test, as a child process that dies with us."""
+"""Spark job of a mirror test, as a child process that ends with this process."""
 
 import importlib.util
 import json
@@ -24,8 +24,8 @@ Event = dict[str, Any]
 class SparkJob:
     """Process of one stage, in Spark's local mode.
 
-    Its output, except its events, goes to ``<folder>/<name>.log``. Its exit code says nothing about
-    the mirror: only ``report.json`` does.
+    Its output, except its events, is written to ``<folder>/<name>.log``. Its exit code is ignored,
+    because only ``report.json`` contains the verdict.
     """
 
     def __init__(self, stage: Stage, producers: int, folder: Path, *arguments: str) -> None:
@@ -44,7 +44,7 @@ class SparkJob:
 
     @property
     def running(self) -> bool:
-        """Whether the process still runs."""
+        """True if the process still runs."""
         return self._process.poll() is None
 
     def events(self, wait_s: float) -> Iterator[Event]:
@@ -57,7 +57,7 @@ class SparkJob:
             return
 
     def last_words(self) -> str:
-        """Return the last message of the process, and the file with details."""
+        """Return the last message of the process, and the path of its log."""
         sentences = [
             line.removeprefix("headrace: ")
             for line in self.log.read_text(errors="replace").splitlines()
@@ -67,7 +67,7 @@ class SparkJob:
         return f"{self.name}: {words} (log: {self.log})"
 
     def end(self) -> None:
-        """End it, however it is; its JVM and Python workers follow."""
+        """End the process. Its JVM and Python workers then end as well."""
         if self.running:
             self._process.terminate()
             try:
@@ -96,7 +96,10 @@ def _ended(code: int | None) -> str:
 
 
 def _script(name: str) -> Path:
-    """Return a script: in ``headrace_spark/jobs/`` of the wheel, next to the package in a clone."""
+    """Return the script of a job.
+
+    A wheel has it in ``headrace_spark/jobs/``, and a clone next to the package.
+    """
     found = importlib.util.find_spec("headrace_spark")
     if found is None or found.origin is None:
         raise Fatal("the Spark jobs are not installed: pip install 'headrace[spark]'")
@@ -108,7 +111,7 @@ def _script(name: str) -> Path:
 def environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
     """Return the environment of a process that starts a stage's Spark.
 
-    It is our own Spark, whatever else is installed. The jars match it.
+    It uses the PySpark of this Python and matching jars, whatever else is installed.
     """
     java = find_java()
     settings = {

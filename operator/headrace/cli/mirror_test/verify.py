@@ -1,4 +1,4 @@
-"""``headrace verify`` and ``headrace test compare``."""
+"""``headrace verify`` and ``headrace test compare``: run mirror tests and compare reports."""
 
 import secrets
 import shutil
@@ -48,7 +48,7 @@ from headrace.report.pages import SideBySide, side_by_side, side_by_side_page
 
 _WORST_FIRST = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.PASSED)
 _RETRY_S = 10.0
-"""Interval after a window that could not be judged: an unreachable part may have recovered."""
+"""Time in s until the next window after a window that could not be judged."""
 
 OnVerdict = Callable[[Result], None]
 
@@ -60,11 +60,11 @@ def run_windows(
     on_verdict: OnVerdict,
     retry_s: float = _RETRY_S,
 ) -> Verdict:
-    """Judge windows until a user interrupts or ends the load; return the worst verdict.
+    """Judge windows until a user interrupts or ends the load, and return the worst verdict.
 
-    Each window has a folder below ``folder``. Of the windows that ended, the history limits say how
-    many stay. A window without a verdict counts as Inconclusive, and the next one begins. Raise the
-    error of the first window, and ``GaveUp`` if none has ended.
+    Each window has a subfolder of ``folder``. The history limits of the test determine how many are
+    kept. If a window has no verdict, it counts as Inconclusive, and the next window begins. Raise
+    the error of the first window, and ``GaveUp`` if no window has ended.
     """
     window, found = window_of(test), Counter[Verdict]()
     kept: dict[bool, list[Path]] = {True: [], False: []}
@@ -174,7 +174,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
 @contextmanager
 def verdict_or_sentence(outputs: ReportOutputs) -> Iterator[None]:
-    """Turn every end without a verdict into an error, also in the JUnit file."""
+    """Convert every end without a verdict to an error, and write it to the JUnit file."""
     try:
         yield
     except InvalidSpec as error:
@@ -187,7 +187,7 @@ def verdict_or_sentence(outputs: ReportOutputs) -> Iterator[None]:
         raise outputs.without_verdict(interrupted) from None
     except Exception as error:
         traceback.print_exc()
-        # Python's own code for a crash is 1, which would say Failed.
+        # Python's exit code for a crash is 1, which would mean Failed.
         gave_up = GaveUp(f"headrace itself failed ({error!r}): there is no verdict")
         raise outputs.without_verdict(gave_up) from error
 
@@ -243,7 +243,7 @@ def _verify(
         check_topics(run)
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with VerifyProgress(run) as view:
-        spec = test.spec  # the resolved one has nothing that is about the flow
+        spec = test.spec  # the resolved test lacks the fields about the flow
         result = run_test(
             run,
             spec.chaos,
@@ -277,7 +277,10 @@ def _the_test(
 
 
 def _flow(test: MirrorTest) -> ReplicationFlow | None:
-    """Return the running flow that the test names; ``InvalidSpec`` if it does not run here."""
+    """Return the flow that the test names, or None if it names no flow.
+
+    Raise ``NotRunning`` if the flow does not run on this machine.
+    """
     if test.spec.flow_name is None:
         return None
     return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
@@ -288,7 +291,7 @@ def _new_name() -> str:
 
 
 def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
-    """Return the id of a cluster; raise ``GaveUp`` if no broker responds in time."""
+    """Return the id of a cluster. Raise ``GaveUp`` if no broker responds in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = deadline - time.monotonic()
@@ -302,7 +305,7 @@ def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
 
 
 def _unresolved(cluster: ClusterAccess) -> str:
-    """Return the end of a sentence about the hosts whose names cannot be resolved."""
+    """Return the end of a message about hosts whose names cannot be resolved."""
     hosts = []
     for server in cluster.bootstrap_servers.split(","):
         host = server.strip().rpartition(":")[0].strip("[]")
@@ -364,9 +367,9 @@ def _read(file: Path) -> Result:
 
 
 def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
-    """Return unique names of the tests.
+    """Return unique names for the tests.
 
-    A name is the test's name, ``test/run`` if names repeat, or otherwise the file.
+    These are the names of the tests, or ``test/run`` if names repeat, or the paths of the files.
     """
     for names in (
         [result.test.metadata.name for result in results],

@@ -1,1 +1,1 @@
-"""Parts that commands share: options, exit codes, tables, live screens."""
+"""Options, exit codes, tables and live screens that several commands share."""

@@ -1,4 +1,4 @@
-"""The options that name a Kubernetes cluster and a namespace."""
+"""Options that name a Kubernetes cluster and a namespace."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,11 +8,11 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PLUG_IN = "kubectl headrace"
-"""Name of the program when kubectl calls it as a plug-in."""
+"""Name of the program if kubectl calls it as a plug-in."""
 
 
 def cluster_options(command: Command) -> Command:
-    """Give a command ``namespace`` and ``context``: the place in a Kubernetes cluster."""
+    """Add the parameters ``namespace`` and ``context`` to a command."""
     for option in (
         click.option("--context", metavar="CONTEXT", help="Context of the kubeconfig."),
         click.option(
@@ -24,5 +24,5 @@ def cluster_options(command: Command) -> Command:
 
 
 def is_plug_in(ctx: click.Context) -> bool:
-    """Return whether kubectl called the command as a plug-in."""
+    """Return True if kubectl called the command as a plug-in."""
     return ctx.find_root().info_name == PLUG_IN

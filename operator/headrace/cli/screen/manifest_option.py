@@ -1,4 +1,4 @@
-"""The manifests that a command reads: ``FILE`` or ``-f FILE``."""
+"""Option for the manifests that a command reads: ``FILE`` or ``-f FILE``."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,7 +11,10 @@ _FILE: Any = click.Path(path_type=Path, allow_dash=True)
 
 
 def manifest_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``files``: manifest files, folders of them, or ``-`` for standard input."""
+    """Add the parameter ``files`` to a command.
+
+    The values are manifest files, folders of them, or ``-`` for standard input.
+    """
 
     @wraps(command)
     def with_files(arguments: tuple[Path, ...], options: tuple[Path, ...], **others: Any) -> Any:

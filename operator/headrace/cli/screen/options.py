@@ -1,8 +1,8 @@
-"""Options that several commands share: logs, Secrets and printed commands.
+"""Options that several commands share: logs, Secrets, confirmation and metrics.
 
-Below the command line there is only such a folder, laid out as Kubernetes mounts Secrets,
-``<name>/<key>``, with ConfigMaps in ``_configmaps``: passwords are on no command line, in no
-environment and in no message.
+Other modules receive Secrets as a folder with files ``<name>/<key>``, which is the layout in which
+Kubernetes mounts Secrets. ConfigMaps are in its subfolder ``_configmaps``. Passwords are therefore
+never in a command line, an environment or a message.
 """
 
 import os
@@ -40,7 +40,7 @@ OF_A_RUN = "Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; re
 
 
 def secrets_option(text: str) -> Callable[[Command], Command]:
-    """Return the option ``--secrets DIR`` with this help."""
+    """Return the option ``--secrets DIR`` with this help text."""
     folder: Any = click.Path(path_type=Path, exists=True, file_okay=False)
     return click.option("--secrets", type=folder, metavar="DIR", help=text)
 
@@ -51,7 +51,8 @@ def secrets_folder(
 ) -> Iterator[Path | None]:
     """Yield ``given``, or a private folder with ``documents`` that is deleted after the block.
 
-    Raise ``InvalidSpec`` for both at once, because it would be unclear which of them counts.
+    Yield None if there are neither. Raise ``InvalidSpec`` if there are both, because it would be
+    unclear which to use.
     """
     _refuse_both(given, documents)
     if given is not None or not documents:
@@ -70,9 +71,9 @@ def secrets_folder(
 def rewrite_secrets(
     given: Path | None, folder: Path | None, documents: Sequence[Secret | ConfigMap]
 ) -> None:
-    """Write changed ``documents`` into the ``folder`` that a run has; clients follow changes.
+    """Write changed ``documents`` into the ``folder`` of a run, whose clients notice changes.
 
-    Raises ``InvalidSpec`` when the run was started with a folder of its user's, or with none.
+    Raise ``InvalidSpec`` if the run was started with a folder of the user, or without Secrets.
     """
     _refuse_both(given, documents)
     if documents and folder is None:
@@ -101,7 +102,7 @@ def _write(folder: Path, documents: Sequence[Secret | ConfigMap]) -> None:
             draft = own / f".{key}.new"
             draft.touch(mode=0o600)
             draft.write_bytes(value)
-            draft.replace(file)  # a client reads the old one or the new one, nothing between
+            draft.replace(file)  # clients read either the old or the new file
 
 
 def _memory() -> Path:
@@ -123,7 +124,7 @@ def _delete_orphans(home: Path) -> None:
 
 
 def own_command() -> str:
-    """``headrace`` where the shell finds this one by its name, else its path."""
+    """Return ``headrace`` if the shell finds this program by that name, or its path."""
     script = Path(sys.executable).parent / "headrace"
     if shutil.which("headrace") == str(script):
         return "headrace"
@@ -138,7 +139,7 @@ def confirm(deletion: str, *, yes: bool) -> None:
     """Ask before a deletion, unless ``yes``. End the command if the answer is no.
 
     Raises:
-        InvalidSpec: There is no terminal on which the question could be answered.
+        InvalidSpec: There is no terminal on which to ask.
     """
     if yes:
         return
@@ -148,7 +149,10 @@ def confirm(deletion: str, *, yes: bool) -> None:
 
 
 def metrics_options(pages: str) -> Callable[[Command], Command]:
-    """Give a command ``metrics_port`` and ``metrics_address``; ``pages`` are served there."""
+    """Add the parameters ``metrics_port`` and ``metrics_address`` to a command.
+
+    ``pages`` describes in the help text what is served.
+    """
 
     def decorated(command: Command) -> Command:
         command = click.option(

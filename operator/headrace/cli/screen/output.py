@@ -1,4 +1,4 @@
-"""Output of commands that print data: tables, JSON and YAML."""
+"""Output of commands that print data as tables, JSON or YAML."""
 
 import json
 import shutil
@@ -34,10 +34,10 @@ watch_option = click.option(
 
 
 class Table(Protocol[FoundIn_contra]):
-    """A function that prints data as a table for people."""
+    """Function that prints data as a table."""
 
     def __call__(self, found: FoundIn_contra, /, *, wide: bool = False) -> None:
-        """Print the table. A wide one has all columns and is not cut."""
+        """Print the table. A wide table has all columns and is not cut."""
         ...
 
 
@@ -68,7 +68,7 @@ def watch_and_show(
     *,
     watch: bool,
 ) -> Found:
-    """Print and return what ``read`` returns; with ``watch``, again after each change."""
+    """Print and return the result of ``read``. With ``watch``, repeat it after each change."""
     found = read()
     show(found, output, table, names)
     while watch:
@@ -77,7 +77,7 @@ def watch_and_show(
             continue
         found = now
         if output in ("table", "wide"):
-            click.clear()  # does nothing where the output is not a terminal
+            click.clear()  # has no effect if the output is not a terminal
         show(found, output, table, names)
     return found
 
@@ -86,7 +86,7 @@ _Json = Mapping[str, Any]
 
 
 def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
-    """Print a line for each flow, and below the table every error in full."""
+    """Print a line for each flow, and all errors below the table."""
     columns = ["FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS"]
     spaces = ["NAMESPACE"] if _in_several([one["metadata"] for one in documents]) else []
     table = _Table(*spaces, *columns, *(["TOPICS", "PARTITIONS"] if wide else []))
@@ -115,7 +115,7 @@ def show_flows(documents: Sequence[_Json], *, wide: bool = False) -> None:
 
 
 def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
-    """Print a line for each unit. The error is last, so that it is cut first."""
+    """Print a line for each unit. The error is the last column, so that it is cut first."""
     units = list(units)
     spaces = ["NAMESPACE"] if _in_several(units) else []
     standbys = ["STANDBYS"] if wide or any(unit["standbys"] for unit in units) else []
@@ -143,7 +143,7 @@ def show_tasks(units: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def show_document(found: _Json, *, wide: bool = False) -> None:
-    """Print a single object as YAML; a table would have one line."""
+    """Print a single object as YAML, because a table would have only one line."""
     import yaml  # noqa: PLC0415 - a tenth of the start of a command
 
     click.echo(yaml.safe_dump(dict(found), sort_keys=False), nl=False)
@@ -152,7 +152,7 @@ def show_document(found: _Json, *, wide: bool = False) -> None:
 def show_groups(document: _Json, *, wide: bool = False) -> None:
     """Print a line for each partition of a group.
 
-    Groups that are not translated, and what could not be read, follow in full.
+    Below the table, print the groups that are not translated, and the problems.
     """
     held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
     table = _Table(
@@ -193,7 +193,7 @@ def show_rows(
 
 
 def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
-    """Print a line for each finding of each flow, and below the commands that correct it."""
+    """Print a line for each finding of each flow, and the commands that correct them."""
     for document in documents:
         findings = document["findings"]
         results = [one["result"] for one in findings]
@@ -211,7 +211,7 @@ def show_findings(documents: Iterable[_Json], *, wide: bool = False) -> None:
 
 
 def _in_several(places: Sequence[_Json]) -> bool:
-    """Return whether objects are in more than one namespace, so that a column names it."""
+    """Return True if objects are in more than one namespace, which requires a column for it."""
     return len({place.get("namespace") for place in places}) > 1
 
 
@@ -230,21 +230,21 @@ def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
 
 
 def _alarms(status: _Json) -> list[_Json]:
-    """Return the true conditions of a status on which a user should act."""
+    """Return the true conditions of a status that a user should act on."""
     others = [
         one
         for one in status.get("conditions", ())
         if one["status"] == "True" and one["type"] != "Ready"
     ]
     if not others:
-        return []  # without the import below, which takes a tenth of a second
+        return []  # avoid the import below, which takes a tenth of a second
     from headrace.api import ALARMS  # noqa: PLC0415
 
     return [one for one in others if one["type"] in ALARMS]
 
 
 class _Table:
-    """Rows of text below the names of columns. rich's tables take a millisecond a row."""
+    """Table of text with a header. rich's tables would take a millisecond for each row."""
 
     def __init__(self, *columns: str) -> None:
         self._rows = [columns]
@@ -263,7 +263,10 @@ class _Table:
 
 
 def _print(table: _Table, *, wide: bool) -> None:
-    """Cut lines at the width of a terminal, but not if ``wide``, nor in a file or a pipe."""
+    """Print a table. Cut its lines at the width of a terminal, unless ``wide``.
+
+    Lines in a file or a pipe are not cut.
+    """
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
     lines = []
@@ -276,6 +279,6 @@ def _print(table: _Table, *, wide: bool) -> None:
 
 
 def unfolded() -> Console:
-    """Return a console that does not fold lines that are piped to a file or a program."""
+    """Return a console that does not fold lines in a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=1000)

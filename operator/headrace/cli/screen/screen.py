@@ -1,7 +1,7 @@
-"""Content of the live view, as lines that fit a terminal; pure.
+"""Content of the live view, as lines that fit a terminal. Has no I/O.
 
-From the top: the run, notices, a line for each flow, and as many tasks as fit. Problems come first
-everywhere.
+From the top it shows the run, notices, a line for each flow, and as many tasks as fit. Problems
+come first in each part.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ _WIDTHS = (("state", 10), ("driver", 10), ("behind", 11), ("MB/s", 6))
 
 @dataclass(frozen=True)
 class FlowView:
-    """One flow at one moment."""
+    """State of one flow at one moment."""
 
     name: str
     status: ReplicationFlowStatus
@@ -51,7 +51,7 @@ class FlowView:
 
     @property
     def ready(self) -> bool:
-        """Whether its spec is carried out."""
+        """True if the condition Ready of the flow is true."""
         found = condition(self.status.conditions, ConditionType.READY)
         return found is not None and found.status is ConditionStatus.TRUE
 
@@ -59,7 +59,7 @@ class FlowView:
 def screen(
     flows: Sequence[FlowView], notices: Sequence[str], elapsed_s: float, width: int, height: int
 ) -> list[Text]:
-    """At most ``height`` lines of at most ``width`` cells."""
+    """Return at most ``height`` lines of at most ``width`` cells."""
     plural = "" if len(flows) == 1 else "s"
     top = [Text(f"headrace run: {len(flows)} flow{plural}, elapsed {elapsed(elapsed_s)}", "bold")]
     top += [line for notice in notices for line in _wrapped(notice, "yellow", width, 2)]
@@ -82,7 +82,7 @@ def screen(
 
 
 def readiness(status: ReplicationFlowStatus) -> str:
-    """Whether a flow is Ready, why, and what else is wrong, in full."""
+    """Describe whether a flow is Ready, with the reason and all alarms."""
     ready = condition(status.conditions, ConditionType.READY)
     if ready is None:
         return "unknown"
@@ -92,7 +92,7 @@ def readiness(status: ReplicationFlowStatus) -> str:
 
 
 def behind(lag: Lag | None) -> str:
-    """Return ``11,671 records behind, 3 s``, or that the lag is unknown."""
+    """Return a lag such as ``11,671 records behind, 3 s``, or ``lag unknown``."""
     if lag is None:
         return "lag unknown"
     records = lag.records
@@ -100,13 +100,13 @@ def behind(lag: Lag | None) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """``1:02:03``."""
+    """Return a duration such as ``1:02:03``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def rate(bytes_per_second: float | None) -> str:
-    """``12.3``, in MB/s."""
+    """Return a rate in MB/s, such as ``12.3``."""
     return f"{(bytes_per_second or 0) / 1e6:.1f}"
 
 
@@ -143,7 +143,7 @@ def _alarms(flow: FlowView) -> list[str]:
 
 
 def _why(flow: FlowView) -> str:
-    """Return the problem of a flow, in the words of the first condition that reports it."""
+    """Return the message of the first condition that reports a problem, or an empty string."""
     ready = condition(flow.status.conditions, ConditionType.READY)
     if ready is not None and not flow.ready:
         return ready.message
@@ -151,7 +151,10 @@ def _why(flow: FlowView) -> str:
 
 
 def _task_lines(flows: Sequence[FlowView], width: int, room: int) -> list[Text]:
-    """Tasks of all flows; those that idle, and those without room, are counted."""
+    """Return lines for the tasks of all flows.
+
+    Idle tasks, and tasks without room, are only counted.
+    """
     rows = [(flow.name, task) for flow in flows for task in flow.tasks]
     shown = sorted(
         (row for row in rows if not _idles(row[1])),
@@ -202,12 +205,12 @@ def _lag_text(task: ReplicationTask) -> str:
 
 
 def _lag_records(task: ReplicationTask) -> int:
-    """Return the lag of a task, 0 where none is known."""
+    """Return the lag of a task in records, or 0 if it is unknown."""
     return task.status.lag.records if task.status.lag else 0
 
 
 def _idles(task: ReplicationTask) -> bool:
-    """Return whether a task runs without an error and has nothing to do."""
+    """Return True if a task runs without an error and has nothing to do."""
     status = task.status
     copies = task.spec.type is TaskType.SOURCE_TASK
     moves = _lag_records(task) or status.bytes_per_second or (copies and status.lag is None)

@@ -16,15 +16,15 @@ _DRIVER = ("headrace", "driver")
 
 
 def find_driver(name: str, proc: Path = _PROC) -> int:
-    """Return the process id of the driver of this name; raise ``InvalidSpec`` if there is none.
+    """Return the process id of the driver of this name. Raise ``InvalidSpec`` if there is none.
 
-    The name is needed because a machine, unlike a pod, may have several drivers.
+    A pod has only one driver, but a machine may have several.
     """
     for folder in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # it ended since the listing
+            continue  # the process has ended since the listing
         named = [Path(word).name for word in words]
         if _DRIVER in pairwise(named) and f"--name={name}" in words:
             return int(folder.name)
@@ -32,12 +32,12 @@ def find_driver(name: str, proc: Path = _PROC) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill -9."""
+    """Kill a process with -9."""
     os.kill(pid, signal.SIGKILL)
 
 
 def freeze(pid: int, for_s: float) -> None:
-    """Stop a process, and continue it after ``for_s`` seconds; at once on SIGTERM."""
+    """Suspend a process for ``for_s`` seconds. Resume it early on SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         os.kill(pid, signal.SIGSTOP)
