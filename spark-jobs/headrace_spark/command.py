@@ -147,7 +147,7 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
             created = messages.created_topics(run).model_dump_json(by_alias=True, exclude_none=True)
             put(arguments.config_map, documents.TOPICS, created)
         except HeadraceError as error:  # the journal contains the topics for a week
-            say(f"the ids of the run's topics are not beside the report: {error}")
+            say(f"the ids of the run's topics could not be stored with the report: {error}")
     return _CODES[result.verdict]
 
 
@@ -159,4 +159,4 @@ def _write_page(path: Path, result: Result) -> None:
     try:
         path.write_text(page(result), encoding="utf-8")
     except OSError as error:
-        say(f"there is no page, only {documents.REPORT}: {from_exception(error)}")
+        say(f"the page could not be written, only {documents.REPORT}: {from_exception(error)}")

@@ -166,7 +166,7 @@ def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
     for name, count in before.items():
         now = there.get(name, 0)
         if now < count:
-            how = f"has {now} partitions and had {count}: it was made again" if now else "is gone"
+            how = f"has {now} partitions, not {count}: it was replaced" if now else "was deleted"
             raise GaveUp(f"{cluster.alias} has lost records of this test: topic {name} {how}")
 
 
@@ -184,13 +184,13 @@ def _check_offsets(cluster: ClusterAccess, planned: OffsetRange) -> None:
     for at, (start, end) in ranges.items():
         if ends[at] < (needed := max(start, end)):
             lost.append(
-                f"{at} ends at offset {ends[at]} and had {needed}: the log was cut, or the topic "
-                "was made again"
+                f"{at} ends at offset {ends[at]}, and ended at {needed} before: the log was "
+                "truncated, or the topic was replaced"
             )
         elif firsts[at] > start and end > start:
             lost.append(
-                f"{at} begins at offset {firsts[at]}, and the test's records at {start}: retention "
-                "or somebody deleted them"
+                f"{at} begins at offset {firsts[at]}, and the test's records begin at {start}: "
+                "retention or a user deleted them"
             )
     if lost:
         more = f" and {len(lost) - _SHOWN} more partitions" if len(lost) > _SHOWN else ""
@@ -272,7 +272,7 @@ class _BothSides:
             manifest.acknowledged // _ROWS_A_PARTITION + 1,
         )
         spark.conf.set("spark.sql.shuffle.partitions", self._slots)
-        with phases.timed("asking for the logs' ends"):
+        with phases.timed("reading the end offsets"):
             self._on_source = of_source(run, manifest)
             self._on_target = of_target(run, manifest)
         self.read_until_ms = now_ms()

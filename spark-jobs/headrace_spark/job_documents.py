@@ -40,7 +40,7 @@ def write_failure(run: MirrorTestRun) -> None:
     try:
         journal.write(run.source, run.name, documents.LOAD_FAILED_KEY, "{}")
     except HeadraceError as error:
-        say(f"the probe does not know that the load has failed: {error}")
+        say(f"the probe was not informed that the load failed: {error}")
 
 
 def write_measured(run: MirrorTestRun, folder: Path, measured: ProbeMeasurements) -> None:
@@ -59,8 +59,8 @@ def manifest(run: MirrorTestRun, folder: Path) -> LoadManifest:
     if found is None or found.run != run.name:
         raise GaveUp(
             f"there is no manifest of run {run.name}, neither in {path} nor in "
-            f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
-            f"knows what the target must have{how_far(run)}"
+            f"{journal.TOPIC} of {run.source.alias}: the load did not end in order, so it is "
+            f"unknown which messages the target must have{how_far(run)}"
         )
     return found
 
@@ -90,7 +90,7 @@ def faults(run: MirrorTestRun, folder: Path, plan: Path | None) -> tuple[Fault, 
     if plan is None:
         return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
     if (planned := documents.read(plan, Faults)) is None:
-        raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
+        raise GaveUp(f"{plan} does not exist, so the planned faults are unknown")
     reported = journal.read(run.source, run.name, documents.FAULTS_KEY)
     return (Faults.model_validate(reported) if reported else planned).faults
 
@@ -104,7 +104,7 @@ def rehearsed(run: MirrorTestRun, folder: Path, plan: Path | None) -> Rehearsed 
     if plan is None:
         return documents.read(folder / documents.REHEARSAL, Rehearsed)
     if (planned := documents.read(plan, Rehearsed)) is None:
-        raise GaveUp(f"{plan} is not there: nobody knows which groups were to go on")
+        raise GaveUp(f"{plan} does not exist, so the groups of the rehearsal are unknown")
     found = _reported(run, Rehearsed, documents.REHEARSAL_KEY) or planned
     return found.model_copy(update={"groups": ()}) if found.error else found
 
@@ -126,7 +126,7 @@ def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Do
     except GaveUp as damaged:
         if (copy := _reported(run, kind, key)) is None:
             raise
-        say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is taken")
+        say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is used")
         return copy
     return _reported(run, kind, key)
 

@@ -77,23 +77,25 @@ class LoadFigures:
                     "messages_produced", "Messages that the source acknowledged.", acknowledged
                 ),
                 _counter(
-                    "bytes_produced", "Bytes of their values.", acknowledged * self._size_bytes
+                    "bytes_produced",
+                    "Bytes of the acknowledged values.",
+                    acknowledged * self._size_bytes,
                 ),
                 _counter("message_send_errors", "Messages that were not acknowledged.", failed),
                 _gauge(
                     "in_flight_message_count",
-                    "Messages sent and not answered yet.",
+                    "Messages sent and not acknowledged yet.",
                     sent - failed - acknowledged,
                 ),
                 _counter(
                     "bandwidth_throttled_messages",
-                    "Messages that were behind the rate asked for.",
+                    "Messages that are missing to the requested rate.",
                     self._behind,
                 ),
                 _gauge("producer_number_of_topics", "Topics of the load.", len(self._partitions)),
                 _gauge(
                     "producer_number_of_partitions",
-                    "Partitions of the topic that has most.",
+                    "Partitions of the topic with most partitions.",
                     max(self._partitions, default=0),
                 ),
             )
@@ -165,12 +167,20 @@ class ArrivalFigures:
             return sum(report[field] for report in reports)
 
         counters = (
-            ("messages_consumed", "Messages that came to the target.", "messages"),
-            ("bytes_consumed", "Bytes of their values.", "bytes"),
-            ("in_order_message_count", "Messages that were the next of their key.", "inOrder"),
-            ("same_message_count", "Messages that came again at once.", "same"),
-            ("old_message_count", "Messages behind a later one of their key.", "old"),
-            ("skipped_message_count", "Messages that had not come before a later one.", "skipped"),
+            ("messages_consumed", "Messages that arrived on the target.", "messages"),
+            ("bytes_consumed", "Bytes of the values that arrived.", "bytes"),
+            ("in_order_message_count", "Messages with the next number of their key.", "inOrder"),
+            ("same_message_count", "Messages that repeat the message before.", "same"),
+            (
+                "old_message_count",
+                "Messages that arrived after a later one of their key.",
+                "old",
+            ),
+            (
+                "skipped_message_count",
+                "Messages that were missing when a later one arrived.",
+                "skipped",
+            ),
         )
         name = "message_arrival_latency_hist_ms"
         bounds = [*map(str, BUCKETS_MS), "+Inf"]

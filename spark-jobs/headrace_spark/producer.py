@@ -87,8 +87,8 @@ def _nameless(run: MirrorTestRun) -> tuple[str, ...]:
         return ()
     return (
         f"messages of {load.message_size_bytes} bytes have no room for the name of their topic "
-        f"({', '.join(names[:3])}): if the mirror exchanged those of two topics, equal ones "
-        "would not be seen",
+        f"({', '.join(names[:3])}): if the mirror exchanged equal messages of two topics, "
+        "that would not be detected",
     )
 
 

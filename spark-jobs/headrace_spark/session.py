@@ -114,7 +114,7 @@ def spark_sentence(error: Exception) -> str:
     """Return a message with the first lines of a Spark error, without its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
-    return f"Spark could not do it: {sentence[:600]}"
+    return f"Spark failed: {sentence[:600]}"
 
 
 class Phases:

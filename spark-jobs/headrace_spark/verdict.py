@@ -81,8 +81,8 @@ _WORDS = {  # the most severe first
     FindingType.CORRUPTED: "changed on the target",
     FindingType.DUPLICATED: "repeated on the target",
     FindingType.UNEQUAL_OFFSETS: "at another offset than on the source",
-    FindingType.ALIEN: "on the target, sent by nobody",
-    FindingType.REPLAYED: "of earlier runs, and came to the target while this one ran",
+    FindingType.ALIEN: "on the target, and were never sent",
+    FindingType.REPLAYED: "of earlier runs, and arrived on the target during this run",
 }
 
 
@@ -154,13 +154,13 @@ def recovery(evidence: Evidence) -> Iterator[Objection]:
         action = fault.step.action
         if fault.at_ms is None:
             yield Objection(
-                Verdict.INCONCLUSIVE, f"{action} was asked for and not done: {fault.error}"
+                Verdict.INCONCLUSIVE, f"{action} was requested and not injected: {fault.error}"
             )
         elif fault.recovery_seconds is None:
             unseen = Verdict.PASSED if most is None else Verdict.FAILED
             yield Objection(
                 unseen if fault.watched else Verdict.INCONCLUSIVE,
-                f"recovery from {action} was not seen: {fault.error}",
+                f"recovery from {action} was not observed: {fault.error}",
             )
         elif most is not None and fault.recovery_seconds > most:
             yield Objection(
@@ -176,7 +176,7 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
         return
     if rehearsed.not_undone:
         why = (
-            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): type "
+            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): run "
             f"`headrace failover {evidence.run.flow} --abort`"
         )
         yield Objection(Verdict.INCONCLUSIVE, why)
@@ -195,7 +195,7 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
     if skipped := sum(one.skipped for one in rehearsed.groups):
         yield Objection(
             Verdict.FAILED if skipped > budgets.skipped else Verdict.PASSED,
-            f"{messages(skipped)} on the target, and not delivered to groups that went on there "
+            f"{messages(skipped)} on the target, and not delivered to groups that resumed there "
             f"after the fail-over (allowed: {budgets.skipped:,})",
         )
 
@@ -212,14 +212,14 @@ def load(evidence: Evidence) -> Iterator[Objection]:
     if not manifest.adds_up:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            "the manifest does not add up: what was sent and did not fail is not what its "
-            "partitions have, so a part of it is lost",
+            "the manifest is not consistent: its partitions do not contain all messages that were "
+            "sent and did not fail, so a part of the manifest is lost",
         )
     if absent := evidence.run.first_topics.keys() - {topic.name for topic in manifest.topics}:
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"the manifest does not have {few(tuple(sorted(absent)))}, which the test names: "
-            "nobody knows what was sent there",
+            "it is unknown what was sent there",
         )
     if counts.acknowledged == 0:
         yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
@@ -234,7 +234,7 @@ def load(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.PASSED,
             f"{messages(counts.unacknowledged)} on the source without an acknowledgement: "
-            "the mirror may have carried them or not",
+            "the mirror may or may not have copied them",
         )
 
 
@@ -243,13 +243,13 @@ def source(evidence: Evidence) -> Iterator[Objection]:
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            f"{messages(lost)} acknowledged by the source and no longer on it, no mirror can be "
-            f"blamed{for_example(evidence.examples.get(FindingType.SOURCE_LOST, ()))}",
+            f"{messages(lost)} acknowledged by the source and no longer on it, so the mirror is "
+            f"not responsible{for_example(evidence.examples.get(FindingType.SOURCE_LOST, ()))}",
         )
     elif evidence.contradictions:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            "the source does not hold what it acknowledged (by number and checksum): "
+            "the source's messages differ from the acknowledged ones (by number and checksum): "
             f"{few(evidence.contradictions)}",
         )
 
@@ -265,7 +265,7 @@ def rate(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.PASSED,
             f"the load reached {_rate_text(reached / topics)} messages/s a topic, not the "
-            f"{asked:,} asked for: the producers or the source could not go faster",
+            f"{asked:,} requested: the producers or the source were too slow",
         )
 
 

@@ -213,7 +213,7 @@ def _compared(
         comparison = compare(spark, run, manifest, phases)
         if comparison.counts.missing and (left_s := time_left_s(run, manifest)):
             # ``wait_for_all`` also counts other records of the target, such as duplicates.
-            with phases.timed("waiting for what was missing"):
+            with phases.timed("waiting for missing records"):
                 time.sleep(left_s)
             spark.catalog.clearCache()
             comparison = compare(spark, run, manifest, phases)

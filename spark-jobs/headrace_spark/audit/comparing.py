@@ -83,7 +83,7 @@ def compare(
     compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
     records in each attempt.
     """
-    with phases.timed("waiting until the target has as much as the source"):
+    with phases.timed("waiting until the target has caught up with the source"):
         fixed = ranges.fix(run, topics, on_wait)
     excluded: list[ExcludedRange] = []
     for attempt in range(_ATTEMPTS):

@@ -200,8 +200,8 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
     if found.lag:
         yield Objection(
             Verdict.PASSED,
-            f"the source got {found.lag:,} offsets during the audit: records there may be absent "
-            "on the target",
+            f"the source received {found.lag:,} offsets during the audit: their records may be "
+            "missing on the target",
         )
 
 
