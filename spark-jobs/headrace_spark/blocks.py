@@ -1,7 +1,7 @@
-"""Sums of blocks of records, and the blocks on which two sides disagree.
+"""Sums of blocks of records, and the blocks that differ between source and target.
 
-Each record is read once and forgotten, so memory grows neither with the load nor with the target's
-repetitions of it. ``doubts`` says what has to be compared record by record.
+Records are summed up while they are read. Memory use therefore does not grow with the load or with
+duplicates on the target. ``doubts`` returns the blocks that must be compared record by record.
 """
 
 from collections import defaultdict
@@ -16,17 +16,22 @@ from headrace.mirror_test import LoadManifest
 from headrace_spark.records import OffsetRange
 
 PRIME = (1 << 31) - 1
-"""Sums of products of two numbers below it fit into 64 bits for 2**32 records of a block."""
+"""Modulus of the weighted sums.
+
+Products of two numbers below it can be summed over 2**32 records without exceeding 64 bits.
+"""
 
 _BLOCK = 65_536
 _MOST = 100_000
-"""Blocks, times partitions, of one side: 20 MB of rows."""
+"""Maximum number of blocks, times partitions, of one side. They take 20 MB."""
 _CONTENT = ("seq", "key", "value_hash", "headers_hash", "timestamp_ms")
 _PLACE = ("topic", "producer", "own", "found_in", "partition")
 
 Key = tuple[str, str, int]
-"""Topic that it was sent to, producer, number of the block; of end sentinels (producer: the run) a
-block is one partition."""
+"""Topic to which the records were sent, producer, and block number.
+
+The producer of an end sentinel is the run, and its block number is its partition.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +40,31 @@ class Sums:
 
     count: int
     mixed: int
-    """XOR of 64-bit hashes of numbers and contents."""
+    """XOR of the 64-bit hashes of sequence numbers and contents."""
     total: int
-    """Sum of 31 bits of the same hashes."""
+    """Sum of the low 31 bits of these hashes."""
     rows: int
-    """Sum of the rows. Other log entries, such as transaction markers, have no row. If the mirror
-    must keep offsets, it is the sum of the offsets instead.
+    """Sum of the rows, or of the offsets if the mirror must preserve offsets.
+
+    Rows number the records only. Other log entries, such as transaction markers, have no row.
     """
     weights: Sequence[int]
     weighted: Sequence[int]
-    """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
-    rows, modulo ``PRIME``."""
+    """Sums of row times weight, for each of the two weights, with each product modulo ``PRIME``.
+
+    A weight is 31 bits of the hash of the sequence number.
+    """
 
     def has_records_of(self, other: "Sums") -> bool:
-        """Return True if both have the same records, as often, in any order."""
+        """Return True if both blocks have the same records, equally often, in any order."""
         ours = (self.count, self.mixed, self.total, self.weights)
         return ours == (other.count, other.mixed, other.total, other.weights)
 
     def rows_apart(self, other: "Sums") -> int | None:
-        """Return by how many rows each record of the other side is further on, if all by as many.
+        """Return the distance in rows from each record to its copy on the other side.
 
-        ``None`` means that they are not. Sums of the same records satisfy the equation for each
-        weight by accident with a probability of 2**-62 (Freivalds, 1977).
+        Return None if the distance is not the same for all records. Blocks that differ satisfy the
+        equations of both weights with a probability of 2**-62 (Freivalds, 1977).
         """
         apart, rest = divmod(other.rows - self.rows, self.count)
         moved = rest == 0 and all(
@@ -79,33 +87,32 @@ class Block(Sums):
     partition: int
     number: int
     claimed: int
-    """Number of these records that the manifest contains."""
+    """Number of these records whose sequence numbers are in the manifest."""
     checksum: int
-    """Sum of their values' CRC-32."""
+    """Sum of the CRC-32 checksums of the values of claimed records."""
     first: int
     last: int
     """Smallest and largest offset."""
 
     @property
     def key(self) -> Key:
-        """Identity of the block, which is compared as a whole."""
+        """Identity of the block. If a block is doubtful, all blocks with its key are compared."""
         return (self.topic, self.producer, self.number)
 
     @property
     def place(self) -> tuple[Key, str, int]:
-        """Where to find its counterpart on the other side."""
+        """Key, topic and partition, which identify the corresponding block on the other side."""
         return (self.key, self.found_in, self.partition)
 
     def agrees_with(self, other: "Block", *, same_offsets: bool = False) -> bool:
-        """Return whether both have the same records in the same order.
+        """Return True if both blocks have the same records in the same order.
 
-        They must have the same number of records with the same contents, and all rows must have the
-        same distance, with ``same_offsets`` zero.
+        All records must have the same distance in rows. With ``same_offsets``, the distance must be
+        0.
 
-        The last condition is one equation for each weight. Records that changed places satisfy it
-        with a probability of 2**-62 (Freivalds, 1977). If the distance changes within a block, for
-        example after a repeated record of another producer, the result is False although the order
-        may be kept.
+        Records that changed places satisfy the equations with a probability of 2**-62 (Freivalds,
+        1977). If the distance changes within a block, for example after a duplicate of another
+        producer's record, the result is False although the order may be correct.
         """
         if self.claimed != other.claimed or not self.has_records_of(other):
             return False
@@ -114,14 +121,14 @@ class Block(Sums):
 
 
 def size_of(manifest: LoadManifest) -> int:
-    """How many numbers make a block."""
+    """Return the number of sequence numbers in a block."""
     partitions = {topic.name: topic.partitions for topic in manifest.topics}
     rows = sum(stream.sent * partitions.get(stream.topic, 1) for stream in manifest.streams)
     return max(_BLOCK, -(-rows // _MOST))
 
 
 def number(run: str, size: int) -> Column:
-    """Return the number of a record's block; -1 for records without a sequence number."""
+    """Return the block number of a record, or -1 if the record has no sequence number."""
     of_message = F.expr(f"seq div {size}")
     return F.coalesce(
         F.when(F.col("producer") == run, F.col("seq")).otherwise(of_message), F.lit(-1)
@@ -129,7 +136,7 @@ def number(run: str, size: int) -> Column:
 
 
 def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = False) -> DataFrame:
-    """Return the columns of ``Block`` for records as ``manifest_frames.claimed`` returns them.
+    """Return the columns of ``Block`` for records with the column ``claimed``.
 
     With ``by_offset``, offsets are used instead of rows.
     """
@@ -152,15 +159,14 @@ def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = Fal
 
 
 def collected(summaries: DataFrame) -> list[Block]:
-    """Return the blocks of a frame of summaries."""
+    """Collect the blocks from a DataFrame of summaries."""
     return [Block(**row.asDict()) for row in summaries.collect()]
 
 
-# Blocks of records about which both sides disagree: only these are compared one by one. Blocks that
-# are left out have no findings. Both sides have the same records in the same order, each once,
-# because the source's sums match the sums that its brokers acknowledged. An idempotent producer's
-# order on the source is the order of its numbers (KIP-98), and blocks of a partition do not
-# overlap.
+# The comparison by blocks. Blocks without doubts have no findings: both sides have the same records
+# in the same order, each record once, because the source's sums match the sums that its brokers
+# acknowledged. An idempotent producer's order on the source is the order of its numbers (KIP-98),
+# and blocks of a partition do not overlap.
 
 Stream = tuple[str, str]
 """Topic and producer."""
@@ -168,14 +174,14 @@ Stream = tuple[str, str]
 
 @dataclass(frozen=True)
 class Doubts:
-    """Records to compare one by one."""
+    """Blocks whose records must be compared one by one."""
 
     keys: frozenset[Key]
     streams: frozenset[Stream]
-    """Streams that are compared completely, with their acknowledged records unfolded."""
+    """Streams of which all blocks and all acknowledged sequence numbers are compared."""
 
     def of(self, records: DataFrame, run: str, size: int) -> DataFrame:
-        """Return the records that are in doubt."""
+        """Return the records of the doubtful blocks."""
         wanted = records.sparkSession.createDataFrame(
             sorted(self.keys), "topic string, producer string, number bigint"
         )
@@ -187,7 +193,7 @@ class Doubts:
         )
 
     def where(self, planned: OffsetRange, side: Iterable[Block]) -> OffsetRange:
-        """Return the part of a range that contains all doubtful blocks."""
+        """Return the part of a range that contains all doubtful blocks of one side."""
         places = [b for b in side if b.key in self.keys]
         start = {name: list(planned.end[name]) for name in planned.end}
         end = {name: list(starts) for name, starts in planned.start.items()}
@@ -208,9 +214,9 @@ class Doubts:
 def doubts(
     source: list[Block], target: list[Block], manifest: LoadManifest, *, same_offsets: bool = False
 ) -> Doubts:
-    """Return the doubts about a mirror that preserves partitions.
+    """Return the doubtful blocks of a mirror that preserves partitions.
 
-    With ``same_offsets`` the mirror also preserves offsets, and blocks were summarised by them.
+    With ``same_offsets``, the mirror also preserves offsets, and ``summarised`` used them.
     """
     run = manifest.run
     streams = frozenset(
@@ -236,7 +242,7 @@ def _different(source: list[Block], target: list[Block], same_offsets: bool) -> 
     for place in here.keys() | there.keys():
         ours, theirs = here.get(place), there.get(place)
         if ours is None or theirs is None:
-            # Records of earlier runs can be findings only on the target.
+            # Records of earlier runs are findings only if the target alone has them.
             if theirs is not None or (ours is not None and ours.own):
                 yield place[0]
         elif not ours.agrees_with(theirs, same_offsets=same_offsets) or (
@@ -246,7 +252,7 @@ def _different(source: list[Block], target: list[Block], same_offsets: bool) -> 
 
 
 def _without_end(source: list[Block], manifest: LoadManifest) -> Iterator[Key]:
-    """Sentinels that the source does not have exactly once."""
+    """Yield the keys of sentinels that do not exist exactly once on the source."""
     there = {block.place: block.count for block in source}
     for topic in manifest.topics:
         for partition in range(topic.partitions):
@@ -256,7 +262,10 @@ def _without_end(source: list[Block], manifest: LoadManifest) -> Iterator[Key]:
 
 
 def _behind_the_end(target: list[Block], run: str) -> Iterator[Key]:
-    """Blocks with a record behind the sentinel of their partition, with that sentinel."""
+    """Yield the keys of blocks with a record after their partition's sentinel.
+
+    Also yield the key of the sentinel.
+    """
     ends = {
         (b.found_in, b.partition): b.first
         for b in target
@@ -270,7 +279,7 @@ def _behind_the_end(target: list[Block], run: str) -> Iterator[Key]:
 
 
 def _overlapping(target: list[Block]) -> Iterator[Stream]:
-    """Streams of which a block begins before an earlier one has ended."""
+    """Yield the streams with a block that begins before an earlier block has ended."""
     partitions = defaultdict(list)
     for block in target:
         if block.own:
@@ -286,7 +295,10 @@ def _overlapping(target: list[Block]) -> Iterator[Stream]:
 
 
 def _contradictory(source: list[Block], manifest: LoadManifest) -> Iterator[Stream]:
-    """Streams of which the source does not hold what it acknowledged, by number and checksum."""
+    """Yield the streams whose source records differ from the acknowledged ones.
+
+    The number of records and the sum of checksums are compared.
+    """
     held: dict[tuple[str, str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for block in source:
         at = (block.topic, block.producer, block.partition)

@@ -1,9 +1,9 @@
-"""Checks of records that were acknowledged, stored by the source and stored by the target.
+"""Comparison of acknowledged records with the records on the source and on the target.
 
-Pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns of ``IDENTITY``;
-``source`` and ``target`` those of ``records.recognised``, and ``claimed``. ``acknowledged`` may
-leave out what the source has: there ``claimed`` says the same. End sentinels are records like all
-others. The results are ``findings``.
+The functions are pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns of
+``IDENTITY``. ``source`` and ``target`` have the columns of ``records.recognised``, and ``claimed``.
+``acknowledged`` may omit records that exist on the source, because ``claimed`` marks them there.
+End sentinels are checked like other records. Most functions return ``findings``.
 """
 
 from functools import reduce
@@ -15,36 +15,37 @@ from pyspark.sql import functions as F
 from headrace.api import Partitioning
 from headrace.mirror_test import FindingType
 
-# The columns of a finding, and values that several checks derive from a record. A finding has
-# ``kind`` and ``count`` (1, or the number of surplus copies). Its position is ``found_in`` (the
-# source's name of the topic), ``partition`` and ``offset``. ``topic`` (to which it was sent),
-# ``producer`` and ``seq`` identify the record. ``differs`` names the differing fields of a
-# corrupted record; it is ``offset`` for a record at another offset.
+# Columns of a finding:
+#
+# ``kind``: the type. ``count``: 1, or the number of surplus copies. ``found_in`` (the topic's name
+# on the source), ``partition`` and ``offset``: the position. ``topic`` (to which it was sent),
+# ``producer`` and ``seq``: the identity. ``differs``: the differing fields of a corrupted record,
+# or ``offset`` for a record at another offset.
 
 IDENTITY = ["topic", "producer", "seq"]
-"""One message, however many copies there are of it."""
+"""Columns that identify a message. All copies of the message have the same values."""
 
 PLACE = ["found_in", "partition", "offset"]
-"""One copy."""
+"""Columns that identify one copy of a message."""
 
 COLUMNS = ["kind", "count", *PLACE, *IDENTITY, "differs"]
 """Columns of a finding."""
 
 
 def findings(records: DataFrame, kind: FindingType) -> DataFrame:
-    """Each of the records as one of that kind."""
+    """Return a finding of the given type for each record."""
     return records.withColumns({"kind": F.lit(str(kind)), "count": F.lit(1).cast("bigint")}).select(
         COLUMNS
     )
 
 
 def is_elsewhere() -> Column:
-    """Return whether a record is in another topic than the one to which it was sent."""
+    """Return a column that is true if a record is in another topic than it was sent to."""
     return F.col("found_in") != F.col("topic")
 
 
 def key_number(keys: dict[str, int]) -> Column:
-    """Return the number that was the key of a message or sentinel when it was sent."""
+    """Return a column with the key number of a message or sentinel, from its sequence number."""
     keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
     return F.col("seq") % keys_of[F.col("topic")]
 
@@ -57,9 +58,9 @@ def ledger(
 ) -> DataFrame:
     """Return one row for each message.
 
-    A row says whether the message was ``acknowledged`` or ``refused``, how many copies are on the
-    ``source`` and on the ``target``, and their positions: the first copy on the source, and the
-    first and last existing copies on the target (copies in another topic come last).
+    The row contains the number of entries of the message in each DataFrame (``acknowledged``,
+    ``refused``, ``source``, ``target``). It also contains the position of the first copy on the
+    source, and of the first and last copies on the target. Copies in another topic sort last.
     """
     pages = {
         "acknowledged": acknowledged,
@@ -100,16 +101,17 @@ def ledger(
 
 
 def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
-    """Return findings of messages at a wrong position or without an expected one.
+    """Return findings of missing, duplicated and unexpected messages.
 
-    A missing sentinel is no message: ``verifier`` reports it as a partition without end.
+    A missing sentinel is not reported here. ``ClusterComparison.open_sentinels`` contains its
+    partition.
     """
     refused = F.col("refused") > 0
     acknowledged = (F.col("acknowledged") > 0) | (F.col("claimed") & ~refused)
     on_source, on_target = F.col("source") > 0, F.col("target") > 0
     is_message = F.col("producer") != run
     source_place, first, last = (F.col(f"{which}_place") for which in ("source", "first", "last"))
-    # A copy that is certainly not the one that belongs there.
+    # The position of a surplus copy, not of the copy in the right partition.
     is_home = ~last["elsewhere"] & (last["partition"] == source_place["partition"])
     extra = F.when(is_home & (first["partition"] != last["partition"]), first).otherwise(last)
     one = F.lit(1).cast("bigint")
@@ -132,7 +134,7 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
         finding(FindingType.UNACKNOWLEDGED, on_source & refused, one, source_place),
         # This includes messages of a producer that is not in the manifest.
         finding(FindingType.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
-        # The source's failure, whatever the target has; it has no place there.
+        # The source lost the message, so it has no position, and the target does not matter.
         finding(FindingType.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
     )
     return (
@@ -143,10 +145,10 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
 
 
 RANGE_OFFSETS = 500_000
-"""Number of offsets whose order is judged at a time: one task sorts them in a second."""
+"""Number of offsets whose order is checked in one task. Sorting them takes about 1 s."""
 
 _BEFORE = (Window.unboundedPreceding, -1)
-"""Bounds of a window: all rows before the row itself."""
+"""Window frame with all rows before the current row."""
 
 
 def reordered(
@@ -158,18 +160,19 @@ def reordered(
     *,
     range_offsets: int = RANGE_OFFSETS,
 ) -> DataFrame:
-    """Return findings of first arrivals after a later message of their topic, producer and key.
+    """Return findings of first copies after a later message with the same topic, producer and key.
 
-    If partitions are preserved, an arrival after the sentinel of its partition is also a finding.
-    With partitioning by key it is an arrival after the sentinel that has its key.
+    If partitions are preserved, a first copy after the sentinel of its partition is also a finding.
+    With partitioning by key, a first copy after the sentinel with its key is also a finding.
 
-    Each partition of the target is judged separately, because there is no order between partitions.
-    The key is derived from the sequence number, so that a corrupted key does not look like a wrong
-    order. Unacknowledged messages are not judged: they may have been written at any time.
+    Each partition of the target is checked separately, because there is no order between
+    partitions. The key is derived from the sequence number, so a corrupted key is not reported as a
+    wrong order. Unacknowledged messages are not checked, because they may have been written at any
+    time.
 
-    ``range_offsets`` offsets of a partition are sorted at a time, however long it is. A record is
-    compared with the highest number of earlier ranges. A later copy does not change that number,
-    because the first copy precedes it.
+    Each task sorts ``range_offsets`` offsets of a partition, so a long partition needs no more
+    memory. A record is compared with the highest sequence number of earlier ranges. A duplicate
+    does not change that number, because its first copy precedes it.
     """
     judged = target.where(~is_elsewhere()).join(refused, IDENTITY, "left_anti")
     sequence = ["topic", "partition", "producer", "number"]
@@ -227,8 +230,8 @@ def compare(
 ) -> DataFrame:
     """Return all findings.
 
-    ``keys`` has the number of keys of each topic. ``partitioning`` and ``same_offsets`` are the
-    mirror's guarantees.
+    ``keys`` is the number of keys of each topic. ``partitioning`` and ``same_offsets`` are the
+    guarantees of the mirror.
     """
     own_source, own_target = source.where("own"), target.where("own")
     found = (
@@ -244,10 +247,10 @@ def compare(
 def corrupted(
     source: DataFrame, target: DataFrame, keys: dict[str, int], partitioning: Partitioning
 ) -> DataFrame:
-    """Return findings of copies on the target that differ from the source.
+    """Return findings of copies on the target that differ from their original on the source.
 
-    With partitioning by key, a copy also differs if it is not in the partition with most records of
-    its key.
+    With partitioning by key, a copy also differs if it is not in the partition that contains most
+    records of its key.
     """
     columns = _CONTENT | ({} if partitioning is Partitioning.ANY else {"partition": "partition"})
     original = source.select(*IDENTITY, *(F.col(c).alias(f"source_{c}") for c in columns.values()))
@@ -275,9 +278,9 @@ def corrupted(
 
 
 def moved(source: DataFrame, target: DataFrame) -> DataFrame:
-    """Return findings of copies whose offset differs from the source, in any topic and partition.
+    """Return findings of copies whose offset differs from the offset on the source.
 
-    ``corrupted`` reports a wrong topic or partition.
+    A wrong topic or partition is reported by ``corrupted``.
     """
     original = source.select(*IDENTITY, F.col("offset").alias("source_offset"))
     return (
@@ -289,7 +292,7 @@ def moved(source: DataFrame, target: DataFrame) -> DataFrame:
 
 
 def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
-    """Return findings of earlier runs' records that arrived only on the target."""
+    """Return findings of records of earlier runs that exist only on the target."""
     return (
         target.where("not own")
         .join(source.where("not own"), IDENTITY, "left_anti")
@@ -299,10 +302,11 @@ def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
 
 
 def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
-    """Return producers and partitions of the source whose records are not the acknowledged ones.
+    """Return producers and source partitions whose records differ from the acknowledged ones.
 
-    They are compared by number and sum of checksums. The columns are ``topic``, ``producer`` and
-    ``partition``. ``source`` has the acknowledged records that exist on the source.
+    The number of records and the sum of checksums are compared. The result has the columns
+    ``topic``, ``producer`` and ``partition``. ``source`` contains the acknowledged records that
+    exist on the source.
     """
     sums = ["topic", "producer", "partition", "count", "checksum"]
     found = source.groupBy("topic", "producer", "partition").agg(
@@ -312,10 +316,10 @@ def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
 
 
 def _homes(target: DataFrame, keys: dict[str, int]) -> DataFrame:
-    """Return the partition with most records of each key.
+    """Return the partition that contains most records of each key.
 
-    If counts are equal, the result is the lower partition number.
-    The columns are ``topic``, ``number`` (of the key) and ``home``.
+    If several partitions contain equally many, the lowest one is returned. The columns are
+    ``topic``, ``number`` (of the key) and ``home``.
     """
     counted = F.struct("count", -F.col("partition"))
     return (

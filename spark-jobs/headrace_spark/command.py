@@ -1,7 +1,8 @@
-"""The command lines of the three scripts, and what their exit codes mean.
+"""Entry points of the three scripts, and their exit codes.
 
-0 done (``verify``: Passed), 1 Failed, 2 Inconclusive, gave up or crashed, 3 bad usage or input.
-Events are printed on standard output, a JSON object a line; sentences on standard error.
+The exit code is 0 for success (``verify``: Passed), 1 for Failed, 2 for Inconclusive, an error or a
+crash, and 3 for wrong flags or input. Standard output contains events, one JSON object a line.
+Standard error contains messages for the user.
 """
 
 import argparse
@@ -30,15 +31,15 @@ _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: IN
 def produce() -> int:
     """Send the load, and write ``manifest.json`` into the folder and into the journal.
 
-    It ends early if a file ``end-load`` appears next to the test's file.
+    The load ends early if a file ``end-load`` appears in the folder of the test's file.
     """
     return _end(_produce, flags.produce_parser())
 
 
 def probe() -> int:
-    """Measure the load's arrival, and write ``probe.json`` into the folder and into the journal.
+    """Measure the arrival of the load, and write ``probe.json`` into the folder and the journal.
 
-    A file ``ready`` in the folder says that the load may begin.
+    The job creates the file ``ready`` in the folder when the load may begin.
     """
     return _end(_probe, flags.probe_parser())
 
@@ -46,7 +47,8 @@ def probe() -> int:
 def verify() -> int:
     """Compare and judge, and write ``report.json`` and ``report.html`` into the folder.
 
-    In a cluster, ``report.json`` is written into a ConfigMap.
+    With ``--config-map``, ``report.json`` is also written into that ConfigMap, and there is no
+    page.
     """
     return _end(_verify, flags.verify_parser())
 
@@ -54,7 +56,7 @@ def verify() -> int:
 def _end(
     job: Callable[[MirrorTestRun, argparse.Namespace], int], parser: argparse.ArgumentParser
 ) -> int:
-    """Run a job; every way it can end gets its code, and every error a sentence."""
+    """Run a job and return its exit code. Print each error as a message."""
     arguments = parser.parse_args()
     try:
         run = flags.run_of(arguments)
@@ -115,7 +117,7 @@ def _probe(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
 
 def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
-    (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
+    (folder / documents.REPORT).unlink(missing_ok=True)  # must not outlive a crash
     try:
         if run.test.spec.audit is not None:
             result = audit_of_topics(run)
@@ -137,24 +139,24 @@ def _verify(run: MirrorTestRun, arguments: argparse.Namespace) -> int:
     if arguments.config_map is None:
         _write_page(folder / documents.PAGE, result)
     else:
-        # Needs the client of Kubernetes, which no other use of Spark does.
+        # Imported here, because only this case requires the Kubernetes client.
         from headrace_spark.job_documents import put  # noqa: PLC0415
 
         put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
         try:
             created = messages.created_topics(run).model_dump_json(by_alias=True, exclude_none=True)
             put(arguments.config_map, documents.TOPICS, created)
-        except HeadraceError as error:  # the journal still has the topics, for a week
-            say(f"the ids of the run's topics are not beside the report: {error}")
+        except HeadraceError as error:  # the journal contains the topics for a week
+            say(f"the ids of the run's topics could not be stored with the report: {error}")
     return _CODES[result.verdict]
 
 
 def _write_page(path: Path, result: Result) -> None:
-    """Write the page; a disk that is too full for it leaves the verdict as it is."""
-    # Loads matplotlib, which the tasks of the other jobs would wait for.
+    """Write the page. If the disk is full, print a message and keep the verdict."""
+    # Imported here, because it loads matplotlib, which would delay the tasks of the other jobs.
     from headrace.report.pages import page  # noqa: PLC0415
 
     try:
         path.write_text(page(result), encoding="utf-8")
     except OSError as error:
-        say(f"there is no page, only {documents.REPORT}: {from_exception(error)}")
+        say(f"the page could not be written, only {documents.REPORT}: {from_exception(error)}")

@@ -1,7 +1,7 @@
-"""Exact comparison of both clusters.
+"""Exact comparison of the records of both clusters.
 
-The ranges are fixed before anything is read: on the source from the manifest, on the target up to
-where it is once all end sentinels are there, or once ``settleSeconds`` are over.
+The offset ranges are fixed before anything is read. The manifest contains the range of the source.
+The range of the target ends at its last stable offsets when the comparison begins.
 """
 
 from collections import Counter
@@ -32,13 +32,14 @@ from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms, spark_versions
 
-_CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
+_CHUNK = 1_000_000  # sequence numbers in one row, which take 8 MB when a task expands them
 
 
 def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Return how many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``.
+    """Return the number of sequence numbers that each producer used.
 
-    Sentinels have the run as their producer.
+    The columns are ``topic``, ``producer`` and ``sent``. The sequence numbers begin at 0. The
+    producer of a sentinel is the run.
     """
     streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
     sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
@@ -48,7 +49,10 @@ def claims_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
-    """With ``claimed``: whether the manifest has a record's number, acknowledged or not."""
+    """Add the column ``claimed``, which is true if a record's sequence number is in the manifest.
+
+    Refused messages are claimed as well.
+    """
     return (
         records.join(F.broadcast(claims), ["topic", "producer"], "left")
         .withColumn("claimed", F.coalesce(F.col("seq").between(0, F.col("sent") - 1), F.lit(False)))
@@ -57,25 +61,34 @@ def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
 
 
 def acknowledged_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
+    """Return all acknowledged messages, with the columns ``topic``, ``producer`` and ``seq``."""
     return _unfolded(
         spark, ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
     )
 
 
 def sentinels_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every end sentinel: ``topic``, ``producer`` (the run), ``seq`` (the partition)."""
+    """Return all end sentinels, with the columns ``topic``, ``producer`` and ``seq``.
+
+    Their producer is the run, and their sequence number is the partition.
+    """
     ends = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
     return _unfolded(spark, ends)
 
 
 def refused_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
+    """Return all messages that were sent and not acknowledged.
+
+    The columns are ``topic``, ``producer`` and ``seq``.
+    """
     return _unfolded(spark, ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed))
 
 
 def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Return the manifest's sums for each topic, producer and partition."""
+    """Return the number and the checksums of acknowledged messages from the manifest.
+
+    There is one row for each topic, producer and partition.
+    """
     return spark.createDataFrame(
         [
             (stream.topic, stream.producer, p.partition, p.count, p.checksum)
@@ -87,7 +100,7 @@ def summaries_frame(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
 
 
 def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a stream that did not fail."""
+    """Yield the ranges of a stream's sequence numbers that did not fail."""
     first = 0
     for failed_first, failed_last in stream.failed:
         if first < failed_first:
@@ -109,14 +122,14 @@ def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, i
     )
 
 
-# Offsets that the comparison reads, and a check that the clusters still have them. Lost offsets are
-# reported here, with cluster and topic, before Spark fails to read them.
+# Offsets to compare, and a check that the clusters still have them. The check reports lost records
+# with cluster and topic before Spark fails to read them.
 
 _SHOWN = 3
 
 
 def of_source(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
-    """Return the offsets that the load wrote; raise ``GaveUp`` if a part was deleted."""
+    """Return the offsets that the load wrote. Raise ``GaveUp`` if some were deleted."""
     planned = OffsetRange(
         source_names={t.name: t.name for t in manifest.topics},
         start={t.name: t.start_offsets for t in manifest.topics},
@@ -130,8 +143,9 @@ def of_source(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
 def of_target(run: MirrorTestRun, manifest: LoadManifest) -> OffsetRange:
     """Return the offsets that the target received since the start of the load.
 
-    They begin where the target was before the load (a new partition begins at its first offset),
-    and end where it is now. A missing topic has none. Raise ``GaveUp`` if a part was deleted.
+    The range begins at the end of the target's log before the load, and at 0 in new partitions. It
+    ends at the last stable offset. Missing topics are left out. Raise ``GaveUp`` if a part of the
+    range was deleted.
     """
     known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
     _check_partitions(run.target, {name: len(starts) for name, starts in known.items()})
@@ -153,12 +167,12 @@ def _check_partitions(cluster: ClusterAccess, before: dict[str, int]) -> None:
     for name, count in before.items():
         now = there.get(name, 0)
         if now < count:
-            how = f"has {now} partitions and had {count}: it was made again" if now else "is gone"
+            how = f"has {now} partitions, not {count}: it was replaced" if now else "was deleted"
             raise GaveUp(f"{cluster.alias} has lost records of this test: topic {name} {how}")
 
 
 def _check_offsets(cluster: ClusterAccess, planned: OffsetRange) -> None:
-    """Raise ``GaveUp`` where a log does not have its range any more."""
+    """Raise ``GaveUp`` if a log does not contain its whole range any more."""
     ranges = {
         TopicPartition(name, number): (start, planned.end[name][number])
         for name, starts in planned.start.items()
@@ -171,13 +185,13 @@ def _check_offsets(cluster: ClusterAccess, planned: OffsetRange) -> None:
     for at, (start, end) in ranges.items():
         if ends[at] < (needed := max(start, end)):
             lost.append(
-                f"{at} ends at offset {ends[at]} and had {needed}: the log was cut, or the topic "
-                "was made again"
+                f"{at} ends at offset {ends[at]}, and ended at {needed} before: the log was "
+                "truncated, or the topic was replaced"
             )
         elif firsts[at] > start and end > start:
             lost.append(
-                f"{at} begins at offset {firsts[at]}, and the test's records at {start}: retention "
-                "or somebody deleted them"
+                f"{at} begins at offset {firsts[at]}, and the test's records begin at {start}: "
+                "retention or a user deleted them"
             )
     if lost:
         more = f" and {len(lost) - _SHOWN} more partitions" if len(lost) > _SHOWN else ""
@@ -204,7 +218,7 @@ class ClusterComparison:
 
 @dataclass(frozen=True)
 class _Found:
-    """Problems that were found; none by default."""
+    """Problems that the comparison found. By default there are none."""
 
     shares: list[FindingShare] = field(default_factory=list)
     examples: dict[FindingType, tuple[Example, ...]] = field(default_factory=dict)
@@ -214,10 +228,11 @@ class _Found:
 def compare(
     spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest, phases: Phases
 ) -> ClusterComparison:
-    """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read.
+    """Read the fixed ranges and compare them.
 
-    Where partitions are preserved, both sides are read once, for the sums of their blocks, and what
-    these leave in doubt once more, to be compared record by record.
+    If the mirror preserves partitions, both clusters are read once to sum up their blocks. The
+    records of doubtful blocks are then read again and compared one by one. Spark's errors are
+    raised if a range cannot be read.
     """
     both = _BothSides(spark, run, manifest, phases)
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
@@ -247,7 +262,7 @@ def compare(
 
 
 class _BothSides:
-    """Source and target, each between two offsets of its partitions."""
+    """Offset ranges of source and target, and methods that compare them."""
 
     def __init__(
         self, spark: SparkSession, run: MirrorTestRun, manifest: LoadManifest, phases: Phases
@@ -258,19 +273,22 @@ class _BothSides:
             manifest.acknowledged // _ROWS_A_PARTITION + 1,
         )
         spark.conf.set("spark.sql.shuffle.partitions", self._slots)
-        with phases.timed("asking for the logs' ends"):
+        with phases.timed("reading the end offsets"):
             self._on_source = of_source(run, manifest)
             self._on_target = of_target(run, manifest)
         self.read_until_ms = now_ms()
         self.ends_seen: set[tuple[str, int]] = set()
         """Topics and partitions of the source whose sentinel is on the target."""
         self.same_offsets = run.test.spec.budgets.unequal_offsets is not None
-        """Whether the mirror has to keep them."""
+        """True if the mirror must preserve offsets."""
         self._claims = claims_frame(spark, manifest)
         self._size = blocks.size_of(manifest)
 
     def by_blocks(self) -> _Found:
-        """Return the problems of a mirror that preserves partitions."""
+        """Compare sums of blocks, then the records of doubtful blocks. Return the problems.
+
+        The mirror must preserve partitions.
+        """
         source = self._read(self._run.source, self._on_source)
         target = self._read(self._run.target, self._on_target)
         on_source, on_target = self._summaries(source, target)
@@ -291,7 +309,7 @@ class _BothSides:
         return self._one_by_one(ends, streams, self._laid_out(source), self._laid_out(target))
 
     def by_record(self) -> _Found:
-        """Return the problems after comparing everything record by record."""
+        """Compare all records one by one, and return the problems."""
         source = self._laid_out(self._read(self._run.source, self._on_source))
         target = self._laid_out(self._read(self._run.target, self._on_target))
         self._summaries(source, target)
@@ -299,7 +317,7 @@ class _BothSides:
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
     def _read(self, cluster: ClusterAccess, wanted: records.OffsetRange) -> DataFrame:
-        """Nothing where there are no topics."""
+        """Read a range. Return an empty DataFrame if it has no topics."""
         if not wanted.source_names:
             return self._read(self._run.source, self._on_source).limit(0)
         run, since_ms = self._run.name, self._manifest.started_ms
@@ -307,7 +325,7 @@ class _BothSides:
         return claimed(found, self._claims)
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
-        """Partitioned as every check wants it, and read only once."""
+        """Return the records partitioned for the checks' joins, and cached."""
         return frame.repartition(self._slots, *IDENTITY).persist()
 
     def _summaries(self, source: DataFrame, target: DataFrame) -> tuple[list[Block], list[Block]]:
@@ -331,17 +349,17 @@ class _BothSides:
         source: DataFrame,
         target: DataFrame,
     ) -> _Found:
-        """Compare records.
+        """Compare records one by one.
 
-        ``ends`` has the sentinels among them. ``streams`` are the streams of which all records are
-        included.
+        ``ends`` contains the sentinels of these records. ``streams`` are the streams whose records
+        are all included.
         """
         manifest = self._manifest.model_copy(update={"streams": streams})
         refused = refused_frame(self._spark, manifest)
         with self._phases.timed("comparing record by record"):
             contradictions = _contradictions(self._spark, manifest, source, refused)
-            # A row for every number that was sent takes as long as reading a cluster: only where
-            # the source lacks some of them is there anything to be found by it.
+            # A row for every sequence number takes as long as reading a cluster. It can only lead
+            # to findings if the source lacks acknowledged messages.
             acknowledged = ends
             if contradictions or not manifest.adds_up:
                 acknowledged = ends.unionByName(acknowledged_frame(self._spark, manifest))
@@ -362,14 +380,17 @@ class _BothSides:
 
 
 def _rank(share: FindingShare) -> tuple[int, str, str, int]:
-    """Return the sort key: largest first, then by position."""
+    """Return the sort key: largest first, then by type, topic and partition."""
     return -share.count, share.kind, share.topic, share.partition or 0
 
 
 def _contradictions(
     spark: SparkSession, manifest: LoadManifest, source: DataFrame, refused: DataFrame
 ) -> tuple[str, ...]:
-    """Where the source does not hold what it acknowledged; some of them, in words."""
+    """Describe where the source's records differ from the acknowledged ones.
+
+    At most ``MAX_EXAMPLES`` are returned.
+    """
     held = source.where("own and claimed").join(refused, IDENTITY, "left_anti")
     summaries = summaries_frame(spark, manifest)
     rows = checks.contradictions(summaries, held).limit(MAX_EXAMPLES).collect()

@@ -1,7 +1,7 @@
-"""A few records of each class of findings, with all that is known of them.
+"""Examples of each type of finding, with the details of the records.
 
-Findings are narrow, since there may be as many as records; only of those that are shown are both
-sides looked up again.
+Findings contain few columns, because there may be as many as records. Only the records of examples
+are looked up again on both sides.
 """
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -26,15 +26,15 @@ _ON_SOURCE = {
     FindingType.SOURCE_LOST,
 }
 _COPIES = 1_000
-"""Maximum number of copies of all shown records together."""
+"""Maximum number of copies that are looked up for all examples together."""
 _LETTERS = 80
-"""Maximum number of characters of a key."""
+"""Maximum number of bytes of a key that are shown."""
 
 
 def pick(
     findings: DataFrame, source: DataFrame, target: DataFrame, run: MirrorTestRun
 ) -> dict[FindingType, tuple[Example, ...]]:
-    """Up to ``MAX_EXAMPLES`` of each class, in the order of their places."""
+    """Return up to ``MAX_EXAMPLES`` of each type, ordered by position."""
     order = ("topic", "found_in", "partition", "offset", "producer", "seq")
     first = Window.partitionBy("kind").orderBy(*order)
     rows = (
@@ -55,9 +55,9 @@ def pick(
 
 
 def shares(findings: DataFrame, run: MirrorTestRun) -> list[FindingShare]:
-    """Return the number of findings by class, topic, partition and difference.
+    """Return the number of findings by type, topic, partition and differing fields.
 
-    There are at most as many rows as partitions, times the kinds of differences.
+    The number of rows is limited by the number of partitions times the kinds of differences.
     """
     rows = (
         findings.withColumn("found_in", F.coalesce("found_in", "topic"))
@@ -78,7 +78,7 @@ def shares(findings: DataFrame, run: MirrorTestRun) -> list[FindingShare]:
 
 
 def _copies(records: DataFrame, rows: list[Row]) -> list[Row]:
-    """All copies of the messages in ``rows``."""
+    """Return all copies of the messages in ``rows``."""
     spark: SparkSession = records.sparkSession
     wanted = spark.createDataFrame(
         sorted({_identity(row) for row in rows if row["seq"] is not None}),
@@ -124,14 +124,14 @@ def _place(row: Row) -> tuple[object, ...]:
 
 
 def _expected(what: str, original: Row, run: MirrorTestRun) -> str:
-    """One thing of a record, as it should be on the target."""
+    """Return the value that one field of a record must have on the target."""
     if what == "partition" and run.test.spec.partitioning is Partitioning.BY_KEY:
         return "that of most records of its key"
     return _shown(what, original, run)
 
 
 def _shown(what: str, record: Row, run: MirrorTestRun) -> str:
-    """One thing of a record, as one compares it by eye."""
+    """Return one field of a record in the form in which a report shows it."""
     match what:
         case "topic":
             return run.topics[record["found_in"]]

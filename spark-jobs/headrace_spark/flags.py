@@ -1,8 +1,8 @@
-"""Flags of the three scripts: a MirrorTest in a file, or kafka-mirror-tester's flags.
+"""Flags of the three scripts, which accept a MirrorTest file or kafka-mirror-tester's flags.
 
-Names and meanings are the ones of its ``produce`` and ``consume``. ``docs/mirror-test-formats.md``
-has the table, and the additional flags that headrace needs, because a manifest and a verdict cover
-both clusters.
+The flags have the names and meanings of kafka-mirror-tester's ``produce`` and ``consume``.
+``docs/mirror-test-formats.md`` lists them, and the flags that headrace adds because a manifest and
+a verdict cover both clusters.
 """
 
 import argparse
@@ -30,20 +30,20 @@ _FLAGS = {
     "settleSeconds": "--settle-seconds",
     "name": "--id",
 }
-"""By the field that they fill in."""
+"""Flags by the field of a MirrorTest that they set."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with the code for bad usage."""
+    """Argument parser that exits with the code for wrong usage."""
 
     def error(self, message: str) -> Never:
-        """Exit as argparse does, with our code."""
+        """Print the usage and the message, and exit with ``USAGE``."""
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
 def has_mirror_tester_flags() -> bool:
-    """Whether the command line has these flags, and not ``--test``."""
+    """Return True if the command line has kafka-mirror-tester's flags instead of ``--test``."""
     return any(word.split("=")[0] == _FIRST for word in sys.argv[1:])
 
 
@@ -57,16 +57,16 @@ def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
         "--message-size",
         type=int,
         required=True,
-        help="bytes of a message's value, with the section id;sequence;timestamp;",
+        help="bytes of a message's value, including id;sequence;timestamp;",
     )
-    parser.add_argument("--target-bootstrap-servers", required=True, help="where the mirror writes")
+    parser.add_argument("--target-bootstrap-servers", required=True, help="brokers of the target")
     parser.add_argument(
         "--seconds",
         type=int,
         default=0,
-        help="how long to send; 0: until there is a file end-load in --out (0)",
+        help="seconds of load; 0: until --out contains a file end-load (0)",
     )
-    parser.add_argument("--metrics-port", type=int, default=8001, help="of the metrics (8001)")
+    parser.add_argument("--metrics-port", type=int, default=8001, help="port of metrics (8001)")
     return parser
 
 
@@ -75,7 +75,7 @@ def mirror_tester_consume_parser(
 ) -> argparse.ArgumentParser:
     """Return the parser of ``kafka-mirror-tester consume``."""
     parser = _mirror_tester_parser(does)
-    parser.add_argument("--source-bootstrap-servers", required=True, help="what the mirror reads")
+    parser.add_argument("--source-bootstrap-servers", required=True, help="brokers of the source")
     parser.add_argument(
         "--consumer-group",
         help="accepted and not used: no group is joined, so no rebalance hides a message",
@@ -85,7 +85,7 @@ def mirror_tester_consume_parser(
             "--metrics-port",
             type=int,
             default=metrics_port,
-            help=f"of the metrics ({metrics_port})",
+            help=f"port of metrics ({metrics_port})",
         )
     parser.set_defaults(throughput=None, message_size=None, seconds=0)
     return parser
@@ -93,8 +93,8 @@ def mirror_tester_consume_parser(
 
 def _mirror_tester_parser(does: str) -> argparse.ArgumentParser:
     parser = Parser(description=does)
-    parser.add_argument("--id", required=True, help="of the producer")
-    parser.add_argument(_FIRST, required=True, help="of the source, separated by commas")
+    parser.add_argument("--id", required=True, help="id of the producer")
+    parser.add_argument(_FIRST, required=True, help="topics of the source, separated by commas")
     parser.add_argument("--bootstrap-servers", "--bootstrap-server", required=True)
     parser.add_argument(
         "--use-message-headers",
@@ -102,19 +102,27 @@ def _mirror_tester_parser(does: str) -> argparse.ArgumentParser:
         type=_flag,
         const=True,
         default=False,
-        help="id and sequence are headers, too; else only in the value",
+        help="send id and sequence also as headers, not only in the value",
     )
-    parser.add_argument("--num-partitions", type=int, default=1, help="of topics that are new (1)")
-    parser.add_argument("--num-replicas", type=int, default=-1, help="the same (the brokers')")
-    parser.add_argument("--retention", type=int, help="the same, in ms (the brokers')")
-    parser.add_argument("--target-topic", default="{topic}", help="how the mirror names topics")
+    parser.add_argument(
+        "--num-partitions", type=int, default=1, help="partitions of new topics (1)"
+    )
+    parser.add_argument(
+        "--num-replicas", type=int, default=-1, help="replicas of new topics (brokers' default)"
+    )
+    parser.add_argument(
+        "--retention", type=int, help="retention of new topics in ms (brokers' default)"
+    )
+    parser.add_argument("--target-topic", default="{topic}", help="name of target topics")
     parser.add_argument(
         "--partitioning",
         choices=[choice.value for choice in Partitioning],
         default=Partitioning.PRESERVED.value,
     )
     parser.add_argument("--settle-seconds", type=int, default=120)
-    parser.add_argument("--out", type=Path, help="folder of documents (headrace-reports/ID)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the run's documents (headrace-reports/ID)"
+    )
     parser.set_defaults(test=None)
     return parser
 
@@ -126,7 +134,10 @@ def _flag(text: str) -> bool:
 
 
 def mirror_tester_run(arguments: argparse.Namespace) -> MirrorTestRun:
-    """Return the run that the flags describe; raise ``InvalidSpec`` with the flag's name."""
+    """Return the run that the flags describe.
+
+    Raise ``InvalidSpec``, with the name of the flag, if a value is invalid.
+    """
     arguments.out = arguments.out or Path("headrace-reports") / arguments.id
     source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
     target = getattr(arguments, "target_bootstrap_servers", None) or arguments.bootstrap_servers
@@ -210,12 +221,12 @@ def verify_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config-map",
         metavar="NAMESPACE/NAME",
-        help="ConfigMap that gets report.json, instead of a page in the folder",
+        help="ConfigMap for report.json, instead of a page in the folder",
     )
     parser.add_argument(
         "--begin",
         type=Path,
-        help="file to wait for, with Spark started, before the comparison begins",
+        help="file to wait for after Spark has started, before the comparison begins",
     )
     parser.add_argument(
         "--chaos",
@@ -231,36 +242,39 @@ def verify_parser() -> argparse.ArgumentParser:
 
 
 def run_of(arguments: argparse.Namespace) -> MirrorTestRun:
-    """Return the run that the flags describe; raise ``InvalidSpec``."""
+    """Return the run that the flags describe. Raise ``InvalidSpec`` if they are invalid."""
     if arguments.test is None:
         return mirror_tester_run(arguments)
     tests = [t for t in load([arguments.test]).tests if arguments.name in (None, t.metadata.name)]
     if len(tests) != 1:
         asked = f" named {arguments.name}" if arguments.name else ""
         raise InvalidSpec(
-            f"{arguments.test} has {len(tests)} MirrorTests{asked}: say which with --name"
+            f"{arguments.test} has {len(tests)} MirrorTests{asked}: select one with --name"
         )
     try:
         run = MirrorTestRun(name=arguments.run, test=tests[0], secrets=arguments.secrets)
     except ValidationError:
         raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
-    _ = run.source  # a test that is not resolved is bad input for every job
+    _ = run.source  # raises if the test does not contain its clusters
     if run.test.spec.load.is_endless:
         raise InvalidSpec(
-            f"{arguments.test}: spec.load.durationSeconds: 0 is for `headrace verify` and the "
-            "operator, which send it in windows; a job sends one: say for how many seconds"
+            f"{arguments.test}: spec.load.durationSeconds: 0 is only for `headrace verify` and "
+            "the operator, which send the load in windows: set a duration for a single job"
         )
     return run
 
 
 def create_topics(run: MirrorTestRun, arguments: argparse.Namespace) -> None:
-    """Create topics that the source lacks, if flags say how; otherwise the job creates them."""
+    """Create topics that the source lacks, if kafka-mirror-tester's flags are used.
+
+    Otherwise the job creates them.
+    """
     if arguments.test is None:
         create_mirror_tester_topics(run, arguments)
 
 
 def sink(arguments: argparse.Namespace) -> Sink | None:
-    """How the flags want metrics published, if at all."""
+    """Return the sink for metrics that the flags select, or None."""
     if arguments.metrics_port is not None:
         return at_port(arguments.metrics_port)
     return as_events() if getattr(arguments, "metrics_events", False) else None
@@ -270,9 +284,9 @@ def _with_metrics(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics-port",
         type=int,
-        help="serve metrics with kafka-mirror-tester's names there (none are served)",
+        help="port of metrics with kafka-mirror-tester's names (none are served)",
     )
-    parser.add_argument("--metrics-events", action="store_true", help="or print them as events")
+    parser.add_argument("--metrics-events", action="store_true", help="print metrics as events")
     return parser
 
 
@@ -281,8 +295,8 @@ def _parser(does: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--test", type=Path, required=True, help="file with a MirrorTest that has source and target"
     )
-    parser.add_argument("--name", help="which MirrorTest, where the file has several")
+    parser.add_argument("--name", help="name of the MirrorTest, if the file has several")
     parser.add_argument("--run", required=True, help="name of this run, the same for all its jobs")
     parser.add_argument("--out", type=Path, required=True, help="folder of this run's documents")
-    parser.add_argument("--secrets", type=Path, help="folder of Secrets, <name>/<key>")
+    parser.add_argument("--secrets", type=Path, help="folder of Secrets, with files <name>/<key>")
     return parser

@@ -1,7 +1,8 @@
 """Documents that the jobs of a run exchange.
 
-A job writes its own into the run's folder and into the journal: in a cluster each job has another
-folder. What another job wrote is taken from the folder, else from the journal.
+Each job writes its document into the run's folder and into the journal, because in a cluster each
+job has its own folder. A job looks for another job's document in the folder first, and then in the
+journal.
 """
 
 import asyncio
@@ -27,46 +28,49 @@ from headrace_spark.session import say
 
 
 def write_manifest(run: MirrorTestRun, folder: Path, manifest: LoadManifest) -> None:
-    """Write the producer's manifest."""
     _write(run, folder / documents.MANIFEST, documents.MANIFEST_KEY, manifest)
 
 
 def write_failure(run: MirrorTestRun) -> None:
-    """Report in the journal that the load has ended without a manifest, if the source responds.
+    """Report in the journal that the load ended without a manifest.
 
-    The probe and chaos then do not wait for the rest of the load.
+    The probe and the chaos job then stop waiting for the rest of the load. If the source does not
+    respond, only a message is printed.
     """
     try:
         journal.write(run.source, run.name, documents.LOAD_FAILED_KEY, "{}")
     except HeadraceError as error:
-        say(f"the probe does not know that the load has failed: {error}")
+        say(f"the probe was not informed that the load failed: {error}")
 
 
 def write_measured(run: MirrorTestRun, folder: Path, measured: ProbeMeasurements) -> None:
-    """Write the probe's measurements."""
     _write(run, folder / documents.MEASURED, documents.MEASURED_KEY, measured)
 
 
 def measured(run: MirrorTestRun, folder: Path) -> ProbeMeasurements | None:
-    """Return the probe's measurements, if there are any; raise ``GaveUp`` as ``manifest``."""
+    """Return the probe's measurements, or None. Raise ``GaveUp`` if they are damaged."""
     return _found(run, ProbeMeasurements, folder / documents.MEASURED, documents.MEASURED_KEY)
 
 
 def manifest(run: MirrorTestRun, folder: Path) -> LoadManifest:
-    """Return the manifest of this run; raise ``GaveUp`` if there is none."""
+    """Return the manifest of this run. Raise ``GaveUp`` if there is none, or if it is damaged."""
     path = folder / documents.MANIFEST
     found = _found(run, LoadManifest, path, documents.MANIFEST_KEY)
     if found is None or found.run != run.name:
         raise GaveUp(
             f"there is no manifest of run {run.name}, neither in {path} nor in "
-            f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
-            f"knows what the target must have{how_far(run)}"
+            f"{journal.TOPIC} of {run.source.alias}: the load did not end in order, so it is "
+            f"unknown which messages the target must have{how_far(run)}"
         )
     return found
 
 
 def how_far(run: MirrorTestRun) -> str:
-    """How far the load came, as the end of a sentence; its producers write that to the journal."""
+    """Return the number of acknowledged messages as the end of a sentence.
+
+    The number is the sum of the producers' reports in the journal. Return an empty string if the
+    journal cannot be read.
+    """
     try:
         reports = journal.read_all(run.source, run.name)
     except HeadraceError:
@@ -78,21 +82,29 @@ def how_far(run: MirrorTestRun) -> str:
 
 
 def faults(run: MirrorTestRun, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
-    """Return the outcome of each chaos step; without a report, the plan's outcome."""
+    """Return the outcome of each chaos step.
+
+    If ``plan`` is given and the journal has no outcome, return the planned steps. Raise ``GaveUp``
+    if the plan does not exist.
+    """
     if plan is None:
         return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
     if (planned := documents.read(plan, Faults)) is None:
-        raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
+        raise GaveUp(f"{plan} does not exist, so the planned faults are unknown")
     reported = journal.read(run.source, run.name, documents.FAULTS_KEY)
     return (Faults.model_validate(reported) if reported else planned).faults
 
 
 def rehearsed(run: MirrorTestRun, folder: Path, plan: Path | None) -> Rehearsed | None:
-    """Return the outcome of a rehearsal, if any; without a report, the plan's outcome."""
+    """Return the outcome of a rehearsal, or None if there was none.
+
+    If ``plan`` is given and the journal has no outcome, return the plan. Raise ``GaveUp`` if the
+    plan does not exist.
+    """
     if plan is None:
         return documents.read(folder / documents.REHEARSAL, Rehearsed)
     if (planned := documents.read(plan, Rehearsed)) is None:
-        raise GaveUp(f"{plan} is not there: nobody knows which groups were to go on")
+        raise GaveUp(f"{plan} does not exist, so the groups of the rehearsal are unknown")
     found = _reported(run, Rehearsed, documents.REHEARSAL_KEY) or planned
     return found.model_copy(update={"groups": ()}) if found.error else found
 
@@ -103,9 +115,10 @@ def _write(run: MirrorTestRun, path: Path, key: str, document: BaseModel) -> Non
 
 
 def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Document | None:
-    """Return the document of another job of this run, from its file or else from the journal.
+    """Return the document of another job of this run, from its file or from the journal.
 
-    Raise ``GaveUp`` if it is damaged wherever it exists.
+    Return None if neither has it. Raise ``GaveUp`` if the file is damaged and the journal has no
+    copy, or if the journal's copy is damaged.
     """
     try:
         if (document := documents.read(path, kind)) is not None:
@@ -113,13 +126,13 @@ def _found(run: MirrorTestRun, kind: type[Document], path: Path, key: str) -> Do
     except GaveUp as damaged:
         if (copy := _reported(run, kind, key)) is None:
             raise
-        say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is taken")
+        say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is used")
         return copy
     return _reported(run, kind, key)
 
 
 def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | None:
-    """Return the journal's document; raise ``GaveUp`` if it is damaged."""
+    """Return the document in the journal, or None. Raise ``GaveUp`` if it is damaged."""
     if (value := journal.read(run.source, run.name, key)) is None:
         return None
     try:
@@ -132,13 +145,13 @@ def _reported(run: MirrorTestRun, kind: type[Document], key: str) -> Document | 
 
 
 _WITHIN_S = 120.0
-"""An API server that is restarted or upgraded is back by then; the verdict is worth the wait."""
+"""Time to retry a write, which is enough for an API server's restart or upgrade."""
 
 
 def put(where: str, key: str, text: str) -> None:
-    """Write ``text`` at ``key`` of the ConfigMap ``NAMESPACE/NAME``, which must be there.
+    """Write ``text`` at ``key`` of the existing ConfigMap ``NAMESPACE/NAME``.
 
-    The right to patch this one ConfigMap will do. Raises the errors of ``headrace.k8s``.
+    Only the permission to patch this ConfigMap is required. Raises the errors of ``headrace.k8s``.
     """
     namespace, _, name = where.partition("/")
     asyncio.run(_put(namespace, name, key, text))

@@ -1,7 +1,7 @@
 """Metrics of a running job, with kafka-mirror-tester's names, types and buckets.
 
-Its dashboards can therefore show them. They are written as text (Prometheus' format 0.0.4) by hand:
-the official client adds ``_total`` to the name of a counter, and these names have no such suffix.
+Its dashboards can therefore show them. The text format (Prometheus 0.0.4) is written here, because
+the official client adds ``_total`` to counter names, and these names do not end in it.
 """
 
 import time
@@ -20,21 +20,21 @@ from headrace_spark.messages import Sighting, key_of
 from headrace_spark.session import event
 
 BUCKETS_MS = tuple(1000 << n for n in range(9))
-"""Upper bounds: 1 s, 2 s, 4 s ... 256 s."""
+"""Upper bounds of the buckets, from 1 s to 256 s."""
 WINDOW_S = 5.0
 SLACK = 0.1
-"""kafka-mirror-tester's: every 5 s, a rate below 90 %."""
+"""Tolerated shortfall: as in kafka-mirror-tester, a rate below 90 % in 5 s is counted."""
 
 _EVENT_S = 0.5
 
 Sink = Callable[[Text], AbstractContextManager[object]]
-"""Sink that publishes a changing text while a block runs."""
+"""Function that publishes a changing text while a ``with`` block runs."""
 Name = tuple[bytes, bytes]
-"""Producer and number of a message."""
+"""Producer and sequence number of a message."""
 
 
 class LoadFigures:
-    """Metrics from the producers' reports in the journal."""
+    """Metrics of the load, from the producers' reports in the journal."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class LoadFigures:
         self._since_s, self._before, self._behind = clock(), 0, 0
 
     def receive(self, key: str, value: Any) -> None:
-        """Take a record of the journal."""
+        """Process a record of the journal."""
         if documents.is_progress(key):
             self._reports[key] = value
             self._count_behind()
 
     def _count_behind(self) -> None:
-        """Count messages by which the source fell behind the rate by more than a tenth."""
+        """Count missing messages if the load is more than a tenth below its rate."""
         elapsed_s = self._clock() - self._since_s
         if elapsed_s < WINDOW_S:
             return
@@ -69,7 +69,7 @@ class LoadFigures:
         return sum(report[field] for report in list(self._reports.values()))
 
     def text(self) -> str:
-        """All metrics of the load."""
+        """Return all metrics of the load in the text format."""
         sent, failed, acknowledged = map(self._total, ("sent", "failed", "acknowledged"))
         return "".join(
             (
@@ -77,23 +77,25 @@ class LoadFigures:
                     "messages_produced", "Messages that the source acknowledged.", acknowledged
                 ),
                 _counter(
-                    "bytes_produced", "Bytes of their values.", acknowledged * self._size_bytes
+                    "bytes_produced",
+                    "Bytes of the acknowledged values.",
+                    acknowledged * self._size_bytes,
                 ),
                 _counter("message_send_errors", "Messages that were not acknowledged.", failed),
                 _gauge(
                     "in_flight_message_count",
-                    "Messages sent and not answered yet.",
+                    "Messages sent and not acknowledged yet.",
                     sent - failed - acknowledged,
                 ),
                 _counter(
                     "bandwidth_throttled_messages",
-                    "Messages that were behind the rate asked for.",
+                    "Messages that are missing to the requested rate.",
                     self._behind,
                 ),
                 _gauge("producer_number_of_topics", "Topics of the load.", len(self._partitions)),
                 _gauge(
                     "producer_number_of_partitions",
-                    "Partitions of the topic that has most.",
+                    "Partitions of the topic with most partitions.",
                     max(self._partitions, default=0),
                 ),
             )
@@ -101,11 +103,12 @@ class LoadFigures:
 
 
 class SequenceCounts:
-    """Counts of messages that one consumer saw, by the order of their numbers.
+    """Counts of the messages that one consumer received, by their order.
 
-    By producer, topic and key a message has the next number, a repeated one, an older one, or one
-    after a gap. kafka-mirror-tester treats an older number as the latest (a replay of 100 messages
-    counts as one old and 99 in order) and counts a gap one too high. This class does neither.
+    For each producer, topic and key, a message has the next sequence number, a repeated one, an
+    older one, or one after a gap. Two counts differ from kafka-mirror-tester's. It treats an older
+    number as the latest one, so a replay of 100 messages counts as one old message and 99 in order.
+    It also counts each gap one too high.
     """
 
     def __init__(self, keys: Mapping[str, int]) -> None:
@@ -116,7 +119,7 @@ class SequenceCounts:
         self._latency_ms = 0
 
     def add(self, topic: str, found: Iterable[Sighting], seen_ms: int) -> None:
-        """Messages in a topic of the target, seen at one time."""
+        """Count messages that were received from a target topic at one time."""
         keys = self._keys.get(topic)
         for sighting in found:
             latency_ms = max(0, seen_ms - sighting.timestamp_ms)
@@ -140,36 +143,44 @@ class SequenceCounts:
         self._counts["inOrder"] += not skipped
 
     def report(self) -> dict[str, Any]:
-        """For the journal."""
+        """Return the counts for the journal."""
         buckets = list(accumulate(self._buckets[:-1]))
         return {**self._counts, "latencyMs": self._latency_ms, "buckets": buckets}
 
 
 class ArrivalFigures:
-    """Metrics from the reports of the probe's consumers in the journal."""
+    """Metrics of the arrival, from the probe's reports in the journal."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Mapping[str, Any]] = {}
 
     def receive(self, key: str, value: Any) -> None:
-        """Take a record of the journal."""
+        """Process a record of the journal."""
         if documents.is_seen(key):
             self._reports[key] = value
 
     def text(self) -> str:
-        """All metrics of the probe."""
+        """Return all metrics of the probe in the text format."""
         reports = list(self._reports.values())
 
         def total(field: str) -> int:
             return sum(report[field] for report in reports)
 
         counters = (
-            ("messages_consumed", "Messages that came to the target.", "messages"),
-            ("bytes_consumed", "Bytes of their values.", "bytes"),
-            ("in_order_message_count", "Messages that were the next of their key.", "inOrder"),
-            ("same_message_count", "Messages that came again at once.", "same"),
-            ("old_message_count", "Messages behind a later one of their key.", "old"),
-            ("skipped_message_count", "Messages that had not come before a later one.", "skipped"),
+            ("messages_consumed", "Messages that arrived on the target.", "messages"),
+            ("bytes_consumed", "Bytes of the values that arrived.", "bytes"),
+            ("in_order_message_count", "Messages with the next number of their key.", "inOrder"),
+            ("same_message_count", "Messages that repeat the message before.", "same"),
+            (
+                "old_message_count",
+                "Messages that arrived after a later one of their key.",
+                "old",
+            ),
+            (
+                "skipped_message_count",
+                "Messages that were missing when a later one arrived.",
+                "skipped",
+            ),
         )
         name = "message_arrival_latency_hist_ms"
         bounds = [*map(str, BUCKETS_MS), "+Inf"]
@@ -197,21 +208,21 @@ def _gauge(name: str, words: str, value: int) -> str:
 
 
 def at_port(port: int) -> Sink:
-    """Return a sink that serves ``/metrics`` on all addresses, as a pod must."""
+    """Return a sink that serves ``/metrics`` on all addresses."""
     return partial(served, "0.0.0.0", port)
 
 
 def as_events() -> Sink:
-    """Return a sink that prints the event ``metrics`` twice a second.
+    """Return a sink that prints the event ``metrics`` every half second.
 
-    ``headrace verify`` serves the metrics of all its jobs.
+    ``headrace verify`` reads these events and serves the metrics of all its jobs.
     """
     return _printed
 
 
 @contextmanager
 def nowhere(text: Text) -> Iterator[None]:
-    """Nowhere."""
+    """Publish nothing."""
     yield
 
 

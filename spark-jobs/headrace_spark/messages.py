@@ -1,12 +1,14 @@
 """Messages of a mirror test, and their topics.
 
-A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
-``id;seq;timestamp;payload`` in both formats, cut to the requested size (timestamp in ms since 1970,
-UTC). ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``partition`` of the
-source. Without these two, messages of two topics would be equal, and an exchange would be
-invisible. In ``Body`` they are at the beginning of the payload if there is room. With headers the
-body is a second witness: a mirror that drops headers is reported as corrupting records instead of
-losing all of them. ``docs/mirror-test-formats.md`` describes the format.
+A producer sends the sequence numbers 0, 1, 2 ... to every topic. In both formats the value is
+``id;seq;timestamp;payload``, cut to the requested size. The timestamp is in ms since 1970 UTC.
+
+The format ``Headers`` adds the headers ``id``, ``seq``, ``topic`` and ``partition``. The last two
+name the source topic and partition. Without them, messages of two topics could be equal, and a
+mirror that exchanges them would not be detected. The format ``Body`` has topic and partition at the
+beginning of the payload, if there is room. With ``Headers``, the body repeats the identity. A
+mirror that drops headers is therefore reported as corrupting records, and not as losing them.
+``docs/mirror-test-formats.md`` describes the format.
 """
 
 import random
@@ -35,32 +37,38 @@ HEADER_SEQ = "seq"
 HEADER_TOPIC = "topic"
 HEADER_PARTITION = "partition"
 HEADER_SENTINEL = "sentinel"
-"""On the last record of a partition: the partition's number; ``id`` is then the run's."""
+"""Header with the partition number, on the last record of a partition.
+
+The header ``id`` of this record is the run.
+"""
 
 ADDRESS = r"to=([A-Za-z0-9._-]+)/[0-9]+;"
-"""At the beginning of a payload of ``Body``: the topic and partition of the source."""
+"""Pattern of the source topic and partition at the beginning of a payload of ``Body``."""
 
 _INDEX_AND_ATTEMPT = re.compile(rb"-\d+-\d+")
-"""Suffix after the run's name in a producer's id."""
+"""Suffix of a producer's id after the name of the run."""
 _ADDRESS = re.compile(rb";" + ADDRESS.encode())
-_STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
+_STARTS = 8_192  # distinct payloads of one producer; the prefix also makes values unique
 
 Headers = list[tuple[str, str | bytes | None]]
-"""Headers as the client accepts them; values are bytes here."""
+"""Headers in the form that the Kafka client accepts. Here the values are bytes."""
 
 
 def producer_id(run: str, index: int, attempt: int) -> str:
-    """Return the producer's id: a task that Spark ran a second time is another producer."""
+    """Return the id of a producer. A repeated attempt of a Spark task has a new id."""
     return f"{run}-{index}-{attempt}"
 
 
 def key_of(seq: int, keys: int) -> int:
-    """Return the number that is a message's key (as decimal digits)."""
+    """Return the key number of a message. The key is this number in decimal digits."""
     return seq % keys
 
 
 def partition_of(seq: int, keys: int, partitions: int) -> int:
-    """Where a message goes on the source: chosen, since hashing leaves some partitions empty."""
+    """Return the source partition of a message.
+
+    The partition is chosen here, because hashing few keys would leave some partitions empty.
+    """
     return key_of(seq, keys) % partitions
 
 
@@ -71,7 +79,7 @@ def share(total: int, parts: int, index: int) -> int:
 
 @dataclass(frozen=True)
 class Message:
-    """One record to send; ``checksum`` is the CRC-32 of the value."""
+    """Record to send. ``checksum`` is the CRC-32 of the value."""
 
     value: bytes
     headers: Headers
@@ -79,7 +87,7 @@ class Message:
 
 
 class MessageFactory:
-    """Makes one producer's messages; cheap, and no two values of 64 bytes or more are equal."""
+    """Creates the messages of one producer. Values of 64 bytes or more are unique."""
 
     def __init__(
         self, producer: str, size_bytes: int, format: MessageFormat = MessageFormat.HEADERS
@@ -87,12 +95,12 @@ class MessageFactory:
         self._id = producer.encode()
         self._size = size_bytes
         self._has_headers = format is MessageFormat.HEADERS
-        # Slices of one block of noise: making 1 KiB of it for each message would cost more than
-        # sending it. Seeded, so that a run can be repeated.
+        # Payloads are slices of one random block, because generating 1 KiB for each message would
+        # cost more than sending it. The seed makes a run repeatable.
         self._noise = random.Random(producer).randbytes(size_bytes + _STARTS)
 
     def message(self, to: TopicPartition, seq: int, timestamp_ms: int) -> Message:
-        """Return the message with this number, sent to this partition at this time."""
+        """Return the message for a sequence number, partition and timestamp."""
         prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
         if not self._has_headers and has_room(to.topic, self._size):
             prefix += _address_text(to)
@@ -105,7 +113,7 @@ class MessageFactory:
 
 
 def has_room(topic: str, size_bytes: int) -> bool:
-    """Whether a message of that size has room for its topic and partition in its body."""
+    """Return True if a body of that size has room for the topic and the partition."""
     return size_bytes >= MIN_MESSAGE_BYTES + len(f"to={topic}/123456;")
 
 
@@ -115,7 +123,10 @@ def sentinel(
     timestamp_ms: int,
     format: MessageFormat = MessageFormat.HEADERS,
 ) -> Message:
-    """Return the last record of a partition: its reader has seen all that was sent there."""
+    """Return the end sentinel of a partition.
+
+    It is the last record that the run sends to the partition.
+    """
     number = b"%d" % ends.partition
     value = f"{run};{HEADER_SENTINEL}-{ends.partition};{timestamp_ms};{FORMAT}".encode()
     if format is MessageFormat.BODY:
@@ -136,16 +147,16 @@ def _address(at: TopicPartition) -> Headers:
 
 
 class Sighting(NamedTuple):
-    """A recognised record of a run."""
+    """Record that belongs to a run."""
 
     timestamp_ms: int
     """Time at which the record was sent."""
     sentinel: int | None
     """Source partition of an end sentinel; None for a message."""
     topic: str | None = None
-    """Source topic of an end sentinel; None if a mirror dropped its headers."""
+    """Source topic of an end sentinel. None for a message, or if a mirror dropped the headers."""
     name: tuple[bytes, bytes] = (b"", b"")
-    """Producer and number of a message."""
+    """Producer and sequence number of a message."""
     size_bytes: int = 0
     """Size of a message's value."""
 
@@ -158,10 +169,10 @@ def recognise_all(records: Iterable[Record], run: bytes) -> tuple[list[Sighting]
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
-    """Return a record of this run, or None.
+    """Return the identity of a record if it belongs to this run, or None.
 
-    It is recognized by its body, or by its headers if the body is too short. A target that stamps
-    records itself does not change the time in the body.
+    The identity is read from the body, or from the headers if the body is too short. The timestamp
+    in the body is correct even if the target uses ``LogAppendTime``.
     """
     value = record.value() or b""
     if value.startswith(run):
@@ -185,9 +196,9 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
 
 @lru_cache(maxsize=1_000)
 def is_of(run: bytes, who: bytes) -> bool:
-    """Return whether an id is the run's own or one of its producers' (``r1``, ``r1-0-0``).
+    """Return True if an id is the run's own or that of one of its producers.
 
-    Another run's id, such as ``r10-0-0``, is not.
+    For run ``r1`` these are ``r1`` and, for example, ``r1-0-0``, but not ``r10-0-0``.
     """
     rest = who.removeprefix(run)
     return who.startswith(run) and (not rest or _INDEX_AND_ATTEMPT.fullmatch(rest) is not None)
@@ -199,13 +210,13 @@ def _topic(headers: dict[str, str | bytes | None]) -> str | None:
 
 
 def _named(rest: bytes) -> str | None:
-    """Return the topic in the body of a sentinel of ``Body``, after the format's version."""
+    """Return the topic in the body of a ``Body`` sentinel, after the format version, or None."""
     found = _ADDRESS.search(rest)
     return found[1].decode() if found else None
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers as ranges, both ends in: ``{1, 2, 3, 7}`` is ``[(1, 3), (7, 7)]``."""
+    """Return numbers as inclusive ranges: ``{1, 2, 3, 7}`` gives ``[(1, 3), (7, 7)]``."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:
@@ -217,7 +228,7 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class LoadTopic:
-    """A topic of the source, before the load."""
+    """Topic of the load, with its number of keys."""
 
     name: str
     target: str
@@ -226,9 +237,10 @@ class LoadTopic:
 
 
 def prepare(run: MirrorTestRun) -> None:
-    """Make the journal and the topics that the source lacks; the jobs of a run begin with this.
+    """Create the journal and the topics that the source lacks. Each job of a run calls this first.
 
-    Topics that ``load.names`` does not name belong to the run: their ids go into the journal.
+    If ``load.names`` is empty, the created topics belong to the run, and their ids are written into
+    the journal.
     """
     journal.create(run.source)
     admin = Admin(run.source)
@@ -243,24 +255,24 @@ def prepare(run: MirrorTestRun) -> None:
 
 
 def record_created(run: MirrorTestRun, topic: Topic, copy: str | None) -> None:
-    """Write a topic that the run created into the journal."""
+    """Record in the journal that the run created a topic."""
     created = CreatedTopic(name=topic.name, topic_id=topic.topic_id, copy_name=copy)
     text = created.model_dump_json(by_alias=True)
     journal.write(run.source, run.name, documents.created_key(topic.name), text)
 
 
 def created_topics(run: MirrorTestRun) -> CreatedTopics:
-    """Return the topics that the run created, with the ids of their copies."""
+    """Return the topics that the run created, with the ids of their target topics."""
     created = created_in(journal.read_all(run.source, run.name))
     copies = PatientAdmin(run.target).describe(created.copies)
     return created.with_copies({name: one.topic_id for name, one in copies.items()})
 
 
 def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
-    """Return the topics with which the load begins.
+    """Return the topics that exist when the load begins.
 
-    There are as many keys as the larger side has partitions in the end: a mirror that partitions by
-    key can then reach all of the target's partitions.
+    The number of keys is the final number of partitions on the larger side. A mirror that
+    partitions by key can then write to all partitions of the target.
     """
     source, target = PatientAdmin(run.source).topics(), on_target(run)
     more = sum(step.partitions or 0 for step in run.test.spec.chaos)
@@ -273,9 +285,9 @@ def describe(run: MirrorTestRun) -> tuple[LoadTopic, ...]:
 def changed(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], changes: dict[str, int]
 ) -> tuple[LoadTopic, ...]:
-    """Return all topics of the load after steps of chaos.
+    """Return all topics of the load after the chaos steps.
 
-    ``changes`` has the number of partitions of topics that were added or extended.
+    ``changes`` is the new number of partitions of each added or extended topic.
     """
     known = {t.name for t in load_topics}
     return (
@@ -296,7 +308,10 @@ def on_target(run: MirrorTestRun) -> dict[str, int]:
 
 
 def ends(cluster: ClusterAccess, topics: dict[str, int]) -> dict[str, tuple[int, ...]]:
-    """Last stable offset of each partition of the topics, given with their partitions."""
+    """Return the last stable offset of each partition.
+
+    ``topics`` is the number of partitions by topic.
+    """
     partitions = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
     offsets = PatientAdmin(cluster).offsets(partitions, Position.LAST_STABLE)
     return {

@@ -1,8 +1,8 @@
-"""Probe that watches the load arrive on the target: plain consumers, one for each Spark task.
+"""Probe that measures the arrival of the load on the target, with one consumer for each Spark task.
 
-They begin before the first message is sent, at the end of every partition. They end when all
-sentinels are seen, or when the mirror's time is over. Only the probe can see lateness, because the
-target's records have the source's timestamps.
+The consumers begin at the end of every partition before the first message is sent. They end when
+all sentinels have arrived, or when the time of the mirror has elapsed. Only the probe can measure
+latency, because the records on the target have the source's timestamps.
 """
 
 import time
@@ -38,12 +38,12 @@ def probe(
     on_ready: OnReady,
     sink: Sink | None = None,
 ) -> ProbeMeasurements:
-    """Measure until the end of the run.
+    """Measure the arrival of messages until the end of the run.
 
-    The probe waits for the target's topics for the longer of ``wait_s`` and settleSeconds. Topics
-    that are still missing are not measured. ``on_ready`` is called with their names when every
-    consumer is at the end of its partitions. ``sink`` receives the metrics; without it none are
-    collected.
+    The probe waits for the target's topics for ``wait_s`` or ``settleSeconds``, whichever is
+    longer. Topics that are still missing are not measured. ``on_ready`` is called with their names
+    when every consumer is at the end of its partitions. ``sink`` receives the metrics. Without a
+    sink no metrics are collected.
     """
     messages.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
@@ -74,13 +74,13 @@ def probe(
                 )
                 .barrier()
                 .mapPartitions(partial(run_watch, run, sentinels, keys))
-                .collect()  # counts a consumer, whatever the number of records
+                .collect()  # one result for each consumer, regardless of the number of records
             )
     finally:
         done.set()
         follower.join()
     seen, own = [watch.arrivals for watch in watches], [watch.own for watch in watches]
-    # A partition that the target has by now and did not have then was watched by nobody.
+    # No consumer reads partitions that the target received after the start.
     grown = {name for name, now in messages.on_target(run).items() if now != there.get(name)}
     late = set.intersection(*(watch.late for watch in watches))
     return ProbeMeasurements(
@@ -108,7 +108,7 @@ def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPart
 
 
 def _wait_for_topics(run: MirrorTestRun, wait_s: float) -> dict[str, int]:
-    """Return the target's topics with their partitions, as soon as all exist or time is over."""
+    """Return the target's topics with their partitions when all exist or ``wait_s`` has elapsed."""
     deadline = time.monotonic() + wait_s
     wanted = set(run.first_topics.values())
     while wanted - (there := messages.on_target(run)).keys() and time.monotonic() < deadline:
@@ -125,7 +125,7 @@ def _follow(
 ) -> None:
     """Call ``on_ready`` once every consumer has reported that it is ready.
 
-    For metrics, collect the consumers' reports until all is done.
+    If ``figures`` is given, also collect the consumers' reports until ``done`` is set.
     """
     ready: set[str] = set()
     is_announced = False

@@ -1,4 +1,4 @@
-"""One consumer of the target, with the latencies that it measures."""
+"""Consumer of the probe that runs in a Spark task, and the latencies that it measures."""
 
 import json
 import time
@@ -31,26 +31,28 @@ from headrace_spark.live_metrics import SequenceCounts
 from headrace_spark.session import now_ms, steady_ms
 
 MOST_PER_SECOND = 20_000
-"""Maximum rate of the load for each consumer. Above it the mirror's own share is not measured: the
-source's consumer takes time from the target's in the same process, and both would be late.
+"""Maximum rate of the load, per consumer, at which the mirror's own share is measured.
+
+Above this rate, the consumer of the source takes CPU time from the consumer of the target in the
+same process, and both are late.
 """
 
 Starts = dict[TopicPartition, int]
-"""Partitions, and where to begin."""
+"""Partitions with the offset at which to begin."""
 
 
 class WatchAssignment(NamedTuple):
-    """Partitions that one consumer reads on each side."""
+    """Partitions that one consumer reads on each cluster."""
 
     target: Starts
     source: Starts
 
 
 def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignment:
-    """Return the partitions to watch, with the source partitions of their messages.
+    """Return the target partitions to read, with the source partitions of their messages.
 
-    If partitions are not preserved, these are all partitions of the source. There are none if the
-    load is too fast for both sides.
+    If partitions are not preserved, these are all partitions of the source. If ``origins`` is
+    empty, there are none.
     """
     if not origins or run.test.spec.partitioning is not Partitioning.PRESERVED:
         return WatchAssignment(target, origins)
@@ -61,14 +63,13 @@ def share(run: MirrorTestRun, target: Starts, origins: Starts) -> WatchAssignmen
 def consumers(run: MirrorTestRun, partitions: int) -> int:
     """Return the number of consumers for a number of target partitions.
 
-    There are as many as producers, because they can read what the producers send, but at most one
-    for each partition.
+    There are as many consumers as producers, but at most one for each partition.
     """
     return min(run.test.spec.load.producers, partitions)
 
 
 def times_both(run: MirrorTestRun, partitions: int) -> bool:
-    """Whether a consumer can follow the source beside the target without being late for both."""
+    """Return True if a consumer can read both clusters without falling behind."""
     load = run.test.spec.load
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
     readers = consumers(run, partitions) if preserved else 1
@@ -76,14 +77,10 @@ def times_both(run: MirrorTestRun, partitions: int) -> bool:
     return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * readers
 
 
-# A consumer that follows what is written, and whether it keeps up.
-#
-# One that has no moment to wait for messages measures itself: what it gets has waited for it.
-
 BEHIND_MS = 1_000
-"""Without a pause for so long, it may be behind."""
+"""A consumer that has not waited for messages for this time, in ms, may be behind."""
 _AT_ONCE = 500
-"""Messages that are there."""
+"""Maximum number of available messages to fetch in one call."""
 
 
 class PolledRecords(NamedTuple):
@@ -92,25 +89,31 @@ class PolledRecords(NamedTuple):
     at: TopicPartition
     records: list[Message]
     next_offset: int
-    """Offset after the records, and after transaction markers at the partition's end; 0 if unknown.
+    """Offset after the records, and after transaction markers at the partition's end.
+
+    0 if unknown.
     """
 
 
 class Following:
-    """See above."""
+    """Consumer that knows whether it keeps up with new records.
+
+    A consumer that never waits for messages does not keep up. Its messages have waited for the
+    consumer, so it measures its own delay.
+    """
 
     def __init__(self, consumer: Consumer, cluster: str, clock: Callable[[], int] = steady_ms):
-        """``cluster``: its alias; ``clock``: in ms."""
+        """Create the wrapper. ``cluster`` is the alias, and ``clock`` returns ms."""
         self._consumer, self._cluster, self._clock = consumer, cluster, clock
         self._waited_at_ms = clock()
 
     def take(self, wait_s: float) -> list[PolledRecords]:
-        """Return available records, or the next message if it arrives in time.
+        """Return available records, or wait up to ``wait_s`` for the next message.
 
-        A partition without records has nothing more at the moment.
+        An entry without records reports the end of its partition.
 
         Raises:
-            HeadraceError: An error that does not pass by itself.
+            HeadraceError: The client reported a permanent error.
         """
         found = self._consumer.consume(_AT_ONCE, 0)
         if not found:
@@ -121,7 +124,7 @@ class Following:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last records may have waited for this consumer."""
+        """True if the last records may have waited for this consumer."""
         return self._clock() - self._waited_at_ms >= BEHIND_MS
 
     def _by_partition(self, found: list[Message]) -> Iterator[PolledRecords]:
@@ -137,13 +140,14 @@ class Following:
 
 
 LONGEST_MS = 3_600_000
-"""An hour or more counts as an hour: keeps the number of buckets bounded."""
+"""Maximum latency that is counted, 1 h. Longer ones count as 1 h to limit the number of buckets."""
 
 
 class LatencyHistogram:
-    """Latency of messages that one consumer saw.
+    """Latencies of the messages that one consumer received.
 
-    Its memory grows with time and spread, never with the number of messages.
+    Memory use grows with the duration and the spread of latencies, but not with the number of
+    messages.
     """
 
     def __init__(self) -> None:
@@ -153,9 +157,10 @@ class LatencyHistogram:
         self.behind = 0
 
     def add(self, sent: Mapping[int, int], seen_ms: int, *, behind: bool = False) -> None:
-        """Add messages that were seen at one time, by the ms in which they were sent.
+        """Add messages that were received at one time.
 
-        ``behind`` states that they may have waited for the consumer.
+        ``sent`` is the number of messages by the time, in ms, at which they were sent. ``behind``
+        is True if they may have waited for the consumer.
         """
         for sent_ms, count in sent.items():
             latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
@@ -169,7 +174,7 @@ class LatencyHistogram:
 
 
 def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Histograms as one, ascending."""
+    """Merge histograms. The result is sorted by latency."""
     total: Counter[int] = Counter()
     for part in parts:
         total.update(part)
@@ -177,7 +182,7 @@ def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
-    """One second of every consumer as one."""
+    """Return the latencies of all consumers in one second."""
     histogram = merged(parts)
     return Second(
         second=at,
@@ -189,32 +194,38 @@ def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
 
 
 def seconds(consumers: Sequence[LatencyHistogram]) -> tuple[Second, ...]:
-    """All seconds in which one of them saw something, ascending."""
+    """Return the latencies of each second in which a consumer received messages, in order."""
     return tuple(
         second(at, [arrivals.seconds.get(at, {}) for arrivals in consumers])
         for at in sorted({at for arrivals in consumers for at in arrivals.seconds})
     )
 
 
-# The mirror's own share of the latency: from a consumer of the source to one of the target.
+# The mirror's own share of the latency, from a consumer of the source to a consumer of the target.
 #
-# Both run in one process, so that one clock times both: neither the producers' clock nor the
-# brokers' counts. What both consumers cost is left out, as far as it is the same.
+# Both run in one process with one clock, so the clocks of producers and brokers have no influence.
+# Costs that both consumers have in common cancel out.
 
 log = get_logger(__name__)
 
 MOST = 200_000
-"""Messages seen on one side only that are kept: 50 MB. Beyond, the oldest are forgotten, and not
-measured; so are repetitions, which have no second message on the source."""
+"""Maximum number of messages that were received on one side only, 50 MB.
+
+Beyond it the oldest ones are discarded and not measured. Duplicates on the target are also
+discarded this way, because the source has no second message for them.
+"""
 
 Name = tuple[str, bytes, bytes]
-"""The source's topic, producer and number of a message."""
+"""Source topic, producer and sequence number of a message."""
 Clock = Callable[[], int]
-"""In ms."""
+"""Function that returns the time in ms."""
 
 
 class Crossings:
-    """Messages seen on one side, until they are on the other."""
+    """Latencies from the arrival at a source consumer to the arrival at a target consumer.
+
+    Messages that were received on one side only are kept until they arrive on the other.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self.measured = LatencyHistogram()
@@ -228,7 +239,7 @@ class Crossings:
         with self._lock:
             sooner = self._match(names, self._target, self._source, at_ms)
             for seen_ms, count in Counter(sooner).items():
-                # The consumer of the target was sooner: as good as no time at all.
+                # The consumer of the target received it first: the latency is 0.
                 self.measured.add({seen_ms: count}, seen_ms)
 
     def on_target(self, names: Iterable[Name], at_ms: int) -> None:
@@ -243,7 +254,10 @@ class Crossings:
         own: OrderedDict[Name, int],
         at_ms: int,
     ) -> list[int]:
-        """When the other side saw them; those that it did not are kept."""
+        """Return the times at which the other side received these messages.
+
+        Messages that the other side has not received are kept.
+        """
         found = []
         for name in names:
             seen_ms = others.pop(name, None)
@@ -259,7 +273,7 @@ class Crossings:
 class SourceWatch:
     """Thread that consumes partitions of the source.
 
-    An error ends it and is only logged, because it affects only a figure.
+    An error ends the thread and is only logged. The mirror's own share is then not measured.
     """
 
     def __init__(
@@ -274,7 +288,7 @@ class SourceWatch:
         self._starts, self._crossings, self._clock = dict(starts), crossings, clock
         self._not_ready = set(starts)
         self.behind = 0
-        """Messages that may have waited for it."""
+        """Number of messages that may have waited for this consumer."""
         self._over = Event()
         self._thread = Thread(target=self._watch, name="watching the source", daemon=True)
         if starts:
@@ -282,11 +296,11 @@ class SourceWatch:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the consumer is in place in every partition, or never will be."""
+        """True if the consumer has reached every partition, or has ended."""
         return not self._not_ready or not self._thread.is_alive()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the thread and wait until it has ended."""
         self._over.set()
         if self._starts:
             self._thread.join()
@@ -313,55 +327,57 @@ class SourceWatch:
 
 
 def names(topic: str, found: Iterable[messages.Sighting]) -> Iterator[Name]:
-    """Yield the names of messages in a topic of the source."""
+    """Yield the names of messages in a source topic."""
     return ((topic, *sighting.name) for sighting in found)
 
 
 POLL_S = 0.5
 START_S = 900.0
-"""How long the load may take to begin: on Kubernetes it waits for the Job of chaos, its image
-and its executors, up to 300 s each."""
+"""Maximum time until the load begins.
+
+On Kubernetes the load waits for the chaos Job, its image and its executors, for up to 300 s each.
+"""
 QUIET_S = 10.0
-"""How long a target that has more records may give none of them."""
+"""Maximum time without records from a target that has more records."""
 
 Sentinel = tuple[str, int]
-"""Topic of the target, partition of the source."""
+"""Target topic and source partition of an end sentinel."""
 
 
 class LoadDeadline:
-    """Time until which consumers wait for sentinels, by the records of the journal."""
+    """Time until which consumers wait for sentinels, from the records of the journal."""
 
     def __init__(self, settle_s: float, now_s: float) -> None:
         self._settle_s, self._end_s = settle_s, now_s + settle_s + START_S
         self.has_ended = False
-        """Whether the load has ended with a manifest."""
+        """True if the load has ended with a manifest."""
 
     def receive(self, key: str, now_s: float) -> None:
-        """Take the key of a record of the run."""
+        """Process the key of a journal record of the run."""
         if key == documents.MANIFEST_KEY:
             self.has_ended = True
             self._end_s = now_s + self._settle_s
         elif key == documents.LOAD_FAILED_KEY:
             self._end_s = now_s
         elif documents.is_progress(key):
-            # While the load continues; without a report for that time, its producers are dead.
+            # The load continues. If no report follows in this time, its producers have ended.
             self._end_s = now_s + self._settle_s + START_S
 
     def is_over(self, now_s: float) -> bool:
-        """Return True if no sentinel is awaited any more."""
+        """Return True if the consumers must stop waiting for sentinels."""
         return now_s >= self._end_s
 
 
 class Watched(NamedTuple):
-    """Result of one consumer."""
+    """Measurements of one consumer."""
 
     arrivals: LatencyHistogram
     own: LatencyHistogram
-    """The mirror's own share."""
+    """Latencies caused by the mirror alone."""
     late: set[Sentinel]
-    """Sentinels that did not arrive in time, as far as this consumer can tell."""
+    """Sentinels that did not arrive in time. Empty if this consumer cannot tell."""
     behind: int
-    """Messages that may have waited for it, on the side where that was so of more."""
+    """Number of messages that may have waited for the consumer, on the side with more of them."""
 
 
 def run_watch(
@@ -370,7 +386,7 @@ def run_watch(
     keys: Mapping[str, int],
     shares: Iterable[WatchAssignment],
 ) -> Iterator[Watched]:
-    """Run the consumer of one Spark task."""
+    """Run the consumer of one Spark task, and yield its measurements."""
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
         yield Watch(run, number, sentinels, share, keys).watch()
@@ -389,7 +405,7 @@ class Watch:
     ) -> None:
         """Create the consumer.
 
-        ``keys`` is the number of keys by target topic. It is empty if no metrics are served.
+        ``keys`` is the number of keys of each target topic. It is empty if no metrics are served.
         """
         self._run = run
         self._run_name = run.name.encode()
@@ -405,9 +421,9 @@ class Watch:
         self._crossings = Crossings()
         self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
         self._open = set(sentinels)
-        """Sentinels that no consumer has seen."""
+        """Sentinels that no consumer has received."""
         self._seen: list[Sentinel] = []
-        """Sentinels that this consumer saw and has not reported to the others."""
+        """Sentinels that this consumer received and has not reported to the others."""
         self._load = LoadDeadline(run.test.spec.settle_seconds, time.monotonic())
         self._arrivals = LatencyHistogram()
         self._counts = SequenceCounts(keys) if keys else None
@@ -415,10 +431,10 @@ class Watch:
         self._reporter = make_producer(run.source) if keys else None
 
     def watch(self) -> Watched:
-        """Measure until all consumers together have seen every sentinel, or time is over.
+        """Measure until the consumers together have received every sentinel, or time is over.
 
-        The time is settleSeconds after the end of the load. Without reports of the load, it is
-        settleSeconds and ``START_S`` after the last report or the start.
+        The time ends ``settleSeconds`` after the end of the load. Without a report of the load, it
+        ends ``settleSeconds`` and ``START_S`` after the last report or the start.
         """
         try:
             late = self._watch()
@@ -446,9 +462,9 @@ class Watch:
         return self._open if knows else set()
 
     def _reads_what_is_there(self) -> bool:
-        """Read the existing records; return whether this consumer caught up.
+        """Read all existing records. Return True if this consumer reached the end.
 
-        A message that arrived in time is not late because this consumer is behind.
+        Otherwise a message could be reported as late only because this consumer is behind.
         """
         try:
             ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
@@ -463,7 +479,7 @@ class Watch:
         return True
 
     def _take(self) -> bool:
-        """Return whether there was anything."""
+        """Process available records. Return True if there were any."""
         taken = self._following.take(0.1)
         seen_ms, steadily_ms, behind = now_ms(), steady_ms(), self._following.is_behind
         for part in taken:
@@ -471,13 +487,13 @@ class Watch:
         return bool(taken)
 
     def _see(self, part: PolledRecords, seen_ms: int, steadily_ms: int, *, behind: bool) -> None:
-        """Record that a part was received at a time, by both clocks.
+        """Process records that were received at a time, given by both clocks.
 
-        ``behind`` states that it may have waited for the consumer.
+        ``behind`` is True if the records may have waited for the consumer.
         """
         at = part.at
-        self._not_ready.discard(at)  # a record or the end: the consumer is in place there
-        if at in self._next:  # errors name no partition
+        self._not_ready.discard(at)  # the consumer reads this partition
+        if at in self._next:  # errors have no partition
             self._next[at] = max(self._next[at], part.next_offset)
         found, sentinels = messages.recognise_all(part.records, self._run_name)
         sent = Counter(sighting.timestamp_ms for sighting in found)
@@ -487,15 +503,15 @@ class Watch:
         if (topic := self._origins.get(at.topic)) is not None:
             self._crossings.on_target(names(topic, found), steadily_ms)
         for sighting in sentinels:
-            # It has arrived, in any position; the comparison finds a wrong position.
+            # Any position counts as arrived, because the comparison reports wrong positions.
             name = self._run.topics.get(sighting.topic or "", at.topic)
             assert sighting.sentinel is not None
             self._seen.append((name, sighting.sentinel))
 
     def _exchange(self) -> None:
-        """Report new sentinels to the other consumers, and receive theirs and the load's progress.
+        """Exchange received sentinels with the other consumers, and read the progress of the load.
 
-        Report once that this task's consumers are ready.
+        Report once that the consumers of this task are ready.
         """
         if not (self._is_announced or self._not_ready) and self._source.is_ready:
             self._is_announced = True
@@ -511,10 +527,13 @@ class Watch:
                 self._open.difference_update((topic, partition) for topic, partition in value)
 
     def _report_counts(self) -> None:
-        """Without waiting for the broker: a consumer that waits measures itself."""
+        """Write the counts into the journal without waiting for the broker.
+
+        A consumer that waits would fall behind and measure its own delay.
+        """
         if self._counts is None or self._reporter is None:
             return
-        with suppress(BufferError):  # full: next time
+        with suppress(BufferError):  # the queue is full; the next report follows soon
             self._reporter.produce(
                 journal.TOPIC,
                 json.dumps(self._counts.report()).encode(),

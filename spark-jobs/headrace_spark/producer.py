@@ -1,7 +1,8 @@
-"""Load of a mirror test: one Spark task is one producer.
+"""Load of a mirror test. Each Spark task is one producer.
 
-The stage runs once. It is a barrier stage: all its tasks at the same time, or none. A producer that
-had to wait for another's slot would halve the rate and send into a finished test.
+The tasks form a barrier stage, so all of them run at the same time, and only once. If a producer
+waited for a free slot, the rate would be too low, and its messages would come after the others had
+finished.
 """
 
 from collections import Counter
@@ -30,9 +31,9 @@ from headrace_spark.session import now_ms
 
 
 def send(run: MirrorTestRun, partitions: dict[str, int]) -> None:
-    """Send a sentinel to each partition of the topics, given with their number.
+    """Send a sentinel to each partition. ``partitions`` is their number by topic.
 
-    Raise ``GaveUp`` if brokers do not acknowledge all of them.
+    Raise ``GaveUp`` or another ``HeadraceError`` if a sentinel is not acknowledged.
     """
     failures: list[KafkaError] = []
 
@@ -64,12 +65,12 @@ def send(run: MirrorTestRun, partitions: dict[str, int]) -> None:
 def warnings_of(
     run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], reports: Sequence[Report]
 ) -> tuple[str, ...]:
-    """All of them; ``reports``: of all producers."""
+    """Return all warnings about the load. ``reports`` are the reports of all producers."""
     return (*_unlike(run, load_topics), *_nameless(run), *_ended(run, reports))
 
 
 def _unlike(run: MirrorTestRun, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
-    """Topics that were there already, with another number of partitions than asked for."""
+    """Return a warning for each topic with another number of partitions than requested."""
     wanted = run.test.spec.load.partitions
     return tuple(
         f"topic {t.name} was there with {t.partitions} partitions, not {wanted}"
@@ -79,20 +80,20 @@ def _unlike(run: MirrorTestRun, load_topics: tuple[LoadTopic, ...]) -> tuple[str
 
 
 def _nameless(run: MirrorTestRun) -> tuple[str, ...]:
-    """Return a warning if messages are too small to name their topic."""
+    """Return a warning if messages are too small to contain the name of their topic."""
     load = run.test.spec.load
     names = [t for t in run.topics if not messages.has_room(t, load.message_size_bytes)]
     if load.message_format is not MessageFormat.BODY or len(run.topics) < 2 or not names:
         return ()
     return (
         f"messages of {load.message_size_bytes} bytes have no room for the name of their topic "
-        f"({', '.join(names[:3])}): if the mirror exchanged those of two topics, equal ones "
-        "would not be seen",
+        f"({', '.join(names[:3])}): if the mirror exchanged equal messages of two topics, "
+        "that would not be detected",
     )
 
 
 def _ended(run: MirrorTestRun, reports: Sequence[Report]) -> tuple[str, ...]:
-    """Return a warning if a user ended the load before it had sent everything."""
+    """Return a warning if a user ended the load before everything was sent."""
     if run.test.spec.load.is_endless or not any(report.was_ended for report in reports):
         return ()
     sent = sum(stream.sent for report in reports for stream in report.streams)
@@ -103,7 +104,7 @@ def _ended(run: MirrorTestRun, reports: Sequence[Report]) -> tuple[str, ...]:
 
 OnProgress = Callable[[int], None]
 OnReport = Callable[[str, Any], None]
-"""Gets a record of the journal."""
+"""Callback that receives a key and a value of the journal."""
 
 
 def produce(
@@ -113,11 +114,11 @@ def produce(
     is_to_end: Callable[[], bool],
     sink: Sink = nowhere,
 ) -> LoadManifest:
-    """Send the whole load, then a sentinel to every partition; return the manifest.
+    """Send the load and a sentinel to every partition, and return the manifest.
 
-    ``on_progress`` receives the number of acknowledged messages, about twice a second, from a
-    thread. ``is_to_end`` is called as often and returns whether to stop sending. ``sink`` receives
-    the metrics. Raise ``GaveUp`` if sentinels are not acknowledged.
+    About twice a second, a thread calls ``on_progress`` with the number of acknowledged messages,
+    and ``is_to_end``. If ``is_to_end`` returns True, the producers stop. ``sink`` receives the
+    metrics. Raise ``GaveUp`` if sentinels are not acknowledged.
     """
     messages.prepare(run)
     load_topics = messages.describe(run)
@@ -179,7 +180,7 @@ def _run_stage(
             spark.sparkContext.parallelize(range(count), count)
             .barrier()
             .mapPartitions(partial(run_sender, run, load_topics))
-            .collect()  # a report a producer, whatever the number of records
+            .collect()  # one report for each producer, regardless of the number of records
         )
     finally:
         done.set()
@@ -187,7 +188,7 @@ def _run_stage(
 
 
 def _padded(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
-    """Return the offsets with 0 for partitions that did not exist yet."""
+    """Return the offsets, with 0 for partitions that did not exist."""
     return offsets + (0,) * (partitions - len(offsets))
 
 
@@ -198,7 +199,10 @@ def _follow(
     is_to_end: Callable[[], bool],
     done: Event,
 ) -> None:
-    """Add up what the producers report in the journal; signal them there to end the load."""
+    """Pass the producers' reports in the journal to ``on_report``.
+
+    Write the request to end the load into the journal when ``is_to_end`` returns True.
+    """
     ending = False
     while not done.is_set():
         if not ending and is_to_end():

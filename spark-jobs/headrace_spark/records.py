@@ -1,7 +1,7 @@
-"""Records of both clusters as narrow DataFrames.
+"""Records of both clusters as DataFrames with few, small columns.
 
-Payloads are hashed where they are read, so what Spark shuffles and keeps is about a hundred bytes a
-record, whatever the size of the messages.
+Payloads are hashed when they are read. Spark shuffles and stores about 100 bytes for each record,
+regardless of the size of the messages.
 """
 
 import json
@@ -22,10 +22,10 @@ from headrace.errors import InvalidSpec
 from headrace.kafka import MECHANISMS, Credentials, protocol, read_credentials
 from headrace_spark.messages import ADDRESS, HEADER_ID, HEADER_SENTINEL, HEADER_SEQ, HEADER_TOPIC
 
-# How Spark's own Kafka client gets in: TLS and SASL, as options of its source.
+# TLS and SASL options of Spark's Kafka source.
 #
-# They hold passwords: they go from Python to the JVM and to executors, and are shown nowhere (Kafka
-# hides them in its logs, ``session.py`` has Spark do so).
+# They contain passwords and are passed from Python to the JVM and to executors. They are not shown
+# anywhere: Kafka hides them in its logs, and ``session.py`` makes Spark hide them.
 
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
@@ -37,7 +37,12 @@ _LOGIN_MODULES = {
 
 
 def security_options(cluster: ClusterAccess) -> dict[str, str]:
-    """Options of Spark's Kafka source; raises ``SecretMissing``, ``InvalidSpec`` for a bad key."""
+    """Return the security options of Spark's Kafka source.
+
+    Raises:
+        SecretMissing: A Secret or a key of it does not exist.
+        InvalidSpec: The private key cannot be read.
+    """
     credentials = read_credentials(cluster)
     settings = {"security.protocol": protocol(cluster)}
     login = cluster.spec.authentication
@@ -67,10 +72,10 @@ def security_options(cluster: ClusterAccess) -> dict[str, str]:
 
 
 def _token_settings(oauth: OAuth, credentials: Credentials) -> dict[str, str]:
-    """Return the settings with which Kafka's own client requests tokens (KIP-768).
+    """Return the settings with which Kafka's client requests tokens (KIP-768).
 
-    From its version 3.9.1 on, the system property org.apache.kafka.sasl.oauthbearer.allowed.urls
-    can prevent that.
+    Kafka clients since 3.9.1 request tokens only from URLs that the system property
+    ``org.apache.kafka.sasl.oauthbearer.allowed.urls`` allows.
     """
     options = {"clientId": oauth.client_id, "clientSecret": credentials.client_secret}
     if oauth.scope is not None:
@@ -96,7 +101,10 @@ def _quoted(text: str) -> str:
 
 
 def _pkcs8(cluster: ClusterAccess, key: str) -> str:
-    """Java reads this form of a private key only; cert-manager's default, for one, is another."""
+    """Return a private key in PKCS #8, the only format that Kafka's Java client reads.
+
+    cert-manager uses another format by default. Raise ``InvalidSpec`` if the key cannot be read.
+    """
     try:
         private_key = load_pem_private_key(key.encode(), password=None)
     except (ValueError, TypeError) as error:
@@ -108,23 +116,23 @@ def _pkcs8(cluster: ClusterAccess, key: str) -> str:
 
 
 Offsets = dict[str, tuple[int, ...]]
-"""An offset of each partition, by topic."""
+"""Offset of each partition, by topic."""
 
 _CONSUMER = {
     "kafka.isolation.level": "read_committed",
-    # After every poll Spark asks for the offsets of the partition, on the connection where the next
-    # fetch already waits for records: so polls must be few, and a fetch that waits, short
-    # (Kafka's defaults, 500 records and 500 ms, cost half a second a partition).
+    # After every poll, Spark requests the partition's offsets on the connection where the next
+    # fetch already waits for records. Polls must therefore be few, and fetches must wait briefly.
+    # Kafka's defaults, 500 records and 500 ms, cost half a second for each partition.
     "kafka.max.poll.records": "5000",
     "kafka.fetch.max.wait.ms": "10",
 }
-_HEADERS = 6  # places to read: ours are the first four, unless a mirror put its own before them
-_BODY_BYTES = 64 + 265  # enough for id, number and time; topic and partition
-_IDS = ("id", "first")  # of the headers, of the body
+_HEADERS = 6  # headers to search: ours are the first four, unless the mirror adds some before them
+_BODY_BYTES = 64 + 265  # id, number and timestamp, and the topic and partition
+_IDS = ("id", "first")  # columns with the id from the headers and from the body
 _ROW = (1 << 33) - 1
-"""The bits in which ``monotonically_increasing_id`` counts; the others are the task's number."""
+"""Bits of ``monotonically_increasing_id`` that count records. The other bits are the partition."""
 _OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
-"""Ids of producers (``messages.producer_id``)."""
+"""Pattern of the producer ids of all runs (``messages.producer_id``)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class OffsetRange:
     """Offsets to read from a cluster."""
 
     source_names: dict[str, str]
-    """The topics to read, and what each is called on the source."""
+    """Name on the source of each topic to read."""
     start: Offsets
     end: Offsets
 
@@ -140,7 +148,7 @@ class OffsetRange:
 def read(
     spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, run: str, since_ms: int
 ) -> DataFrame:
-    """Return the committed records between two offsets of each partition, as ``recognised``.
+    """Return the committed records of a range, with the columns of ``recognised``.
 
     Reading fails if a part of the range was deleted.
     """
@@ -167,18 +175,18 @@ def recognised(
 ) -> DataFrame:
     """Select the records of a run, and records that earlier runs sent before ``since_ms``.
 
-    All other records of Spark's Kafka source are left out. ``since_ms`` counts from 1970. The
-    columns are:
+    All other records of Spark's Kafka source are left out. ``since_ms`` is the time in ms since
+    1970. The columns are:
 
-    - ``topic``: topic of the source to which the record was sent
-    - ``producer``, ``seq``: for an end sentinel the run and the source's partition; null if neither
-      headers nor body have it
-    - ``own``: whether the record belongs to this run
-    - ``found_in``, ``partition``, ``offset``: position, with the source's name of the topic
+    - ``topic``: source topic to which the record was sent
+    - ``producer``, ``seq``: identity of the record. For an end sentinel they are the run and the
+      source partition. They are null if neither headers nor body contain them.
+    - ``own``: true if the record belongs to this run
+    - ``found_in``, ``partition``, ``offset``: position, with the topic's name on the source
     - ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``
     - ``checksum``: CRC-32 of the value
-    - ``row``: number of these records before it in the partition. Spark reads a partition in one
-      task, in the order of the log.
+    - ``row``: number of selected records before this one in the partition. Spark reads a partition
+      in one task, in the order of the log.
     """
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
     read = records.select(
@@ -198,8 +206,8 @@ def recognised(
     )
     return (
         read.transform(_identified, run)
-        # Not deterministic: the filter stays behind all this. Pushed in front of it, the filter has
-        # it all written out in each place, in a method that is too large for Java.
+        # Spark does not push a filter below a nondeterministic column. If it did, it would repeat
+        # all these expressions in the filter, and the generated method would be too large for Java.
         .withColumn("read", F.monotonically_increasing_id())
         .where(F.col("own") | (F.col("producer").isNotNull() & (F.col("sent_ms") < since_ms)))
         .where("read >= 0")
@@ -209,9 +217,9 @@ def recognised(
 
 
 def _identified(records: DataFrame, run: str) -> DataFrame:
-    """With who sent what, as headers and body say.
+    """Add the columns that identify each record, from its headers and its body.
 
-    The headers decide; the body is taken apart only where they do not.
+    The body is parsed only if the headers do not identify the record.
     """
 
     def is_own(who: str) -> Column:
@@ -219,7 +227,7 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
 
     known = F.col("own_id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
     text = F.when(~known, F.col("body").cast("string"))
-    # Behind the time, of a sentinel behind the format's version.
+    # The address follows the timestamp, and in a sentinel the format version.
     named = F.regexp_extract(text, f"^[^;]*;[^;]*;[0-9]+;(?:[0-9]+;)?{ADDRESS}", 1)
     body = F.split(text, ";")
     end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
@@ -253,9 +261,9 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
 
 
 def _header(name: str) -> Column:
-    """Return the value of a header as text; null if it is not among the first few.
+    """Return the value of a header as text, or null if it is not among the first headers.
 
-    A lambda over all headers is not used: Spark interprets lambdas, and the rest of the query with
+    There is no lambda over all headers, because Spark does not compile lambdas or the query around
     them.
     """
     places = [F.get("headers", F.lit(place)) for place in range(_HEADERS)]

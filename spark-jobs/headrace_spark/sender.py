@@ -18,17 +18,17 @@ from headrace_spark import messages
 from headrace_spark.messages import LoadTopic
 from headrace_spark.session import now_ms
 
-_TICK_S = 0.01  # sleeping costs about 0.1 ms of precision: 1 % of a tick
-_BURST_S = 0.1  # what was missed in a stall comes back at most this much at a time
+_TICK_S = 0.01  # sleeping is imprecise by about 0.1 ms, 1 % of a tick
+_BURST_S = 0.1  # messages, in seconds of load, that may be sent at once after a stall
 UNBOUNDED_GRANT = 1_000
 
 
 class Pace:
-    """Grants messages to one sender.
+    """Limits the rate of one sender.
 
-    A token bucket spreads them over the second; a window over the last second keeps the sum below
-    the rate even right after a stall, where a bucket alone would let its content through on top.
-    A grant stays in the window until one second after it was used up.
+    A token bucket spreads the messages over each second. A window over the last second keeps the
+    sum below the rate even after a stall, when a token bucket alone would allow its tokens in
+    addition. Granted messages are counted until one second after they were sent.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Pace:
         self._open = 0
 
     def grant(self) -> int:
-        """Wait until messages may go; how many. The next call says that these are sent."""
+        """Wait until messages may be sent, and return their number.
+
+        The next call implies that these messages were sent.
+        """
         if self._rate is None:
             return UNBOUNDED_GRANT
         now = self._clock()
@@ -74,7 +77,7 @@ class Pace:
 
 
 class PartitionTotals:
-    """Messages of one producer that were acknowledged in one partition of a topic."""
+    """Acknowledged messages of one producer in one partition of a topic."""
 
     __slots__ = ("checksum", "count", "first", "last")
 
@@ -83,8 +86,8 @@ class PartitionTotals:
         self.count = self.checksum = 0
 
     def add(self, seq: int, checksum: int) -> None:
-        """One message."""
-        # Acknowledgements of one partition come in the order of sending.
+        """Count an acknowledged message."""
+        # Acknowledgements of one partition arrive in the order of sending.
         if not self.count:
             self.first = seq
         self.last = seq
@@ -93,29 +96,29 @@ class PartitionTotals:
 
 
 class SentStream:
-    """A dense sequence of messages to one topic, over all of its partitions."""
+    """Messages of one producer to one topic, numbered without gaps over all partitions."""
 
     def __init__(self, topic: LoadTopic, limit: int | None = None) -> None:
-        """``limit``: how many messages it may have; any number by default."""
+        """Create the stream. ``limit`` is the maximum number of messages, unlimited by default."""
         self.topic = topic
         self.sent = 0
-        """The number of the next message."""
+        """Sequence number of the next message."""
         self.failed: set[int] = set()
         self.totals = [PartitionTotals() for _ in range(topic.partitions)]
         self._limit = limit
 
     @property
     def acknowledged(self) -> int:
-        """Messages."""
+        """Number of acknowledged messages."""
         return sum(totals.count for totals in self.totals)
 
     def next_numbers(self, granted: int) -> range:
-        """Return the numbers of the messages to send if ``granted`` messages are allowed."""
+        """Return the sequence numbers to send if ``granted`` messages are allowed."""
         beyond = self.sent + granted
         return range(self.sent, beyond if self._limit is None else min(beyond, self._limit))
 
     def grow(self, partitions: int) -> None:
-        """Record that the topic has more partitions."""
+        """Add partitions up to the given number."""
         self.topic = replace(self.topic, partitions=partitions)
         self.totals += [PartitionTotals() for _ in range(partitions - len(self.totals))]
 
@@ -143,7 +146,7 @@ class SentStream:
 def first_streams(load: Load, load_topics: tuple[LoadTopic, ...], index: int) -> list[SentStream]:
     """Return the streams with which a producer begins.
 
-    Each has its share of the messages, if the load has a number.
+    If the number of messages of the load is limited, each stream has its share of it.
     """
     parts, first = load.producers * len(load_topics), index * len(load_topics)
     return [
@@ -157,7 +160,7 @@ def first_streams(load: Load, load_topics: tuple[LoadTopic, ...], index: int) ->
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a producer; its size is limited, whatever the number of records."""
+    """Result of a producer. Its size does not grow with the number of records."""
 
     streams: tuple[Stream, ...]
     seconds: Counter[int]
@@ -165,18 +168,21 @@ class Report:
     finished_ms: int
     errors: tuple[str, ...]
     was_ended: bool
-    """Whether it had more to send when a user ended the load."""
+    """True if the producer had more to send when a user ended the load."""
 
 
 PROGRESS_S = 0.5
 STUCK_S = 120.0
-"""Without any acknowledgement for so long, what is in flight has failed: ten leader elections."""
+"""Time without acknowledgements after which messages in flight count as failed.
+
+It is ten times as long as a leader election.
+"""
 
 _PRODUCER = {
-    # Messages in flight are limited: by number for small messages, by size for large ones.
+    # The number limits small messages in flight, and the size limits large ones.
     "queue.buffering.max.messages": 20_000,
     "queue.buffering.max.kbytes": 65_536,
-    "message.max.bytes": 64 << 20,  # the topic's own limit decides, by a sentence of the broker
+    "message.max.bytes": 64 << 20,  # the broker checks the topic's own limit
     "linger.ms": 10,
 }
 
@@ -192,7 +198,7 @@ def run_sender(
 
 
 class Sender:
-    """One producer's part of the load."""
+    """Sends one producer's part of the load."""
 
     def __init__(
         self, run: MirrorTestRun, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
@@ -208,8 +214,8 @@ class Sender:
         self._tail = journal.JournalTail(run.source, run.name)
         self._is_to_end = self._was_ended = False
         self._changes: dict[str, int] = {}
-        """Partitions of topics that the load has got, and this producer does not know yet."""
-        # Records that were written before the tail began to read are read here.
+        """New number of partitions of topics to which this producer does not send yet."""
+        # The tail may miss records that were written before it began to read.
         for key, value in journal.read_all(run.source, run.name).items():
             self._receive(key, value)
         rate = load.messages_per_second
@@ -249,14 +255,14 @@ class Sender:
         return sum(stream.sent for stream in self._streams)
 
     def _send_some(self, stream: SentStream, granted: int) -> None:
-        topic = stream.topic  # with the partitions of now: it may grow meanwhile
+        topic = stream.topic  # the topic may grow while these messages are sent
         for seq in stream.next_numbers(granted):
             if not self._send_one(stream, topic, seq):
                 return
             stream.sent = seq + 1
 
     def _send_one(self, stream: SentStream, topic: LoadTopic, seq: int) -> bool:
-        """Hand one message to the client. Return False if the client cannot accept it any more."""
+        """Give one message to the client. Return False if the client cannot accept it."""
         partition = messages.partition_of(seq, topic.keys, topic.partitions)
         timestamp_ms = now_ms()
         message = self._writer.message(TopicPartition(topic.name, partition), seq, timestamp_ms)
@@ -275,7 +281,7 @@ class Sender:
                     on_delivery=on_delivery,
                 )
                 return True
-            except BufferError:  # as much in flight as may be
+            except BufferError:  # the maximum is in flight
                 self._observe(0.05)
                 if self._stuck():
                     return False
@@ -296,11 +302,11 @@ class Sender:
             acknowledged.add(seq, checksum)
             return
         failed.add(seq)
-        if not self._errors:  # those in flight behind it fail for the same reason
+        if not self._errors:  # later messages in flight fail for the same reason
             self._errors.append(str(translate(error, f"send to {message.topic()}")))
 
     def _observe(self, wait_s: float) -> None:
-        """Take acknowledgements, and report the progress now and then."""
+        """Process acknowledgements, and report the progress every ``PROGRESS_S``."""
         self._producer.poll(wait_s)
         total = sum(stream.acknowledged for stream in self._streams)
         now = time.time()
@@ -313,7 +319,7 @@ class Sender:
             for key, value in self._tail.poll(0):
                 self._receive(key, value)
             self._change_topics()
-            with suppress(BufferError):  # full: next time
+            with suppress(BufferError):  # the queue is full; the next report follows soon
                 self._producer.produce(
                     journal.TOPIC,
                     json.dumps(self._progress(total)).encode(),
@@ -330,15 +336,15 @@ class Sender:
         }
 
     def _receive(self, key: str, value: Any) -> None:
-        """Take what others write into the journal for the producers."""
+        """Process a request in the journal to end the load or to add partitions."""
         self._is_to_end |= key == documents.END_KEY
         if key == documents.TOPICS_KEY:
             self._changes = dict(value)
 
     def _change_topics(self) -> None:
-        """Send to the topics and partitions that the load has got, as far as brokers show them."""
+        """Begin to send to new topics and partitions that the brokers already report."""
         for name in list(self._changes):
-            with suppress(KafkaException):  # the next time
+            with suppress(KafkaException):  # retried with the next report
                 shown = self._producer.list_topics(name, timeout=1).topics[name]
                 if len(shown.partitions) >= self._changes[name]:
                     self._change_topic(name, self._changes.pop(name))
@@ -351,13 +357,13 @@ class Sender:
         self._streams.append(SentStream(messages.added(self._run, name, partitions)))
 
     def _wait_for_the_rest(self) -> None:
-        """Wait until no message is in flight. Messages that are stuck fail."""
+        """Wait until no message is in flight. Stuck messages count as failed."""
         self._moved_s = time.monotonic()
         while len(self._producer) and not self._stuck():
             self._observe(0.05)
         self._producer.purge()
         self._producer.flush(5)
-        self._progress_at = 0  # the last report
+        self._progress_at = 0  # send the last report now
         self._observe(0)
         self._producer.flush(5)
 

@@ -1,7 +1,7 @@
-"""Spark session of a job, with its clocks, output, phases and versions.
+"""Spark session of a job, its clocks, output, phases and versions.
 
-Only what the jobs' correctness needs is set here. Where Spark runs, with how much memory and which
-jars, is set from outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
+Only settings that the jobs require for correct results or speed are set here. The master, memory
+and jars are set outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
 mode and on a cluster.
 """
 
@@ -21,28 +21,28 @@ from headrace.errors import GaveUp
 from headrace.mirror_test import Phase
 
 _OURS = {
-    # An action that runs twice sends or counts twice.
+    # An action that runs twice sends or counts records twice.
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    # A stage that needs more slots than there are says so at once, not after ten minutes.
+    # Report after a minute, not after ten, that a stage needs more slots than exist.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "30",
-    # Both sides of every join are partitioned alike and large: no sort needed.
+    # Both sides of every join have equal, large partitions, which need no sort.
     "spark.sql.join.preferSortMergeJoin": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Spark's own words for what it must not show, and those of Kafka's settings that hold secrets.
+    # Spark's default pattern for secrets, and Kafka's settings that contain secrets.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
-    # Cached data are hashes and numbers: compressing them costs more than it saves.
+    # Cached data consist of hashes and numbers. Compressing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 
 
 @contextmanager
 def session(job: str, run: str) -> Iterator[SparkSession]:
-    """Yield a session for one job of one run.
+    """Yield a Spark session for one job of a run.
 
-    Raise ``GaveUp`` if its JVM does not start, or ends.
+    Raise ``GaveUp`` if the JVM does not start, or if it ends.
     """
     builder = SparkSession.builder.appName(f"headrace-{job}-{run}")
     for name, value in _OURS.items():
@@ -57,9 +57,9 @@ def session(job: str, run: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def reporting_its_end(spark: SparkSession) -> Iterator[None]:
-    """Stop the session in the end; raise ``GaveUp`` if its JVM was killed.
+    """Stop the session at the end of the block. Raise ``GaveUp`` if its JVM was killed.
 
-    Python sees a killed JVM only as broken connections.
+    Python notices a killed JVM only by broken connections.
     """
     try:
         yield
@@ -78,7 +78,7 @@ def reporting_its_end(spark: SparkSession) -> Iterator[None]:
 
 
 def _answers(spark: SparkSession) -> bool:
-    """Whether the JVM is there."""
+    """Return True if the JVM responds."""
     try:
         _ = spark.version
     except (Py4JError, OSError):
@@ -90,60 +90,60 @@ _BEGAN_NS = time.time_ns() - time.monotonic_ns()
 
 
 def now_ms() -> int:
-    """Return the wall-clock time, which is written down and compared with other machines."""
+    """Return the wall-clock time in ms, which is stored and compared with other machines."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Return this process's time, which is never set and only compared within the process."""
+    """Return a monotonic time in ms, for comparisons within this process."""
     return (_BEGAN_NS + time.monotonic_ns()) // 1_000_000
 
 
 def event(name: str, **facts: object) -> None:
-    """Print a line of JSON about the job's progress, which ``headrace verify`` reads."""
+    """Print an event of the job as a line of JSON, which ``headrace verify`` reads."""
     sys.stdout.write(json.dumps({"event": name, **facts}) + "\n")
     sys.stdout.flush()
 
 
 def say(sentence: str) -> None:
-    """Print a sentence for a user; the last one says why a job ended."""
+    """Print a message for the user. The last message explains why a job ended."""
     sys.stderr.write(f"headrace: {sentence}\n")
 
 
 def spark_sentence(error: Exception) -> str:
-    """Return the first lines of Spark's error without its stack trace."""
+    """Return a message with the first lines of a Spark error, without its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
-    return f"Spark could not do it: {sentence[:600]}"
+    return f"Spark failed: {sentence[:600]}"
 
 
 class Phases:
-    """The phases that have ended."""
+    """Phases of the job that have ended, with their durations."""
 
     def __init__(self) -> None:
         self._ended: list[Phase] = []
 
     @property
     def ended(self) -> tuple[Phase, ...]:
-        """In the order in which they ended."""
+        """Phases in the order in which they ended."""
         return tuple(self._ended)
 
     def add(self, name: str, seconds: float) -> None:
-        """One that was timed elsewhere."""
+        """Add and print a phase with its duration."""
         phase = Phase(name=name, seconds=round(max(0.0, seconds), 2))
         self._ended.append(phase)
         sys.stderr.write(f"phase: {phase.name} took {phase.seconds:.2f} s\n")
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Time a block."""
+        """Time a block as a phase."""
         started_s = time.monotonic()
         yield
         self.add(name, time.monotonic() - started_s)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of its libraries."""
+    """Return the versions of Python, headrace, PySpark and the Kafka client."""
     libraries = ("headrace", "pyspark", "confluent-kafka")
     return {"python": python_version()} | {name: version(name) for name in libraries}
 

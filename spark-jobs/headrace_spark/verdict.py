@@ -1,8 +1,9 @@
-"""Verdict of a mirror test: rules over the evidence.
+"""Verdict of a mirror test, from rules over the evidence.
 
-A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
-Inconclusive: a record that the source has and the target lacks is missing, whatever else is
-unknown. Inconclusive outweighs Passed: anything that could not be observed never counts as correct.
+Each rule yields objections. An objection is a sentence and the verdict that it causes. Failed
+outweighs Inconclusive: a record that is on the source and not on the target is missing, even if
+something else is unknown. Inconclusive outweighs Passed, because anything that could not be
+observed must not count as correct.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,37 +26,37 @@ from headrace.mirror_test import (
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict is made of."""
+    """Facts that determine a verdict."""
 
     run: MirrorTestRun
     manifest: LoadManifest
     counts: Counts
     examples: dict[FindingType, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
-    """Partitions of the source whose end sentinel is not on the target, as ``topic-partition``."""
+    """Source partitions without their end sentinel on the target, as ``topic-partition``."""
     contradictions: tuple[str, ...]
-    """Streams of which the source does not hold what was acknowledged, in words."""
+    """Descriptions of streams whose source records differ from the acknowledged ones."""
     measured: ProbeMeasurements | None
-    """``None``: the probe gave no result."""
+    """Measurements of the probe, or None if it gave no result."""
     faults: tuple[Fault, ...]
     rehearsed: Rehearsed | None = None
 
 
 @dataclass(frozen=True)
 class Objection:
-    """Why it is not simply Passed; a verdict of Passed makes it a mere warning."""
+    """Sentence that explains a verdict. With the verdict Passed it is a warning."""
 
     verdict: Verdict
     sentence: str
 
 
 def messages(count: int) -> str:
-    """How many, as the subject of a sentence with its verb."""
+    """Return the number of messages as the subject of a sentence, with its verb."""
     return f"{count:,} message is" if count == 1 else f"{count:,} messages are"
 
 
 def for_example(examples: tuple[Example, ...]) -> str:
-    """Return the first example as the end of a sentence."""
+    """Return the first example as the end of a sentence, or an empty string."""
     if not examples:
         return ""
     first = examples[0]
@@ -69,24 +70,24 @@ def for_example(examples: tuple[Example, ...]) -> str:
 
 
 def few(names: tuple[str, ...], most: int = 3) -> str:
-    """Return the first names, and the number of further names."""
+    """Return the first names, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-_WORDS = {  # the heaviest first
+_WORDS = {  # the most severe first
     FindingType.MISSING: "missing on the target",
     FindingType.REORDERED: "out of order on the target",
     FindingType.CORRUPTED: "changed on the target",
     FindingType.DUPLICATED: "repeated on the target",
     FindingType.UNEQUAL_OFFSETS: "at another offset than on the source",
-    FindingType.ALIEN: "on the target, sent by nobody",
-    FindingType.REPLAYED: "of earlier runs, and came to the target while this one ran",
+    FindingType.ALIEN: "on the target, and were never sent",
+    FindingType.REPLAYED: "of earlier runs, and arrived on the target during this run",
 }
 
 
 def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
-    """Compare the count of a class of records with the number that the test allows."""
+    """Compare the number of findings of a type with the number that the test allows."""
     most, words = allowed_counts(evidence.run.test.spec.budgets)[kind], _WORDS[kind]
     found = getattr(evidence.counts, kind.field)
     if found and (most is None or found <= most):
@@ -100,7 +101,7 @@ def records(evidence: Evidence, kind: FindingType) -> Iterator[Objection]:
 
 
 def sentinels(evidence: Evidence) -> Iterator[Objection]:
-    """Object to each partition whose end did not arrive."""
+    """Object to partitions whose end sentinel is missing or late on the target."""
     late = evidence.measured.late if evidence.measured else ()
     if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
         yield Objection(
@@ -111,7 +112,7 @@ def sentinels(evidence: Evidence) -> Iterator[Objection]:
 
 
 def latency(evidence: Evidence) -> Iterator[Objection]:
-    """Latency against its budget; that of messages that nobody measured is not known."""
+    """Compare the latency with its budget, and object to messages that were not measured."""
     most = evidence.run.test.spec.budgets.latency_p99_ms
     unsaid = Verdict.PASSED if most is None else Verdict.INCONCLUSIVE
     measured = evidence.measured
@@ -147,19 +148,19 @@ def latency(evidence: Evidence) -> Iterator[Objection]:
 
 
 def recovery(evidence: Evidence) -> Iterator[Objection]:
-    """Object to a fault that was not injected, and to a recovery beyond its budget."""
+    """Object to faults that were not injected, and to recoveries that exceed the budget."""
     most = evidence.run.test.spec.budgets.recovery_seconds
     for fault in evidence.faults:
         action = fault.step.action
         if fault.at_ms is None:
             yield Objection(
-                Verdict.INCONCLUSIVE, f"{action} was asked for and not done: {fault.error}"
+                Verdict.INCONCLUSIVE, f"{action} was requested and not injected: {fault.error}"
             )
         elif fault.recovery_seconds is None:
             unseen = Verdict.PASSED if most is None else Verdict.FAILED
             yield Objection(
                 unseen if fault.watched else Verdict.INCONCLUSIVE,
-                f"recovery from {action} was not seen: {fault.error}",
+                f"recovery from {action} was not observed: {fault.error}",
             )
         elif most is not None and fault.recovery_seconds > most:
             yield Objection(
@@ -169,13 +170,13 @@ def recovery(evidence: Evidence) -> Iterator[Objection]:
 
 
 def rehearsal(evidence: Evidence) -> Iterator[Objection]:
-    """Object if consumers reread or skipped more messages after a fail-over than budgeted."""
+    """Object if consumers reread or skipped more messages after a fail-over than allowed."""
     budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
     if rehearsed is None:
         return
     if rehearsed.not_undone:
         why = (
-            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): type "
+            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): run "
             f"`headrace failover {evidence.run.flow} --abort`"
         )
         yield Objection(Verdict.INCONCLUSIVE, why)
@@ -194,31 +195,31 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
     if skipped := sum(one.skipped for one in rehearsed.groups):
         yield Objection(
             Verdict.FAILED if skipped > budgets.skipped else Verdict.PASSED,
-            f"{messages(skipped)} on the target, and not delivered to groups that went on there "
+            f"{messages(skipped)} on the target, and not delivered to groups that resumed there "
             f"after the fail-over (allowed: {budgets.skipped:,})",
         )
 
 
 RATE_REACHED = 0.95
-"""Minimum share of messagesPerSecond. Below it, a reader is informed that the load was lighter."""
+"""Minimum share of ``messagesPerSecond``. A lower rate causes a warning."""
 
 
 def load(evidence: Evidence) -> Iterator[Objection]:
-    """Object to a load that was not sent completely: a mirror cannot be judged by it."""
+    """Object to a load that was not sent or recorded completely."""
     counts, manifest = evidence.counts, evidence.manifest
     for error in manifest.errors:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
     if not manifest.adds_up:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            "the manifest does not add up: what was sent and did not fail is not what its "
-            "partitions have, so a part of it is lost",
+            "the manifest is not consistent: its partitions do not contain all messages that were "
+            "sent and did not fail, so a part of the manifest is lost",
         )
     if absent := evidence.run.first_topics.keys() - {topic.name for topic in manifest.topics}:
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"the manifest does not have {few(tuple(sorted(absent)))}, which the test names: "
-            "nobody knows what was sent there",
+            "it is unknown what was sent there",
         )
     if counts.acknowledged == 0:
         yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
@@ -233,22 +234,22 @@ def load(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.PASSED,
             f"{messages(counts.unacknowledged)} on the source without an acknowledgement: "
-            "the mirror may have carried them or not",
+            "the mirror may or may not have copied them",
         )
 
 
 def source(evidence: Evidence) -> Iterator[Objection]:
-    """Object to the source's own losses, for which the mirror is not responsible."""
+    """Object to records that the source lost, for which the mirror is not responsible."""
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            f"{messages(lost)} acknowledged by the source and no longer on it, no mirror can be "
-            f"blamed{for_example(evidence.examples.get(FindingType.SOURCE_LOST, ()))}",
+            f"{messages(lost)} acknowledged by the source and no longer on it, so the mirror is "
+            f"not responsible{for_example(evidence.examples.get(FindingType.SOURCE_LOST, ()))}",
         )
     elif evidence.contradictions:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            "the source does not hold what it acknowledged (by number and checksum): "
+            "the source's messages differ from the acknowledged ones (by number and checksum): "
             f"{few(evidence.contradictions)}",
         )
 
@@ -264,16 +265,16 @@ def rate(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.PASSED,
             f"the load reached {_rate_text(reached / topics)} messages/s a topic, not the "
-            f"{asked:,} asked for: the producers or the source could not go faster",
+            f"{asked:,} requested: the producers or the source were too slow",
         )
 
 
 def acknowledged_per_second(
     manifest: LoadManifest, topics: Iterable[str] | None = None
 ) -> float | None:
-    """Return the rate of the whole load, or of some topics.
+    """Return the acknowledged messages per second, of all topics or of ``topics``.
 
-    It extends from the first message to the last acknowledgement.
+    The time is measured from the first message to the last acknowledgement. Return None if it is 0.
     """
     took_ms = manifest.finished_ms - manifest.started_ms
     if took_ms <= 0:
@@ -285,12 +286,12 @@ def acknowledged_per_second(
 
 
 def _rate_text(per_second: float) -> str:
-    """With as many digits as distinguish it from one 5 % higher."""
+    """Return a rate with enough digits to distinguish it from one that is 5 % higher."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def objections(evidence: Evidence) -> dict[str, tuple[Objection, ...]]:
-    """Return the objections of each check that the test asks for, by the name of the check."""
+    """Return the objections by the name of the check, for all checks that the test requires."""
     spec = evidence.run.test.spec
     allowed = allowed_counts(spec.budgets)
     found = {kind.value: records(evidence, kind) for kind in _WORDS if kind in allowed}
@@ -327,7 +328,7 @@ _WEIGHTS = (Verdict.PASSED, Verdict.INCONCLUSIVE, Verdict.FAILED)
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Return the verdict, the reasons for it with the heaviest first, and warnings."""
+    """Return the verdict, its reasons and the warnings. The most severe reasons come first."""
     found = [objection for some in objections(evidence).values() for objection in some]
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Verifier job, from the manifest to the verdict."""
+"""Verification of a run, from the manifest to the verdict."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _BEGIN_POLL_S = 0.1
 
 
 def wait_for_file(path: Path) -> None:
-    """Return when it is there; who started this process creates it, or ends this process."""
+    """Wait until a file exists. The parent process creates it, or ends this process."""
     while not path.exists():
         time.sleep(_BEGIN_POLL_S)
 
@@ -39,10 +39,11 @@ def wait_for_file(path: Path) -> None:
 def wait_for_sentinels(
     run: MirrorTestRun, manifest: LoadManifest, on_wait: Callable[[int], None]
 ) -> None:
-    """Return when every end sentinel is on the target, or the time it has is over.
+    """Wait until every end sentinel is on the target, or ``settleSeconds`` have elapsed.
 
-    Only a moment to begin: what arrived is decided by reading the whole range afterwards.
-    ``on_wait`` gets the number of sentinels that are still open, now and then.
+    The wait only determines when the comparison begins. The comparison reads the whole range and
+    decides which records arrived. ``on_wait`` is called about every second with the number of
+    missing sentinels.
     """
     deadline_s = manifest.finished_ms / 1000 + run.test.spec.settle_seconds
     expected = {(run.topics[t.name], p) for t in manifest.topics for p in range(t.partitions)}
@@ -62,7 +63,8 @@ def wait_for_sentinels(
                     continue
                 sighting = messages.recognise(message, run.name.encode())
                 if sighting is not None and sighting.sentinel is not None:
-                    # It has arrived, in any position; the comparison finds a wrong position.
+                    # Any position counts as arrived, because the comparison reports wrong
+                    # positions.
                     topic = run.topics.get(sighting.topic or "", message.topic() or "")
                     expected.discard((topic, sighting.sentinel))
     finally:
@@ -70,10 +72,10 @@ def wait_for_sentinels(
 
 
 def wait_for_all(run: MirrorTestRun, manifest: LoadManifest) -> None:
-    """Return when the target has as many records as were sent, or the time it has is over.
+    """Wait until the target has as many records as were sent, or ``settleSeconds`` have elapsed.
 
-    Where partitions are not preserved, a sentinel says nothing of the records of other partitions:
-    they may still be on their way. Whether it is these records, the comparison decides.
+    If partitions are not preserved, records of other partitions may still be in flight after a
+    sentinel. The comparison decides whether the right records arrived.
     """
     sent = manifest.acknowledged + sum(t.partitions for t in manifest.topics)
     known = {run.topics[t.name]: sum(t.target_start_offsets) for t in manifest.topics}
@@ -85,7 +87,7 @@ def wait_for_all(run: MirrorTestRun, manifest: LoadManifest) -> None:
 
 
 def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
-    """Return how long records without a sentinel may still arrive.
+    """Return the time, in s, in which records may still arrive after the sentinels.
 
     It is 0 if partitions are preserved, because each partition then has its own sentinel.
     """
@@ -98,7 +100,10 @@ def time_left_s(run: MirrorTestRun, manifest: LoadManifest) -> float:
 def _from_the_end_of_the_load(
     run: MirrorTestRun, manifest: LoadManifest, there: dict[str, int]
 ) -> list[tuple[TopicPartition, int]]:
-    """Return the first offset of each partition that is not older than the last acknowledgement."""
+    """Return the first offset of each partition after the last acknowledgement.
+
+    The offset is the end of the partition if no record is newer.
+    """
     partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
     admin = PatientAdmin(run.target)
     ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
@@ -113,17 +118,18 @@ def judged(
     rehearsal: Path | None = None,
     begin: Path | None = None,
 ) -> Result:
-    """Wait for the load's end on the target, compare and judge.
+    """Wait for the end of the load on the target, compare, and judge.
 
     Args:
         run: The run to judge.
         folder: Folder of the documents.
         plan: File with the chaos steps, if their outcome is in the journal.
         rehearsal: File with the plan of a fail-over, if its outcome is in the journal.
-        begin: File that must exist before the comparison begins. Spark starts before.
+        begin: File to wait for after Spark has started, before the comparison begins.
 
     Raises:
-        GaveUp: There is no manifest. Spark's errors are raised if a cluster cannot be read.
+        GaveUp: There is no manifest, or records were deleted before they were compared. Spark's
+            errors are raised if a cluster cannot be read.
     """
     phases = Phases()
     with ExitStack() as ends:
@@ -191,7 +197,7 @@ def _compared(
         "from the last message until the comparison began",
         (now_ms() - manifest.finished_ms) / 1000,
     )
-    # Spark starts at the same time.
+    # Wait for the sentinels while Spark starts.
     with ThreadPoolExecutor(1) as meanwhile, ExitStack() as ends:
         arrived = meanwhile.submit(
             wait_for_sentinels,
@@ -207,8 +213,8 @@ def _compared(
         event("reading")
         comparison = compare(spark, run, manifest, phases)
         if comparison.counts.missing and (left_s := time_left_s(run, manifest)):
-            # Records that the target has instead, such as copies, were counted with it.
-            with phases.timed("waiting for what was missing"):
+            # ``wait_for_all`` also counts other records of the target, such as duplicates.
+            with phases.timed("waiting for missing records"):
                 time.sleep(left_s)
             spark.catalog.clearCache()
             comparison = compare(spark, run, manifest, phases)
@@ -216,7 +222,7 @@ def _compared(
 
 
 def inconclusive(run: MirrorTestRun, reason: str) -> Result:
-    """Return the result of a run that could not be compared."""
+    """Return the Inconclusive result of a run that could not be compared."""
     return Result(
         verdict=Verdict.INCONCLUSIVE,
         reasons=(reason,),

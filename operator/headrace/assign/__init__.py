@@ -1,6 +1,8 @@
-"""The assignors: from tasks, drivers, previous assignment to the next one. Pure.
+"""Assignors, which decide which driver runs each task.
 
-No I/O, no clock, no randomness; usable on its own. The shape is Kafka Streams' (KIP-924).
+An assignor returns the next assignment for the current tasks, drivers and assignment. This package
+has no I/O, no clock and no randomness, and can be used on its own. The interface follows Kafka
+Streams (KIP-924).
 """
 
 from collections.abc import Mapping
@@ -29,7 +31,7 @@ SHIPPED: Mapping[str, type[TaskAssignor]] = {
     "round-robin": RoundRobinAssignor,
     "sticky": StickyAssignor,
 }
-"""Assignors by the name that a flow chooses them by; others come by entry point."""
+"""Built-in assignors, by the name that a flow sets. Others are found by entry point."""
 
 __all__ = [
     "SHIPPED",

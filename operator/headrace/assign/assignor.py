@@ -1,6 +1,6 @@
-"""Interface of assignors: identities, input, answer and errors (KIP-924).
+"""Interface of assignors: ids, input, result and errors (KIP-924).
 
-``headrace.placement`` fills it, but for ``ApplicationState.config``, which has its default.
+``headrace.placement`` creates the input, except ``ApplicationState.config``, which has its default.
 """
 
 import re
@@ -21,49 +21,50 @@ _STATEFUL = frozenset({"SourceTask"})
 
 
 class TaskId(NamedTuple):
-    """A connector or a task of a flow: the unit that is assigned.
+    """Identity of a connector or task of a flow, the unit of assignment.
 
-    A tuple, as a million of them are hashed and compared within a second.
+    It is a tuple, because a million of them must be hashed and compared within a second.
     """
 
     flow: str
     type: str
-    """``SourceConnector``, ``SourceTask`` ... as in ReplicationTask."""
+    """Type as in ReplicationTask, such as ``SourceConnector`` or ``SourceTask``."""
     index: int  # type: ignore[assignment]  # hides tuple.index, which means nothing here
 
     @property
     def name(self) -> str:
-        """The name of its ReplicationTask: ``orders-source-task-3``."""
+        """Name of the ReplicationTask, such as ``orders-source-task-3``."""
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.type).lower()
         return f"{self.flow}-{words}-{self.index}"
 
     @property
     def is_connector(self) -> bool:
-        """Whether it is a connector; Connect deals those apart from tasks."""
+        """True for a connector. Kafka Connect's assignors distribute these separately."""
         return self.type.endswith("Connector")
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it keeps positions, so that a standby can keep itself restored for it."""
+        """True if the unit has offsets that a standby can restore in advance."""
         return self.type in _STATEFUL
 
 
 class TaskInfo(NamedTuple):
-    """A task as it is weighed (KIP-924, TaskInfo)."""
+    """Task with its weight and its racks (KIP-924, TaskInfo)."""
 
     id: TaskId
     stateful: bool
-    """Whether it may have standbys: source tasks; not others, not connectors."""
+    """True if the task may have standbys. Only source tasks may."""
     weight: float = 0.0
-    """Measured bytes/s, smoothed."""
+    """Measured rate in bytes/s, smoothed."""
     racks: tuple[frozenset[str], ...] = ()
-    """For each of its partitions, the racks that hold a replica of it."""
+    """Racks with a replica, for each partition of the task."""
 
 
 def weigh(measured: Mapping[TaskId, float | None]) -> dict[TaskId, TaskInfo]:
-    """Tasks by their measured bytes/s; what has none yet counts as the median of its type.
+    """Return tasks with their measured rate in bytes/s.
 
-    A type of which nothing was ever measured (connectors) weighs nothing.
+    A task without a measured rate gets the median of its type. If a type has no measured rates, as
+    with connectors, its tasks have the weight 0.
     """
     known: dict[str, list[float]] = {}
     for id, weight in measured.items():
@@ -78,7 +79,7 @@ def weigh(measured: Mapping[TaskId, float | None]) -> dict[TaskId, TaskInfo]:
 
 @dataclass(frozen=True)
 class DriverState:
-    """A driver that is there, and what it held so far (KIP-924, KafkaStreamsState)."""
+    """Running driver and its current tasks (KIP-924, KafkaStreamsState)."""
 
     name: DriverName
     active: frozenset[TaskId] = frozenset()
@@ -92,8 +93,11 @@ class FlowConfig:
 
     standbys: int = 0
     movement_budget: float = 0.1
-    """Largest share of the flow's tasks that one balance round moves; unless 0, at least one task,
-    or two that swap their drivers. Tasks without a driver never count."""
+    """Maximum share of the flow's tasks that one balance round may move.
+
+    Unless it is 0, a round may move at least one task, or swap two. Tasks without a driver do not
+    count.
+    """
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,9 @@ class AssignmentConfig:
     """Settings for all flows (KIP-924, AssignmentConfigs)."""
 
     tolerance: float = 0.1
-    """How far a driver's weight may be off its share before something moves for balance."""
+    """Tolerated deviation of a driver's weight from its share, as a fraction of the share."""
     balance_interval_ms: int = 60_000
-    """Time between two rounds that move something for balance."""
+    """Time in ms between two rounds that move tasks for balance."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -116,23 +120,26 @@ class AssignmentConfig:
 
 @dataclass(frozen=True)
 class ApplicationState:
-    """Tasks, drivers, what the drivers held, and the time. Raises ``ValueError`` on nonsense."""
+    """Tasks, drivers with their current tasks, and the time.
+
+    Raise ``ValueError`` if the values are inconsistent.
+    """
 
     tasks: Mapping[TaskId, TaskInfo]
     drivers: Mapping[DriverName, DriverState]
-    """Drivers that may have tasks. A driver that is about to leave is not included."""
+    """Drivers that may have tasks. A driver that is about to stop is not included."""
     flows: Mapping[str, FlowConfig] = field(default_factory=dict)
-    """A flow that is not here has the defaults."""
+    """Settings by flow. Flows that are missing here have the defaults."""
     config: AssignmentConfig = AssignmentConfig()
     now_ms: int = 0
     last_balance_ms: int | None = None
-    """When a ``TaskAssignment`` was last ``balanced``."""
+    """Time of the last ``TaskAssignment`` that was ``balanced``, or None."""
     pinned: frozenset[TaskId] = frozenset()
-    """Tasks that stay with the driver that runs them, whatever balance asks for."""
+    """Tasks that must stay with the driver that runs them."""
 
     def __post_init__(self) -> None:
         weights = [info[2] for info in self.tasks.values()]
-        # The sum is what shows NaN, which compares with nothing.
+        # Only the sum detects NaN, because comparisons with NaN are false.
         if weights and not (min(weights) >= 0 and max(weights) < inf and sum(weights) >= 0):
             wrong = next(i for i in self.tasks.values() if not 0 <= i.weight < inf)
             raise ValueError(f"the weight of {wrong.id.name} must be 0 or more, got {wrong.weight}")
@@ -160,7 +167,7 @@ class ApplicationState:
         now_ms: int = 0,
         last_balance_ms: int | None = None,
     ) -> Self:
-        """Return a state from plain lists; raise ``ValueError`` if one contains a duplicate."""
+        """Return a state from lists. Raise ``ValueError`` if a list contains a duplicate."""
         tasks, drivers = list(tasks), list(drivers)
         by_id = {info.id: info for info in tasks}
         by_name = {driver.name: driver for driver in drivers}
@@ -185,29 +192,36 @@ class ApplicationState:
 
 
 class AssignmentError(StrEnum):
-    """Errors with the names of Kafka Streams (``TaskAssignor.AssignmentError``), and three more.
+    """Errors of assignments, with the names of Kafka Streams (``TaskAssignor.AssignmentError``).
 
-    A process corresponds to a driver here, and so does a Kafka Streams client.
+    A process and a Kafka Streams client both correspond to a driver. Errors that Kafka Streams
+    lacks are marked.
     """
 
     NONE = "NONE"
     ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
     INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
-    """A standby or warm-up of a stateless task."""
+    """A stateless task has a standby."""
     MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
-    """A driver of the state is left out: it would not know that it is to stop what it runs."""
+    """A driver of the state is missing. It would not learn which tasks to stop."""
     UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
     ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS = (
         "ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS"
     )
-    """On the KIP's page; not in Kafka, where a client's tasks are a map by task."""
+    """A driver has a task both as active and as standby.
+
+    KIP-924 names this error. Kafka Streams lacks it, because it stores a client's tasks by task id.
+    """
     TASK_NOT_ASSIGNED = "TASK_NOT_ASSIGNED"
-    """Ours: a task has no driver and is not known to wait. In Kafka that is no error."""
+    """A task has no driver and is not in ``waiting``. Kafka Streams has no such error."""
 
 
 class TaskAssignmentError(Retriable):
-    """Raised by an assignor: keep the assignment in force and ask again at once (KIP-924)."""
+    """Error of an assignor.
+
+    The caller keeps the current assignment and calls the assignor again at once (KIP-924).
+    """
 
 
 _NONE: frozenset[TaskId] = frozenset()
@@ -215,7 +229,7 @@ _NONE: frozenset[TaskId] = frozenset()
 
 @dataclass(frozen=True)
 class DriverAssignment:
-    """Tasks that one driver is to run (KIP-924, KafkaStreamsAssignment)."""
+    """Tasks of one driver (KIP-924, KafkaStreamsAssignment)."""
 
     active: frozenset[TaskId] = _NONE
     standby: frozenset[TaskId] = _NONE
@@ -223,37 +237,42 @@ class DriverAssignment:
 
 @dataclass(frozen=True)
 class TaskAssignment:
-    """Tasks that every driver is to run, and the time of the next decision."""
+    """Tasks of every driver, and the time of the next decision."""
 
     drivers: Mapping[DriverName, DriverAssignment]
-    """Each driver of the state is a key, also one that gets nothing."""
+    """Assignment of each driver of the state. A driver without tasks is included."""
     waiting: frozenset[TaskId] = _NONE
-    """Tasks that are left without a driver on purpose: there is none, or a delay is running."""
+    """Tasks without a driver, because there is no driver or a delay is running."""
     follow_up_ms: int | None = None
-    """Time of the next decision if nothing happens before, on the clock of ``now_ms``; None if not
-    needed.
+    """Time of the next decision if nothing changes before, or None if none is needed.
+
+    It is on the clock of ``now_ms``.
     """
     balanced: bool = False
-    """Whether something moves for balance; ``now_ms`` is then the next ``last_balance_ms``."""
+    """True if tasks move for balance. ``now_ms`` is then the next ``last_balance_ms``."""
 
     @property
     def owners(self) -> dict[TaskId, DriverName]:
-        """The driver that runs each task."""
+        """Driver that runs each task."""
         return {task: name for name, driver in self.drivers.items() for task in driver.active}
 
 
 class TaskAssignor(Protocol):
-    """Decides the assignment. Without I/O, clock or randomness: one state, one answer.
+    """Decides which driver runs each task.
 
-    Raise ``TaskAssignmentError`` to keep the assignment in force and be asked again at once.
+    An assignor has no I/O, no clock and no randomness, so equal states give equal results. It
+    raises ``TaskAssignmentError`` to keep the current assignment and to be called again at once.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Decide for all tasks of ``state``."""
+        """Return the assignment of all tasks."""
         ...
 
     def on_assignment_computed(
         self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """Receive the outcome of an answer: ``NONE`` if it is in force, or the error."""
+        """Receive the outcome of an assignment.
+
+        ``error`` is ``NONE`` if the assignment is in force, or the reason why it was rejected.
+        """
         del assignment, state, error  # An assignor without memory does not need them.

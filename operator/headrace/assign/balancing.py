@@ -1,4 +1,4 @@
-"""Moves that even out the counts and the weights of drivers."""
+"""Moves that balance the numbers and the weights of the drivers' tasks."""
 
 from heapq import heapify, heappop, heappush
 
@@ -7,7 +7,10 @@ from headrace.assign.draft import Balance, group
 
 
 def even_counts(balance: Balance) -> None:
-    """Move tasks from who has too many to who has too few; from the heaviest to the lightest."""
+    """Move tasks from drivers with too many tasks to drivers with too few.
+
+    Tasks move from drivers with a high load to drivers with a low load.
+    """
     gives, takes = _imbalance(balance)
     loads = balance.draft.loads
     donors = [(-loads[driver], driver) for driver in gives]
@@ -21,7 +24,7 @@ def even_counts(balance: Balance) -> None:
         lack = -balance.excess(receiver) / takes[receiver]
         chosen = _choose(balance, donor, receiver, max(0.0, (excess + lack) / 2))
         if chosen is None:
-            continue  # Nothing of this donor may move.
+            continue  # No task of this donor may move.
         heappop(receivers)
         balance.move(chosen, donor, receiver)
         gives[donor] -= 1
@@ -33,12 +36,15 @@ def even_counts(balance: Balance) -> None:
 
 
 def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
-    """How many tasks each driver has to give, and how many each is to get: equal sums."""
+    """Return the number of tasks that drivers must give, and that drivers must receive.
+
+    Both sums are equal.
+    """
     draft, drivers = balance.draft, balance.drivers
     gives = {d: n for d in drivers if (n := draft.counts[d] - draft.most) > 0}
     takes = {d: n for d in drivers if (n := draft.least - draft.counts[d]) > 0}
     missing = sum(gives.values()) - sum(takes.values())
-    # Where the sums differ, those make up for it who may have one more, or one less.
+    # If the sums differ, drivers that may have one more or one less task compensate.
     if missing > 0:
         may = [d for d in drivers if draft.counts[d] < draft.most]
         for driver in sorted(may, key=lambda d: (draft.loads[d], d))[:missing]:
@@ -51,7 +57,7 @@ def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskInfo | None:
-    """Choose the task to move, by weight, by standbys and by how rare its kind is."""
+    """Choose the task to move, by its weight, its standbys and how many tasks of its kind exist."""
     draft = balance.draft
     there = draft.drivers[receiver]
     at, here = draft.groups(receiver), draft.groups(donor)
@@ -67,24 +73,27 @@ def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskI
 
 
 _PARTNERS = 16
-"""Drivers that are tried as the other end of a move before one gives a driver up."""
+"""Number of drivers to try as the other end of a move."""
 _LEAST_GAIN = 0.1
-"""Minimum share of the average task's weight that a move must shift. It never prevents reaching the
-tolerance: a driver that is 10 % off has tasks that are, on average, 10 % off.
+"""Minimum share of the average task's weight that a move must shift.
+
+The limit never prevents a driver from reaching the tolerance. If a driver deviates by 10 %, its
+tasks deviate by 10 % on average.
 """
 _MOST_SHIFT = 1.9
-"""Maximum share of the shift that would make two drivers equal. Twice that shift would only
-exchange their loads.
+"""Maximum weight of a move, as a multiple of the shift that would make two drivers equal.
+
+A multiple of 2 would only exchange their loads.
 """
 _WORTHWHILE = 0.75
-"""Maximum share of a driver's excess that may remain after moves that do not reach the tolerance.
-"""
+"""Maximum share of a driver's excess that may remain after moves that miss the tolerance."""
 
 
 def even_weights(balance: Balance) -> None:
-    """Bring drivers that are off into the tolerance, the worst first.
+    """Move tasks until the drivers' loads are within the tolerance, the worst driver first.
 
-    What cannot be brought much closer to it (few heavy tasks fit no better) stays as it is.
+    If the moves hardly improve a driver, for example because it has few heavy tasks, they are
+    undone.
     """
     done: set[int] = set()
     while True:
@@ -104,7 +113,7 @@ def even_weights(balance: Balance) -> None:
 
 
 def _relieve(balance: Balance, driver: int) -> bool:
-    """Bring a driver closer to its share by a move or swaps; return whether it worked."""
+    """Bring a driver closer to its share by a move or swaps. Return False if there was no way."""
     loads = balance.draft.loads
     over = balance.excess(driver) > 0
     others = [other for other in balance.drivers if (balance.excess(other) > 0) != over]
@@ -116,7 +125,10 @@ def _relieve(balance: Balance, driver: int) -> bool:
 
 
 def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
-    """Move one task, or swap some, for the sake of one of two drivers; whether there was a way."""
+    """Move one task, or swap tasks, to bring one of two drivers closer to its share.
+
+    Return False if there was no way.
+    """
     draft = balance.draft
     ideal = (draft.loads[heavy] - draft.loads[light]) / 2
     average = min(balance.fair) * len(draft.drivers) / len(draft.state.tasks)
@@ -125,7 +137,7 @@ def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
     if draft.counts[heavy] > draft.least and draft.counts[light] < draft.most:
         near = (i for i in balance.movable_near(heavy, ideal) if least <= i.weight <= most)
         single = min(near, key=lambda i: (abs(i.weight - ideal), i.id), default=None)
-    # Good enough is good enough: a swap would cost two moves.
+    # A single task that fits roughly is preferred, because a swap costs two moves.
     if single is None or abs(single.weight - ideal) > ideal / 2:
         pairs = _closest_pairs(balance, (heavy, light), ideal, least=least, most=most)
         if pairs and (single is None or _error(pairs[0], ideal) < abs(single.weight - ideal)):
@@ -149,9 +161,10 @@ def _error(pair: _Pair, ideal: float) -> float:
 def _closest_pairs(
     balance: Balance, drivers: tuple[int, int], ideal: float, *, least: float, most: float
 ) -> list[_Pair]:
-    """Two tasks to swap whose weights differ by about ``ideal``; one pass over both shelves.
+    """Return pairs of tasks to swap whose weights differ by about ``ideal``.
 
-    Where the largest difference is far too small, as many as make up for it.
+    If the largest difference is much too small, return several pairs that reach it together. Each
+    shelf is read once.
     """
     allowance = balance.allowance
     gone, come = (allowance.movable(balance.draft.shelf(driver)) for driver in drivers)

@@ -1,12 +1,13 @@
 """Assignors of Kafka Connect: eager, and incremental cooperative (KIP-415).
 
-It follows the class of that name on trunk (successive revocations back off: KAFKA-12495; a maximal
-delay of 0 reassigns at once: KAFKA-15693), with its odd habits, but for two:
+They reproduce Kafka Connect's trunk, including its oddities. Successive revocations back off
+(KAFKA-12495), and a maximum delay of 0 reassigns at once (KAFKA-15693). There are two differences:
 
-- Where Java leaves the order of workers to a HashMap, they are ordered by name.
-- When a delay ends, Java assigns all lost units to the workers that joined empty, and may in the
-  same round revoke some of them again for balance, from a worker that never ran them. Here no
-  worker has to stop what it does not run: such a unit is assigned to another worker at once.
+- Workers are ordered by name. Java uses the order of a HashMap.
+- A worker never has to stop a unit that it does not run. When a delay ends, Java assigns all lost
+  units to the workers that joined without units. In the same round it may revoke some of these
+  units for balance, although they never ran there. Here such a unit is assigned to another worker
+  at once.
 """
 
 from collections import Counter
@@ -26,9 +27,9 @@ from headrace.assign.assignor import (
 
 
 class RoundRobinAssignor(TaskAssignor):
-    """Distribution of all connectors, then all tasks, in turn over the drivers sorted by name.
+    """Assigns all connectors, then all tasks, in turn to the drivers sorted by name.
 
-    It has no memory: when a driver or a task is added or removed, most tasks change their driver.
+    It has no memory. When a driver or a task is added or removed, most tasks change their driver.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
@@ -44,12 +45,15 @@ class RoundRobinAssignor(TaskAssignor):
 
 
 Units = dict[TaskId, None]
-"""A set that keeps its order, as Java's LinkedHashSet: the order says what is revoked first."""
+"""Ordered set of units, like Java's LinkedHashSet. The first units are revoked first."""
 
 
 @dataclass
 class ConnectorsAndTasks:
-    """Connectors and tasks, which are always dealt apart: of a worker, or of the whole group."""
+    """Connectors and tasks of one worker or of the whole group.
+
+    They are always distributed separately.
+    """
 
     connectors: Units = field(default_factory=dict)
     tasks: Units = field(default_factory=dict)
@@ -70,12 +74,12 @@ class ConnectorsAndTasks:
         return ConnectorsAndTasks(self.connectors.copy(), self.tasks.copy())
 
     def add(self, other: "ConnectorsAndTasks") -> None:
-        """Add the units of ``other`` that are missing, at the end."""
+        """Append the units of ``other`` that are missing here."""
         self.connectors |= other.connectors
         self.tasks |= other.tasks
 
     def remove(self, other: "ConnectorsAndTasks") -> None:
-        """Leave out what ``other`` has."""
+        """Remove the units of ``other``."""
         for connector in other.connectors:
             self.connectors.pop(connector, None)
         for task in other.tasks:
@@ -106,18 +110,18 @@ _KINDS: tuple[_Kind, _Kind] = (lambda load: load.connectors, lambda load: load.t
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """Result of a round that is sent to the workers."""
+    """Result of a rebalance round, which is sent to the workers."""
 
     next: Mapping[DriverName, ConnectorsAndTasks]
-    """All that each worker is to run once the round is done."""
+    """All units of each worker after the round."""
     revoked: Mapping[DriverName, ConnectorsAndTasks]
-    """Units that each worker is to stop; they are assigned in a later round."""
+    """Units that each worker must stop. They are assigned in a later round."""
     delay_ms: int
-    """Time after which all workers rejoin if nothing happened before; 0 for never."""
+    """Time in ms after which all workers rejoin if nothing changes before, or 0."""
 
 
 class IncrementalCooperative:
-    """The leader of a group of workers; its memory goes with it."""
+    """Leader of a group of workers. It remembers previous rounds."""
 
     def __init__(self, max_delay_ms: int) -> None:
         if max_delay_ms < 0:
@@ -127,15 +131,18 @@ class IncrementalCooperative:
         self._previous_revocation = ConnectorsAndTasks()
         self._previous_members: frozenset[DriverName] = frozenset()
         self._candidates: dict[DriverName, None] = {}
-        """Workers seen empty while a delay ran: likely the one that is waited for."""
+        """Workers that had no units while a delay ran.
+
+        One of them is probably the lost worker after a restart.
+        """
         self._scheduled_ms = 0
-        """When the delay ends; 0 when none is running."""
+        """Time at which the delay ends, or 0 if none is running."""
         self._delay_ms = 0
         self._revoked_in_previous = False
         self._successive_revocations = 0
 
     def forget_previous(self) -> None:
-        """Forget the last round, which did not complete: its units may not be running."""
+        """Forget the last round, which failed. Its units may not be running."""
         self._previous = ConnectorsAndTasks()
 
     def round(
@@ -144,7 +151,10 @@ class IncrementalCooperative:
         members: Mapping[DriverName, ConnectorsAndTasks],
         now_ms: int,
     ) -> RebalanceResult:
-        """One rebalance: ``members`` are the workers with what they report to run; at least one."""
+        """Compute one rebalance round.
+
+        ``members`` are the workers, at least one, with the units that they report to run.
+        """
         members = dict(sorted(members.items()))
         active = ConnectorsAndTasks.union(members.values())
         self._recognise_failed_revocation(active)
@@ -189,7 +199,10 @@ class IncrementalCooperative:
         return RebalanceResult(following, revoked, self._delay_ms)
 
     def _recognise_failed_revocation(self, active: ConnectorsAndTasks) -> None:
-        """Detect revoked units that still run: the last round did not reach their worker."""
+        """Detect revoked units that still run, and treat them as assigned.
+
+        They still run because the last round did not reach their worker.
+        """
         if self._previous_revocation.shared_with(active):
             self._previous = active.copy()
         self._previous_revocation = ConnectorsAndTasks()
@@ -200,7 +213,10 @@ class IncrementalCooperative:
         following: Mapping[DriverName, ConnectorsAndTasks],
         now_ms: int,
     ) -> ConnectorsAndTasks:
-        """Return the lost units to assign now; candidates receive theirs here."""
+        """Return the lost units to assign now.
+
+        When a delay ends, add them to the candidates instead, if there are any.
+        """
         if not lost and not self._revoked_in_previous:
             self._reset_delay()
             return ConnectorsAndTasks()
@@ -231,7 +247,7 @@ class IncrementalCooperative:
     def _revocations(
         self, surplus: Mapping[DriverName, ConnectorsAndTasks], now_ms: int
     ) -> Mapping[DriverName, ConnectorsAndTasks]:
-        """Return the units of ``surplus`` to revoke now; repeated revocations back off."""
+        """Return the units of ``surplus`` to revoke now. Successive revocations back off."""
         if not any(surplus.values()):
             if self._revoked_in_previous:
                 self._revoked_in_previous = False
@@ -260,7 +276,10 @@ def _duplicated(loads: Iterable[ConnectorsAndTasks]) -> ConnectorsAndTasks:
 def _surplus(
     configured: ConnectorsAndTasks, following: Mapping[DriverName, ConnectorsAndTasks]
 ) -> dict[DriverName, ConnectorsAndTasks]:
-    """Return the units beyond each worker's share, first reported first (cause of KAFKA-17049)."""
+    """Return the units beyond each worker's share.
+
+    The units that the worker reported first are returned (cause of KAFKA-17049).
+    """
     if not configured or not any(following.values()):
         return {}
     surplus: dict[DriverName, ConnectorsAndTasks] = {}
@@ -280,7 +299,7 @@ def _surplus(
 
 
 def _deal(units: Units, following: Mapping[DriverName, ConnectorsAndTasks], kind: _Kind) -> None:
-    """Hand one each, again and again, to all workers that have no more than the first one."""
+    """Distribute units, one at a time, to the workers with the fewest units."""
     workers: Sequence[Units] = [
         kind(load)
         for _, load in sorted(following.items(), key=lambda item: (len(kind(item[1])), item[0]))
@@ -296,24 +315,24 @@ def _deal(units: Units, following: Mapping[DriverName, ConnectorsAndTasks], kind
 
 
 class CooperativeAssignor(TaskAssignor):
-    """Balances counts, connectors apart from tasks; what moves is without a driver for a round.
+    """Balances the numbers of connectors and of tasks, separately.
 
-    It remembers: a driver that goes is waited for, all its units idle, until ``max_delay_ms`` are
-    over (``scheduled.rebalance.max.delay.ms``). In Connect that is 300,000: a worker that is lost
-    may be one that restarts. Here who asks knows which drivers are lost: nobody is waited for.
-    Weights and racks do not count.
+    A unit that moves has no driver for one round. When a driver is lost, its units wait for it up
+    to ``max_delay_ms`` (``scheduled.rebalance.max.delay.ms``). Kafka Connect waits 300,000 ms,
+    because a lost worker may only be restarting. Here the default is 0, because the caller knows
+    which drivers are lost. Weights and racks are ignored.
     """
 
     def __init__(self, max_delay_ms: int = 0) -> None:
         self._leader = IncrementalCooperative(max_delay_ms)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Return the assignment; request the next round at once if something was revoked."""
+        """Return the assignment. If units were revoked, request the next round at once."""
         if not state.drivers:
             return TaskAssignment({}, waiting=frozenset(state.tasks))
         outcome = self._leader.round(
             _load(state.tasks.keys()),
-            # Deleted units are left out: a driver stops units that it is not given.
+            # Deleted units are left out, because a driver stops units that are not assigned to it.
             {
                 name: _load(driver.active & state.tasks.keys())
                 for name, driver in state.drivers.items()
@@ -335,7 +354,7 @@ class CooperativeAssignor(TaskAssignor):
     def on_assignment_computed(
         self, assignment: TaskAssignment, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """Treat a rejected round as one that did not complete."""
+        """Treat a rejected round as one that failed."""
         if error is not AssignmentError.NONE:
             self._leader.forget_previous()
 

@@ -1,4 +1,4 @@
-"""Assignment while it is decided, with the bounds of its balance."""
+"""Draft of an assignment, with the limits of its balance."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -11,26 +11,27 @@ from operator import itemgetter
 from headrace.assign.assignor import ApplicationState, DriverName, TaskId, TaskInfo
 
 Shelf = list[tuple[float, TaskInfo]]
-"""Tasks of one driver by weight, then by id."""
+"""Tasks of one driver with their weights, sorted by weight and id."""
 Group = tuple[str, str]
-"""A flow and a type: tasks of one kind, which are spread apart from others."""
+"""Flow and type of a task. Each such kind of tasks is spread over the drivers."""
 
 ID = itemgetter(0)
 WEIGHT = itemgetter(2)
-"""Getters of TaskInfo fields, in C because they are read a million times."""
+"""Getters of TaskInfo fields. They are implemented in C, because they are called a million times.
+"""
 
 
 def group(task: TaskId) -> Group:
-    """Return the kind of a task."""
+    """Return the flow and type of a task."""
     return task[:2]
 
 
 class DraftAssignment:
-    """Drivers are numbers, in the order of their names; a load is in bytes/s.
+    """Assignment that is being decided.
 
-    It begins with what every driver runs, as far as it is still a task; the rest are orphans.
-    Sums are exact (``fsum``): they must not depend on the order of a set, which differs from one
-    process to the next.
+    It begins with the tasks that each driver runs and that still exist. The other tasks are
+    orphans. Drivers are numbered in the order of their names. Loads are in bytes/s. Sums are exact
+    (``fsum``), so they do not depend on the order of a set, which differs between processes.
     """
 
     def __init__(self, state: ApplicationState) -> None:
@@ -39,28 +40,31 @@ class DraftAssignment:
         self.drivers = [state.drivers[name] for name in self.names]
         self.given: list[list[TaskInfo]] = []
         self.untouched: set[int] = set()
-        """Drivers that keep all that they run, in ``given`` before what they get."""
+        """Drivers that keep all their tasks. These come first in ``given``."""
         self.moved: dict[TaskId, tuple[int, int]] = {}
-        """Tasks planned for another driver than the one that runs them: from where, to where."""
+        """Tasks that change their driver, with the old and the new driver."""
         self.orphans = self._keep()
         everything = len(self.orphans) == len(state.tasks)
         self.unassigned: Set[TaskId] = (
             state.tasks.keys() if everything else {info.id for info in self.orphans}
         )
-        """Tasks that no driver runs; they can move about freely until the plan is made."""
+        """Tasks that no driver runs. They may move freely while the draft is made."""
         self.counts = list(map(len, self.given))
         self.loads = [fsum(map(WEIGHT, given)) for given in self.given]
         self.weight = fsum(map(WEIGHT, self.orphans)) + fsum(self.loads)
-        """Weight of all tasks."""
+        """Total weight of all tasks."""
         self.least, rest = divmod(len(state.tasks), len(self.drivers))
-        """The least tasks that a driver should have."""
+        """Minimum number of tasks that each driver should have."""
         self.most = self.least + bool(rest)
         self._shelves: dict[int, Shelf] = {}
         self._peaks: dict[int, float] = {}
         self._groups: dict[int, Counter[Group]] = {}
 
     def _keep(self) -> list[TaskInfo]:
-        """Give all drivers what they run, what two report to the first; returns the rest."""
+        """Give each driver the tasks that it runs, and return the other tasks.
+
+        If two drivers report a task, the first one keeps it.
+        """
         tasks = self.state.tasks
         if not any(driver.active for driver in self.drivers):
             self.given = [[] for _ in self.drivers]
@@ -73,7 +77,7 @@ class DraftAssignment:
             rest -= active
             if before - len(rest) == len(active):
                 self.untouched.add(number)
-            else:  # Some are no tasks any more, or an earlier driver's.
+            else:  # Some do not exist any more, or an earlier driver has them.
                 earlier = set[TaskId]().union(*(d.active for d in self.drivers[:number]))
                 active = (active & tasks.keys()) - earlier
             self.given.append(list(map(tasks.__getitem__, active)))
@@ -88,14 +92,17 @@ class DraftAssignment:
                 del self.moved[task]
 
     def racks(self) -> list[str] | None:
-        """Return the rack of each driver, or None if there is nothing to spread over."""
+        """Return the rack of each driver.
+
+        Return None if a rack is unknown, or if all drivers are in one rack.
+        """
         racks = [driver.rack for driver in self.drivers if driver.rack is not None]
         return racks if len(racks) == len(self.drivers) and len(set(racks)) > 1 else None
 
     def fair_loads(self) -> list[float]:
-        """Return the load that each driver should have: the mean of all.
+        """Return the load that each driver should have, which is usually the mean.
 
-        If a task alone weighs more than the mean, its driver should have nothing else. The other
+        If a single task weighs more than the mean, its driver should have no other task. The other
         drivers should then have the mean of the rest.
         """
         weight, drivers = self.weight, len(self.loads)
@@ -121,19 +128,19 @@ class DraftAssignment:
         return self._peaks[driver]
 
     def shelf(self, driver: int) -> Shelf:
-        """Return the tasks of a driver by weight; the caller must not change it."""
+        """Return the tasks of a driver, sorted by weight. The caller must not change the list."""
         if driver not in self._shelves:
             self._shelves[driver] = sorted((info[2], info) for info in self.given[driver])
         return self._shelves[driver]
 
     def groups(self, driver: int) -> Counter[Group]:
-        """How many tasks of each kind a driver has."""
+        """Return a driver's number of tasks of each kind."""
         if driver not in self._groups:
             self._groups[driver] = Counter(group(info.id) for info in self.given[driver])
         return self._groups[driver]
 
     def move(self, info: TaskInfo, source: int, target: int) -> None:
-        """Take a task from one driver and give it to another."""
+        """Move a task from one driver to another."""
         item = (info.weight, info)
         shelf = self.shelf(source)
         del shelf[bisect_left(shelf, item)]
@@ -147,7 +154,7 @@ class DraftAssignment:
 
     def result(self) -> list[frozenset[TaskId]]:
         """Return the tasks of each driver."""
-        # A set that grows need not hash its members again.
+        # Extending the existing set avoids hashing its members again.
         return [
             driver.active.union(map(ID, islice(self.given[number], len(driver.active), None)))
             if number in self.untouched
@@ -161,22 +168,23 @@ class DraftAssignment:
 
 
 class Allowance:
-    """A share of each flow's tasks, and that only when a balance round is due.
+    """Moves that are still allowed in this round.
 
-    Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay. A
-    round that has moved nothing may swap two tasks, however small the share: where the counts are
-    even, nothing but a swap can even the weights.
+    Each flow has a budget, but only if a balance round is due. Tasks that no driver runs, and tasks
+    that move anyway, are free. Pinned tasks never move. A round that has moved nothing may swap two
+    tasks even if the budget is smaller. If the counts are equal, only a swap can balance the
+    weights.
     """
 
     def __init__(self, draft: DraftAssignment, due: bool) -> None:
         self.spent = 0
-        """Tasks that move for nothing but balance."""
+        """Number of tasks that move only for balance."""
         self._draft = draft
         self._due = due
 
     @cached_property
     def _left(self) -> dict[str, int]:
-        """How many more tasks of each flow may move."""
+        """Number of further tasks of each flow that may move."""
         if not self._due:
             return {}
         state = self._draft.state
@@ -188,16 +196,16 @@ class Allowance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no task may move that is not free."""
+        """True if only free tasks may move."""
         return not any(left > 0 for left in self._left.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing may move."""
+        """True if no task may move."""
         return self.is_used_up and not self._draft.unassigned and not self._draft.moved
 
     def close(self) -> None:
-        """From now on, only what is free may move."""
+        """Set the budgets to 0, so that only free tasks may move."""
         self._left = {}
 
     def movable(self, shelf: Shelf) -> Shelf:
@@ -207,20 +215,20 @@ class Allowance:
         return [item for item in shelf if self.covers(item[1])]
 
     def covers(self, task: TaskInfo) -> bool:
-        """Whether a task may move."""
+        """Return True if a task may move."""
         if task.id in self._draft.state.pinned:
             return False
         return self._is_free(task) or self._left.get(task.id.flow, 0) > 0
 
     def covers_both(self, one: TaskInfo, other: TaskInfo) -> bool:
-        """Whether two tasks may move together."""
+        """Return True if two tasks may move together."""
         if one.id.flow != other.id.flow or self._is_free(one) or self._is_free(other):
             return self.covers(one) and self.covers(other)
         left = self._left.get(one.id.flow, 0)
         return left > 1 or (left == 1 and not self.spent)
 
     def spend(self, task: TaskInfo) -> bool:
-        """Count a move of a task; return whether it costs anything."""
+        """Count the move of a task. Return True if it is not free."""
         if self._is_free(task):
             return False
         self._left[task.id.flow] -= 1
@@ -228,7 +236,7 @@ class Allowance:
         return True
 
     def refund(self, task: TaskInfo) -> None:
-        """Take back a move that cost something."""
+        """Undo the count of a move that was not free."""
         self._left[task.id.flow] += 1
         self.spent -= 1
 
@@ -237,17 +245,17 @@ class Allowance:
 
 
 _NEIGHBOURS = 32
-"""Tasks considered on either side of the weight that would be best."""
+"""Number of tasks to try on either side of the best weight."""
 
 
 class Balance:
-    """Moves tasks of a draft, as far as they are allowed to."""
+    """Moves tasks of a draft within its allowance."""
 
     def __init__(self, draft: DraftAssignment, allowance: Allowance) -> None:
         self.draft = draft
         self.allowance = allowance
         self.fair = draft.fair_loads()
-        """The load that each driver should have."""
+        """Load that each driver should have."""
         self.drivers = range(len(self.fair))
         self._tolerance = draft.state.config.tolerance
         self._rounding = 1e-9 * draft.weight / len(draft.drivers)
@@ -255,27 +263,27 @@ class Balance:
 
     @property
     def is_reached(self) -> bool:
-        """Whether counts and weights are within their bounds."""
+        """True if counts and weights are within their limits."""
         draft = self.draft
         is_even = all(draft.least <= count <= draft.most for count in draft.counts)
         return is_even and not any(map(self.is_off, self.drivers))
 
     def excess(self, driver: int) -> float:
-        """By how much a driver's load is above what it should be; negative when below."""
+        """Return a driver's load minus the load that it should have."""
         return self.draft.loads[driver] - self.fair[driver]
 
     def is_off(self, driver: int) -> bool:
-        """Whether a driver's load is further off than is tolerated."""
+        """Return True if a driver's load is outside the tolerance."""
         return abs(self.excess(driver)) > self.tolerated(driver) + self._rounding
 
     def tolerated(self, driver: int) -> float:
-        """How far off a driver's load may be."""
+        """Return the tolerated deviation of a driver's load, in bytes/s."""
         return self._tolerance * self.fair[driver]
 
     def stays_even(self, donor: int, receiver: int, shift: float) -> bool:
-        """Return whether a shift of weight from donor to receiver keeps both even.
+        """Return True if both drivers remain balanced after a shift of weight.
 
-        Both must stay within the tolerance, or at least move no further from the mean.
+        Each must be within the tolerance, or not further from its fair load than before.
         """
         for driver, change in (donor, -shift), (receiver, shift):
             before = self.excess(driver)
@@ -285,7 +293,7 @@ class Balance:
         return True
 
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
-        """Yield some movable tasks of a driver with weights near ``weight``, on either side."""
+        """Yield movable tasks of a driver with weights near ``weight``, on either side of it."""
         shelf = self.draft.shelf(driver)
         middle = bisect_left(shelf, weight, key=lambda item: item[0])
         for side in range(middle, len(shelf)), range(middle - 1, -1, -1):
@@ -299,17 +307,17 @@ class Balance:
                         break
 
     def move(self, info: TaskInfo, source: int, target: int) -> None:
-        """Move a task, at the cost of the allowance."""
+        """Move a task and charge the allowance."""
         self._journal.append((info, source, target, self.allowance.spend(info)))
         self._carry(info, source, target)
 
     @property
     def moves(self) -> int:
-        """How many there were; the argument of ``undo``."""
+        """Number of moves so far. It is the argument of ``undo``."""
         return len(self._journal)
 
     def undo(self, since: int) -> None:
-        """Take back all moves but the first ``since``."""
+        """Undo all moves except the first ``since``."""
         for info, source, target, cost in reversed(self._journal[since:]):
             self._carry(info, target, source)
             if cost:

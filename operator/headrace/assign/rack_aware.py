@@ -12,24 +12,31 @@ from headrace.assign.assignor import (
     TaskId,
 )
 
-# The cheapest way to deal items among bins that keep their counts.
+# Cheapest distribution of items over bins that keep their counts.
 #
-# A minimum-cost flow in which every item is one unit, drawn between bins only: an arc from one bin
-# to another stands for the item that is cheapest to carry over. As in Kafka Streams' ``Graph``, one
-# starts with what is and cancels circles of negative cost; without one left, the flow is minimal.
-# What costs the same stays where it is.
+# This is a minimum-cost flow in which every item is one unit. The graph has only bins: an arc from
+# one bin to another represents the item that is cheapest to move. As in Kafka Streams' ``Graph``,
+# the algorithm starts with the current distribution and cancels cycles of negative cost. Without
+# such cycles the flow is minimal. Items do not move if that saves nothing.
 
 Item = TypeVar("Item")
 
 Cost = Callable[[Item, int, int], int | None]
-"""Cost of an item in the first bin if it is in the second; None if it must not move."""
+"""Function that returns the cost of an item in one bin.
+
+Its arguments are the item, that bin, and the item's current bin. It returns None if the item must
+not be in that bin.
+"""
 
 _Arc = tuple[int, int]
-"""How much more it costs, and the place of the item in its bin."""
+"""Additional cost of the cheapest item to move along the arc, and the item's index in its bin."""
 
 
 Carried = Callable[[Item, int, int], Iterable[int]]
-"""Called with an item, from where and to where it went; returns the bins whose costs it changed."""
+"""Function that is called after an item has moved from one bin to another.
+
+It returns the bins whose costs have changed.
+"""
 
 
 def cheapest(
@@ -37,10 +44,10 @@ def cheapest(
     cost: Cost[Item],
     carried: Carried[Item] = lambda item, source, target: (),
 ) -> list[list[Item]]:
-    """Return the items of each bin at the lowest total cost; bins keep their counts.
+    """Return the items of each bin with the lowest total cost. Bins keep their counts.
 
-    A cycle takes O(bins³), and there are at most as many cycles as units of cost to save. An item
-    must be allowed where it is.
+    A cycle takes O(bins³), and there are at most as many cycles as units of cost to save. Each item
+    must be allowed in its current bin.
     """
     dealt = [list(items) for items in bins]
     arcs = [_arcs(items, here, len(dealt), cost) for here, items in enumerate(dealt)]
@@ -56,7 +63,10 @@ def cheapest(
 
 
 def _arcs(items: Sequence[Item], here: int, bins: int, cost: Cost[Item]) -> dict[int, _Arc]:
-    """For each other bin that one may go to, the item that is cheapest to carry there."""
+    """Return the item that is cheapest to move to each other bin.
+
+    Bins to which no item may move are left out.
+    """
     cheapest: dict[int, _Arc] = {}
     for place, item in enumerate(items):
         now = cost(item, here, here)
@@ -69,7 +79,7 @@ def _arcs(items: Sequence[Item], here: int, bins: int, cost: Cost[Item]) -> dict
 
 
 def _negative_circle(arcs: Sequence[Mapping[int, _Arc]]) -> list[tuple[int, int]]:
-    """Arcs of a circle of negative cost (Bellman and Ford); empty when there is none."""
+    """Return the arcs of a cycle with negative cost (Bellman-Ford), or an empty list."""
     distance = [0] * len(arcs)
     before = [-1] * len(arcs)
     last = -1
@@ -83,7 +93,7 @@ def _negative_circle(arcs: Sequence[Mapping[int, _Arc]]) -> list[tuple[int, int]
                     last = target
         if last < 0:
             return []
-    for _ in arcs:  # Back from the last change for long enough to be on the circle itself.
+    for _ in arcs:  # Follow the changes back until the bin is certainly on the cycle.
         last = before[last]
     circle = [(before[last], last)]
     while circle[-1][0] != last:
@@ -93,7 +103,10 @@ def _negative_circle(arcs: Sequence[Mapping[int, _Arc]]) -> list[tuple[int, int]
 
 TRAFFIC_COST = 10
 NON_OVERLAP_COST = 1
-"""Defaults of Streams' HighAvailabilityTaskAssignor; its StickyTaskAssignor has 1 and 10."""
+"""Costs as in Kafka Streams' HighAvailabilityTaskAssignor.
+
+Its StickyTaskAssignor has 1 and 10.
+"""
 
 
 def optimize_rack_aware_active(
@@ -104,12 +117,12 @@ def optimize_rack_aware_active(
     traffic_cost: int = TRAFFIC_COST,
     non_overlap_cost: int = NON_OVERLAP_COST,
 ) -> TaskAssignment:
-    """Exchange active tasks between drivers, so that fewer read from another rack.
+    """Exchange active tasks between drivers to reduce reads from other racks.
 
-    Each partition of a task without a replica in its driver's rack costs ``traffic_cost``, a task
-    off the driver that ran it ``non_overlap_cost``; the sum comes out minimal. Drivers keep their
-    counts, and no task comes to a driver that has its standby. ``tasks`` are those that may move,
-    all when it is None. Nothing is moved as long as a driver's rack is unknown.
+    A partition without a replica in its driver's rack costs ``traffic_cost``. A task on another
+    driver than before costs ``non_overlap_cost``. The total cost is minimal. Drivers keep their
+    counts, and no task moves to a driver that has its standby. Only ``tasks`` may move, or all if
+    it is None. Nothing moves if a driver's rack is unknown.
     """
     _refuse_negative(traffic_cost=traffic_cost, non_overlap_cost=non_overlap_cost)
     movable = state.tasks.keys() if tasks is None else state.tasks.keys() & set(tasks)
@@ -143,7 +156,7 @@ def optimize_rack_aware_standby(
     traffic_cost: int = TRAFFIC_COST,
     non_overlap_cost: int = NON_OVERLAP_COST,
 ) -> TaskAssignment:
-    """Minimize traffic for standbys as for active tasks.
+    """Exchange standbys between drivers to reduce reads from other racks.
 
     A standby never moves to a driver that has its task in any role. Copies in different racks stay
     in different racks, because reliability takes precedence over traffic.
@@ -193,7 +206,7 @@ def _refuse_negative(**costs: int) -> None:
 
 
 def _foreign(state: ApplicationState, task: TaskId, name: DriverName) -> int:
-    """How many partitions of a task have no replica in a driver's rack."""
+    """Return the number of a task's partitions without a replica in a driver's rack."""
     rack = state.drivers[name].rack
     return sum(rack not in racks for racks in state.tasks[task].racks)
 

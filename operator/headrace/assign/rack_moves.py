@@ -1,7 +1,8 @@
-"""Moves that spread flows over racks, and that save traffic between racks.
+"""Moves that spread flows over racks, and moves that reduce traffic between racks.
 
-KIP-925's optimum (``rack_aware``) keeps counts only, and takes O(bins³) a step. This keeps weights,
-the spread over racks and the movement budget too, and is greedy: the largest saving first.
+KIP-925's optimum (``rack_aware``) keeps only counts, and a step takes O(bins³). These moves also
+respect weights, the spread over racks and the movement budget. They are greedy: the largest saving
+comes first.
 """
 
 from bisect import bisect_left, insort
@@ -14,11 +15,14 @@ from headrace.assign.assignor import TaskId, TaskInfo
 from headrace.assign.draft import Balance, Group, group
 
 _DRIVERS = 8
-"""Drivers of a rack that are tried, on either side."""
+"""Number of drivers of a rack to try, on either side of a move."""
 
 
 class RackSpread:
-    """No rack holds more of a flow than its share, the tolerance or rounding up left aside."""
+    """Moves tasks until no rack has more of a flow's tasks than its share.
+
+    The share is rounded up or increased by the tolerance.
+    """
 
     def __init__(self, balance: Balance, racks: list[str]) -> None:
         self.balance = balance
@@ -28,7 +32,7 @@ class RackSpread:
         for driver, rack in enumerate(racks):
             self._in_rack.setdefault(rack, []).append(driver)
         self._held: dict[str, Counter[str]] = {}
-        """Counts by flow and rack."""
+        """Number of tasks by flow and rack."""
         for driver, rack in enumerate(racks):
             for (flow, _), count in self.draft.groups(driver).items():
                 self._held.setdefault(flow, Counter())[rack] += count
@@ -41,11 +45,11 @@ class RackSpread:
 
     @property
     def is_reached(self) -> bool:
-        """Whether no rack holds too much of any flow."""
+        """True if no rack has too many tasks of a flow."""
         return next(self._crowded(), None) is None
 
     def spread(self) -> None:
-        """Move or swap tasks out of racks that hold too much of a flow."""
+        """Move or swap tasks out of racks that have too many tasks of a flow."""
         stuck: set[tuple[str, str]] = set()
         while crowded := next((c for c in self._crowded() if c not in stuck), None):
             if not self._relieve(*crowded):
@@ -57,7 +61,7 @@ class RackSpread:
                 yield flow, rack
 
     def _relieve(self, flow: str, rack: str) -> bool:
-        """Take one task of a flow out of a rack; whether there was a way."""
+        """Move one task of a flow out of a rack. Return False if there was no way."""
         loads = self.draft.loads
         held = self._held[flow]
         donors = [
@@ -75,7 +79,10 @@ class RackSpread:
         return False
 
     def _exchange(self, flow: str, donor: int, receiver: int) -> bool:
-        """Move a task of ``flow``, or swap it for one of another flow; whether there was a way."""
+        """Move a task of ``flow``, or swap it with a task of another flow.
+
+        Return False if there was no way.
+        """
         draft, allowance = self.draft, self.balance.allowance
         gone = [
             info
@@ -111,26 +118,26 @@ class RackSpread:
         return True
 
     def takes(self, info: TaskInfo, source: int, target: int) -> bool:
-        """Whether a task may move there without its rack holding too much of the flow."""
+        """Return True if the target's rack has room for another task of the flow."""
         flow, rack = info.id.flow, self.racks[target]
         return rack == self.racks[source] or self._held[flow][rack] < self._most[flow, rack]
 
     def move(self, info: TaskInfo, source: int, target: int) -> None:
-        """Move a task, and count it."""
+        """Move a task and update the counts."""
         self.balance.move(info, source, target)
         self._held[info.id.flow][self.racks[source]] -= 1
         self._held[info.id.flow][self.racks[target]] += 1
 
 
 _NEIGHBOURS = 8
-"""Tasks of one saving that are tried in exchange, on either side of the same weight."""
+"""Number of tasks with the same saving to try, on either side of the best weight."""
 
 _Shelves = defaultdict[int, list[tuple[float, TaskInfo]]]
-"""By what a task saves when it moves, the tasks by weight."""
+"""Tasks with their weights, by the saving of a move."""
 
 
 def read_nearby(spread: RackSpread) -> None:
-    """Exchange tasks between racks as long as that saves reads from another rack."""
+    """Exchange tasks between racks as long as that reduces reads from other racks."""
     if any(info.racks for info in spread.draft.state.tasks.values()):
         _Nearby(spread).improve()
 
@@ -140,7 +147,7 @@ class _Nearby:
         self._spread, self._balance, self._draft = spread, spread.balance, spread.draft
         self._racks = spread.racks
         self._readable: dict[TaskId, Counter[str]] = {}
-        """Number of partitions of each task that can be read in each rack."""
+        """Number of a task's partitions with a replica in each rack."""
         self._driver: dict[TaskId, int] = {}
         self._in_rack: defaultdict[str, list[int]] = defaultdict(list)
         for driver, rack in enumerate(self._racks):
@@ -158,9 +165,9 @@ class _Nearby:
                 moved |= self._between(here, there)
 
     def _between(self, here: str, there: str) -> bool:
-        """Move tasks of one rack to another; return whether any moved.
+        """Move tasks from one rack to another, and return True if any moved.
 
-        Each is exchanged for a task of its kind, or moves alone where counts allow it.
+        Each task is swapped with a task of its kind, or moves alone if the counts allow it.
         """
         candidates = sorted(
             (-saving, info.weight, info)
@@ -180,14 +187,14 @@ class _Nearby:
         return moved
 
     def _of(self, rack: str) -> Iterator[TaskInfo]:
-        """Yield the tasks in a rack that may move."""
+        """Yield the movable tasks in a rack."""
         for driver in self._in_rack[rack]:
             for _, info in self._draft.shelf(driver):
                 if info.racks and self._balance.allowance.covers(info):
                     yield info
 
     def _saving(self, info: TaskInfo, here: str, there: str) -> int:
-        """How many partitions fewer are read from another rack after a move."""
+        """Return the reduction of partitions that are read from another rack."""
         readable = self._readable[info.id]
         return readable[there] - readable[here]
 
@@ -213,7 +220,7 @@ class _Nearby:
         return False
 
     def _move(self, info: TaskInfo, there: str) -> bool:
-        """Without another in exchange."""
+        """Move a task without a swap. Return False if there was no way."""
         draft, donor = self._draft, self._driver[info.id]
         if draft.counts[donor] <= draft.least or not self._balance.allowance.covers(info):
             return False

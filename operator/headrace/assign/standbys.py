@@ -1,4 +1,4 @@
-"""Where standbys go: by load, and away from other copies by rack (KIP-441, KIP-708)."""
+"""Placement of standbys, by load and away from other copies' racks (KIP-441, KIP-708)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,11 @@ def place_standbys(
     state: ApplicationState,
     active: Mapping[DriverName, frozenset[TaskId]],
 ) -> dict[DriverName, frozenset[TaskId]]:
-    """Place standbys for all running stateful tasks, as many as their flows require.
+    """Return the standbys of each driver, as many for each stateful task as its flow requires.
 
-    A standby is never on its task's driver. The first choice is a driver away from the other
-    copies, as far as racks allow, then a driver that had a copy before, then the driver with the
-    fewest duties. With too few drivers there are fewer standbys.
+    A standby is never on its task's driver. Drivers in other racks than the existing copies are
+    preferred, then drivers that had a copy before, then drivers with the fewest tasks. If there are
+    too few drivers, there are fewer standbys.
     """
     names = sorted(state.drivers)
     per_flow = {flow: of.standbys for flow, of in state.flows.items()}
@@ -37,7 +37,7 @@ def place_standbys(
 
 
 class _Placement:
-    """Drivers are numbers, in the order of their names."""
+    """Placement of standbys. Drivers are numbered in the order of their names."""
 
     def __init__(
         self, state: ApplicationState, names: list[DriverName], wanted: Mapping[TaskId, int]
@@ -46,11 +46,11 @@ class _Placement:
         self.missing = dict(sorted(wanted.items()))
         self.standbys: list[set[TaskId]] = [set() for _ in names]
         self._copies: dict[TaskId, list[int]] = {task: [] for task in self.missing}
-        """Drivers that have a task already, in whatever role."""
+        """Drivers that have a task in any role."""
         self._duties = [0] * len(names)
-        """Tasks of each driver, standbys included."""
+        """Number of tasks of each driver, including standbys."""
         self._most = ceil(sum(wanted.values()) / len(names))
-        """Standbys that a driver keeps from before: no more than its share."""
+        """Maximum number of previous standbys that a driver keeps, which is its share."""
         self._racks = [driver.rack for driver in self.drivers]
         self._population = Counter(self._racks)
 
@@ -62,7 +62,7 @@ class _Placement:
                 self._copies[task].append(driver)
 
     def keep(self) -> None:
-        """Leave standbys where they are, then put them where a copy still is."""
+        """Keep previous standbys, then place standbys on drivers that ran the task before."""
         holders: dict[TaskId, list[int]] = {}
         for role in ("standby", "active"):
             for number, driver in enumerate(self.drivers):
@@ -80,7 +80,7 @@ class _Placement:
                     self._give(task, holder)
 
     def fill(self) -> None:
-        """Put what is missing on the drivers with least to do."""
+        """Place the missing standbys on the drivers with the fewest tasks."""
         self._idlest: dict[str | None, list[tuple[int, int]]] = {}
         for number, rack in enumerate(self._racks):
             self._idlest.setdefault(rack, []).append((self._duties[number], number))
@@ -100,7 +100,7 @@ class _Placement:
         self._duties[driver] += 1
 
     def _collisions(self, task: TaskId, rack: str | None) -> int:
-        """How many copies are in a rack; none in one that is not known."""
+        """Return the number of a task's copies in a rack, or 0 if the rack is unknown."""
         return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
@@ -113,7 +113,10 @@ class _Placement:
         )
 
     def _choose(self, task: TaskId) -> int:
-        """Return the idlest driver without a copy among the drivers with the fewest collisions."""
+        """Return the driver for another copy of a task.
+
+        Drivers with the fewest collisions are preferred, then drivers with the fewest tasks.
+        """
         best: tuple[int, int, int] | None = None
         for rack, heap in self._idlest.items():
             aside = []

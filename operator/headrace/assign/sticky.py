@@ -1,4 +1,4 @@
-"""Default assignor, which moves as few running tasks as it can."""
+"""Default assignor, which moves as few running tasks as possible."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
@@ -22,11 +22,11 @@ from headrace.assign.rack_moves import RackSpread, read_nearby
 from headrace.assign.standbys import place_standbys
 
 _ONE_IN = 4
-"""A turn serves at least one driver in so many, whatever their loads: it bounds how many turns."""
+"""Each turn gives tasks to at least one in four drivers, to limit the number of turns."""
 
 
 def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
-    """Give orphans to the drivers that hold them restored, best first, while counts allow."""
+    """Give orphans to drivers that have them as standbys, while the counts allow it."""
     if not holders:
         return
     extras = _extras(draft)
@@ -44,7 +44,7 @@ def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -
 
 
 def _extras(draft: DraftAssignment) -> int:
-    """How many drivers may still get one task more than their least."""
+    """Return the number of drivers that may still get one task more than ``least``."""
     return len(draft.state.tasks) - sum(max(draft.least, count) for count in draft.counts)
 
 
@@ -55,10 +55,10 @@ def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
 
 
 def deal(draft: DraftAssignment) -> None:
-    """Deal the orphans in rows of one for each driver that has room, heaviest to the lightest.
+    """Distribute the orphans in rows of one task for each driver with room, heaviest first.
 
-    The counts come out right by that alone. Kinds are dealt one after the other, so that the tasks
-    of a flow land on different drivers, and where racks are known, on different racks.
+    Rows alone make the counts equal. The kinds are distributed one after the other, so the tasks of
+    a flow are spread over drivers and, if racks are known, over racks.
     """
     kinds = _heavy_first(draft.orphans)
     queue = list(chain.from_iterable(kinds))
@@ -74,7 +74,7 @@ def deal(draft: DraftAssignment) -> None:
 
 
 def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
-    """Return the tasks by kind, with the kind of the heaviest task first.
+    """Return the tasks by kind. The kind of the heaviest task comes first.
 
     Within a kind, tasks are sorted by weight, and by id if weights are equal.
     """
@@ -83,7 +83,7 @@ def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
         by_kind[kind].append(info)
     for tasks in by_kind.values():
         tasks.sort(key=WEIGHT, reverse=True)
-        # By id where weights are equal, and only there: ids take ten times as long to compare.
+        # Sort by id only if weights are equal, because comparing ids takes ten times as long.
         weights = list(map(WEIGHT, tasks))
         if any(map(eq, weights, islice(weights, 1, None))):
             tasks[:] = chain.from_iterable(
@@ -93,14 +93,17 @@ def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
 
 
 def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
-    """How many tasks each driver gets, and how many drivers are to get one more than that."""
+    """Return each driver's number of tasks to receive.
+
+    Also return the number of drivers that receive one more.
+    """
     rooms = [max(0, draft.least - count) for count in draft.counts]
     extras = orphans - sum(rooms)
     return (rooms, extras) if extras >= 0 else (_emptiest(draft, orphans), 0)
 
 
 def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
-    """Return the lightest drivers whose share is rounded up."""
+    """Return the drivers with the lowest loads that may have one task more than ``least``."""
     counts = map(len, draft.given)
     row = [d for d, count in enumerate(counts) if max(count, draft.least) < draft.most]
     row.sort(key=draft.loads.__getitem__)
@@ -109,10 +112,10 @@ def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
 
 
 def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterator[dict[int, int]]:
-    """Yield each driver's number of tasks for consecutive rows within one kind.
+    """Yield each driver's number of tasks in consecutive rows of the same kind.
 
-    A row with tasks of several kinds is yielded alone. There are as many rows as the largest room;
-    smaller rooms are spread evenly over all of them.
+    A row with tasks of several kinds is yielded alone. There are as many rows as the largest room.
+    Smaller rooms are spread evenly over all rows.
     """
     rows = max(rooms)
     if not rows:
@@ -131,10 +134,11 @@ def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterat
 
 
 def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
-    """Deal tasks, heaviest first, to the drivers with the least load.
+    """Distribute tasks, heaviest first, to the drivers with the lowest loads.
 
-    One each to all that are no heavier than the first of them will be; a driver that got a giant is
-    left out until the others have caught up, and fills its room with the lightest tasks.
+    In each turn, drivers get one task each, unless their load exceeds the load that the first of
+    them will have. A driver with a very heavy task is therefore left out until the others have
+    caught up, and gets the lightest tasks.
     """
     given, loads = draft.given, draft.loads
     racks = draft.racks()
@@ -143,7 +147,7 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
     tasks.sort(key=WEIGHT, reverse=True)
     start = 0
     while start < len(tasks):
-        # As many turns as nobody's room can run out in.
+        # No driver's room is exhausted in this number of turns.
         for _ in range(min(limits[driver] - len(given[driver]) for driver in drivers)):
             drivers.sort(key=loads.__getitem__)
             reach = loads[drivers[0]] + tasks[start][2]
@@ -158,7 +162,11 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
 
 
 def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
-    """Rooms when there are fewer orphans than room: others have too many. The emptiest fill up."""
+    """Return each driver's room if there are fewer orphans than room.
+
+    This happens if other drivers have too many tasks. Drivers with the fewest tasks are filled
+    first.
+    """
     rooms = [0] * len(draft.counts)
     fill = [(count, driver) for driver, count in enumerate(draft.counts) if count < draft.least]
     heapify(fill)
@@ -173,7 +181,7 @@ def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
 
 
 def _alternate(row: list[int], racks: Sequence[str]) -> list[int]:
-    """Return the lightest driver of each rack, then the second of each, and so on."""
+    """Return the drivers in their order, but alternate between racks."""
     seen: dict[str, int] = {}
     turns = []
     for driver in row:
@@ -187,16 +195,17 @@ def _alternate(row: list[int], racks: Sequence[str]) -> list[int]:
 class StickyAssignor(TaskAssignor):
     """Default assignor, with goals in a fixed order.
 
-    1. complete: every task has a driver at once. 2. balanced: counts differ by at most one, weights
-    are within 10 % of the mean. 3. spread: each flow over the racks, its tasks over drivers. 4.
-    near: tasks run where their partitions can be read without leaving the rack. 5. the fewest
-    moves.
+    1. Complete: every task has a driver at once.
+    2. Balanced: counts differ by at most one, and loads are within 10 % of the mean.
+    3. Spread: the tasks of each flow are spread over racks and drivers.
+    4. Near: tasks run in racks with replicas of their partitions.
+    5. Sticky: as few tasks as possible move.
 
-    Within these limits nothing moves for balance. Outside them, a share of a flow's tasks moves at
-    a time (its movement budget), at most once a minute. The state has the time of the last such
-    move, the answer the time of the next. A task without a driver moves to a standby if counts
-    allow, and never waits for a budget. No move waits for its driver to catch up (KIP-441's
-    warm-up), because only an offset is restored, which takes a moment.
+    While these limits are kept, nothing moves for balance. Otherwise a share of a flow's tasks
+    moves (its movement budget), at most once a minute. The state contains the time of the last such
+    move, and the result the time of the next. A task without a driver moves to a standby if the
+    counts allow it, and never waits for a budget. No move waits for the new driver to catch up
+    (KIP-441's warm-up), because restoring an offset takes only a moment.
     """
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
@@ -206,7 +215,7 @@ class StickyAssignor(TaskAssignor):
         # Base sets: the tasks of each driver, and the orphans, which have no driver.
         draft = DraftAssignment(state)
 
-        # Decisions: the orphans first, then what is out of bounds, as far as it may move now.
+        # Decisions: first the orphans, then moves towards the limits, as far as allowed now.
         take_over(draft, _holders(draft))
         deal(draft)
         due_ms = state.now_ms
@@ -220,7 +229,7 @@ class StickyAssignor(TaskAssignor):
         follow_ups = []
         if not reached and due_ms > state.now_ms:
             follow_ups.append(due_ms)
-        # otherwise the result would not change
+        # otherwise the next result would be the same
         elif not reached and (draft.unassigned or draft.moved):
             follow_ups.append(state.now_ms + state.config.balance_interval_ms)
         return TaskAssignment(
@@ -231,7 +240,7 @@ class StickyAssignor(TaskAssignor):
 
 
 def _holders(draft: DraftAssignment) -> dict[TaskId, list[int]]:
-    """Return the drivers that are standbys of an orphan."""
+    """Return the drivers that have a standby of each orphan."""
     holders: dict[TaskId, list[int]] = {}
     for number, driver in enumerate(draft.drivers):
         for task in driver.standby & draft.unassigned:
@@ -240,7 +249,10 @@ def _holders(draft: DraftAssignment) -> dict[TaskId, list[int]]:
 
 
 def _improve(draft: DraftAssignment, due: bool) -> tuple[bool, int]:
-    """Move what may move towards the bounds; whether they are reached, and after how many moves."""
+    """Move tasks towards the limits, as far as the allowance permits.
+
+    Return whether the limits are reached, and the number of moves that were not free.
+    """
     allowance = Allowance(draft, due)
     balance = Balance(draft, allowance)
     if not balance.is_reached and not allowance.is_empty:

@@ -1,4 +1,4 @@
-"""Checks and helpers for assignors of one's own (KIP-924, TaskAssignmentUtils)."""
+"""Checks and helpers for custom assignors (KIP-924, TaskAssignmentUtils)."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -17,20 +17,20 @@ from headrace.assign.standbys import place_standbys
 
 @dataclass(frozen=True)
 class Violation:
-    """Rule that an assignment breaks, by name and in a sentence."""
+    """Rule that an assignment breaks."""
 
     error: AssignmentError
     message: str
 
 
 def validate(state: ApplicationState, assignment: TaskAssignment) -> AssignmentError:
-    """Return the first rule that an assignment breaks; ``NONE`` if it may be put in force."""
+    """Return the first rule that an assignment breaks, or ``NONE`` if it is valid."""
     violation = find_violation(state, assignment)
     return violation.error if violation else AssignmentError.NONE
 
 
 def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
-    """Return the first rule that an assignment breaks, with the task or driver that breaks it."""
+    """Return the first rule that an assignment breaks, with its task or driver, or None."""
     given, known = assignment.drivers.keys(), state.drivers.keys()
     if unknown := given - known:
         return Violation(AssignmentError.UNKNOWN_PROCESS_ID, f"there is no driver {min(unknown)}")
@@ -46,7 +46,7 @@ def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Viola
 
 
 def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) -> Violation | None:
-    """Return a violation that is visible in one driver's assignment."""
+    """Return a violation within one driver's assignment, or None."""
     copies = given.standby
     if unknown := [t for t in chain(given.active, copies) if t not in state.tasks]:
         return Violation(
@@ -67,7 +67,7 @@ def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) 
 
 
 def _across(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
-    """Return a violation that is visible only in all drivers' assignments together."""
+    """Return a violation between the assignments of several drivers, or None."""
     claims = sum(len(driver.active) for driver in assignment.drivers.values())
     owned = frozenset[TaskId]().union(*(driver.active for driver in assignment.drivers.values()))
     if claims > len(owned):
@@ -99,9 +99,9 @@ def _doubled(assignment: TaskAssignment) -> Violation:
 
 
 def identity(state: ApplicationState) -> TaskAssignment:
-    """Return the assignment in force, as far as its tasks and drivers still exist.
+    """Return the current assignment without tasks and drivers that do not exist any more.
 
-    A task that two drivers report stays with the first by name. A standby on its task's driver is
+    If two drivers report a task, the first one by name keeps it. A standby on its task's driver is
     dropped. Tasks without a driver wait.
     """
     claimed: set[TaskId] = set()
@@ -118,7 +118,7 @@ def identity(state: ApplicationState) -> TaskAssignment:
 
 
 class AssignmentUtils:
-    """Functions under the name under which people look for them."""
+    """Helpers for assignors, under a name similar to Kafka Streams' ``TaskAssignmentUtils``."""
 
     validate = staticmethod(validate)
     find_violation = staticmethod(find_violation)

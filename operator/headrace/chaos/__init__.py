@@ -1,7 +1,7 @@
-"""Carries out the faults that a MirrorTest asks for.
+"""Injects the faults that a MirrorTest requests.
 
-``chaos`` injects one fault after the other and times each recovery. ``local`` injects faults into a
-flow of ``headrace run``, and ``pods`` into a flow of a Kubernetes cluster.
+``chaos`` injects one fault after the other and measures each recovery. ``local`` injects faults
+into a flow of ``headrace run``, and ``pods`` into a flow of a Kubernetes cluster.
 """
 
 from headrace.chaos.chaos import ByAction, Chaos, FaultInjector, Injection, PauseFaults, Since

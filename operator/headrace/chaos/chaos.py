@@ -1,7 +1,7 @@
-"""Runner of the steps of ``spec.chaos``, with the port of injectors.
+"""Runner of the steps of ``spec.chaos``, and the interface of fault injectors.
 
-It does not wait for recoveries: the observer of the load calls :meth:`Chaos.advance` several times
-a second.
+The runner does not block while a flow recovers. The caller calls ``Chaos.advance`` several times a
+second.
 """
 
 import time
@@ -16,38 +16,44 @@ from headrace.mirror_test import Fault, LoadProgress
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault that was injected."""
+    """Fault that was injected."""
 
     at_ms: int
-    """When, in ms since 1970."""
+    """Time of the fault, in ms since 1970."""
     recovered: Callable[[], bool]
-    """Whether the flow has recovered; raises ``HeadraceError`` when that cannot be observed."""
+    """Function that returns True if the flow has recovered.
+
+    It raises ``HeadraceError`` if the recovery cannot be observed.
+    """
     driver: str | None = None
-    """The driver, broker or topic that it affects, where it is one."""
+    """Affected driver, broker, pod or Deployment, or None."""
     units: tuple[str, ...] = ()
-    """The connectors and tasks of that driver."""
+    """Connectors and tasks of the affected driver."""
     lasts_s: float = 0.0
-    """How long the fault lasts."""
+    """Duration of the fault in seconds."""
     recovers_after: bool = False
-    """Whether the flow can only recover after its end: the recovery time then begins there."""
+    """True if the flow can recover only after the fault has ended.
+
+    The recovery time then begins at the end of the fault.
+    """
 
 
 class FaultInjector(Protocol):
-    """Injects faults into one flow."""
+    """Injector of faults into one mirror."""
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject the fault of a step; raises ``HeadraceError`` when that was not possible."""
+        """Inject the fault of a step. Raise ``HeadraceError`` if that is not possible."""
         ...
 
 
 @dataclass(frozen=True)
 class ByAction:
-    """Faults of several injectors."""
+    """Injector that delegates each action to another injector."""
 
     injectors: Mapping[ChaosAction, FaultInjector]
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step with its injector; raise ``InvalidSpec`` for an unsupported action."""
+        """Inject the fault of a step. Raise ``InvalidSpec`` if no injector supports its action."""
         injector = self.injectors.get(step.action)
         if injector is None:
             raise InvalidSpec(f"{step.action} cannot be done to the mirror of this test")
@@ -58,38 +64,44 @@ _WITHOUT_WAITING = {ChaosAction.START_BROKER, ChaosAction.RUN_COMMAND}
 
 
 class Chaos:
-    """Steps in their order.
+    """Runs the chaos steps in order.
 
-    The next step waits until the flow has recovered from the last one, and until that fault is
-    over. A step that starts a broker does not wait, because nothing else ends the fault. A step
-    that runs a command does not wait either, because it may start what the command before ended.
+    A step waits until the flow has recovered from the previous fault, and until that fault has
+    ended. A step that starts a broker does not wait, because only this step ends the fault. A step
+    that runs a command does not wait either, because it may start what the previous command
+    stopped.
     """
 
     def __init__(
         self, steps: Sequence[ChaosStep], injector: FaultInjector, patience_s: float
     ) -> None:
-        """Create a runner; ``patience_s`` is the maximum duration of a recovery."""
+        """Create a runner. ``patience_s`` is the maximum duration of a recovery."""
         self._pending = list(steps)
         self._injector = injector
         self._patience_s = patience_s
         self._faults: list[Fault] = []
         self._open: dict[int, tuple[Injection, float]] = {}
-        """The faults whose recovery is being timed, by their index in ``_faults``, and from when on
-        (on the caller's clock)."""
+        """Faults whose recovery is being timed, by their index in ``_faults``.
+
+        The second item is the time from which the recovery is timed, on the clock of the caller.
+        """
         self._over_at_s = 0.0
 
     @property
     def recovering(self) -> bool:
-        """Whether a recovery is being timed."""
+        """True if a recovery is being timed."""
         return bool(self._open)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The outcome of each step so far, in their order."""
+        """Outcome of each step so far, in order."""
         return tuple(self._faults)
 
     def advance(self, progress: LoadProgress, now_s: float) -> Fault | None:
-        """Inject the fault that is due, if any, and return it. ``now_s`` is a monotonic clock."""
+        """Inject the fault that is due, and return it, or None if no fault is due.
+
+        ``now_s`` is the time of a monotonic clock.
+        """
         for index, (injection, since_s) in list(self._open.items()):
             self._time_recovery(index, injection, since_s, now_s)
         if not self._pending or not _due(self._pending[0], progress):
@@ -153,19 +165,22 @@ def _due(step: ChaosStep, progress: LoadProgress) -> bool:
 
 
 Since = Callable[[int], Callable[[], bool]]
-"""For a time in ms since 1970: whether the mirror has recovered since then."""
+"""Function that returns a check of recovery for a time in ms since 1970.
+
+The check returns True if the mirror has recovered since that time.
+"""
 
 
 class PauseFaults:
-    """For one flow, wherever it runs."""
+    """Injector that pauses a flow, wherever the flow runs."""
 
     def __init__(self, set_state: Callable[[FlowState], bool], since: Since) -> None:
-        """``set_state`` returns whether it changed the flow's state."""
+        """Create an injector. ``set_state`` returns True if it changed the flow's state."""
         self._set_state, self._since = set_state, since
         self._is_paused = False
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Pause the flow; the check for recovery resumes it."""
+        """Pause the flow. The check of recovery resumes it when the time is over."""
         seconds, at_ms = step.seconds or 0, _now_ms()
         if not self._set_state(FlowState.PAUSED):
             raise InvalidSpec("the flow is paused already")

@@ -1,4 +1,4 @@
-"""Injects faults into a flow of ``headrace run``, over its control socket."""
+"""Fault injector for a flow of ``headrace run``, through its control socket."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,12 +7,14 @@ from headrace.api import ChaosAction, ChaosStep, FlowState, TaskPhase
 from headrace.chaos.chaos import Injection
 
 Ask = Callable[..., dict[str, Any]]
-"""Sends a verb, and arguments by name, to the flow's control socket; raises ``HeadraceError``
-without an answer."""
+"""Function that sends a command with named arguments to the flow's control socket.
+
+It raises ``HeadraceError`` if there is no response.
+"""
 
 
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Why the steps that need pods cannot be injected here: a field and a sentence for each."""
+    """Yield a field and a message for each step that requires pods."""
     for index, step in enumerate(steps):
         if step.action.is_of_pods:
             yield (
@@ -23,17 +25,17 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class LocalInjector:
-    """For one flow, and the drivers of its run; only steps about these (``LOCAL_ACTIONS``)."""
+    """Injector for one flow and the drivers of its run. It supports ``LOCAL_ACTIONS``."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step; wait only for a response."""
+        """Inject the fault of a step, and wait only for a response."""
         return _STEPS[step.action](self, step)
 
     def set_state(self, state: FlowState) -> bool:
-        """Set the flow's ``spec.state``; whether that changed it."""
+        """Set the flow's ``spec.state``. Return True if that changed it."""
         return bool(self._ask("set-state", state=str(state))["changed"])
 
     def _kill_driver(self, _: ChaosStep) -> Injection:
@@ -60,13 +62,16 @@ class LocalInjector:
         return self._replaced(rolled, frozenset(rolled["drivers"]))
 
     def _replaced(self, changed: Mapping[str, Any], old: Collection[str]) -> Injection:
-        """``old``: drivers that must have no unit any more."""
+        """Return an injection that ends when the units run on new drivers.
+
+        ``old`` are the drivers that must not run afterwards.
+        """
         return Injection(
             at_ms=changed["timeMs"], recovered=lambda: self._settled(changed["size"], old)
         )
 
     def _runs_elsewhere(self, lost: Collection[str], driver: str) -> bool:
-        """Whether every lost unit that still exists runs, and not on the driver that was broken."""
+        """Return True if every existing lost unit runs, and not on the broken driver."""
         units = [unit for unit in self._ask("status")["units"] if unit["name"] in lost]
         return all(
             unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != driver
@@ -74,7 +79,10 @@ class LocalInjector:
         )
 
     def _settled(self, size: int, old: Collection[str]) -> bool:
-        """Return whether ``size`` new drivers are alive and all units run where assigned."""
+        """Return True if ``size`` drivers are alive, and all units run as assigned.
+
+        None of the drivers may be in ``old``.
+        """
         drivers, status = self._ask("drivers")["alive"], self._ask("status")
         return (
             len(drivers) == size
@@ -95,4 +103,4 @@ _STEPS: dict[ChaosAction, Callable[[LocalInjector, ChaosStep], Injection]] = {
     ChaosAction.ROLL_DRIVERS: LocalInjector._roll_drivers,
 }
 LOCAL_ACTIONS = frozenset(_STEPS)
-"""Actions of ``LocalInjector``."""
+"""Actions that ``LocalInjector`` supports."""

@@ -1,4 +1,4 @@
-"""Injector of faults into pods, through the API server."""
+"""Fault injectors for pods, through the API server."""
 
 import asyncio
 import time
@@ -29,12 +29,15 @@ from headrace.k8s import DEPLOYMENT, FLOW, MIRROR_TEST, POD, TASK, Client, Objec
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
-"""Between the length of a freeze and both of its bounds: signals and polls take a moment."""
+"""Minimum time between the duration of a freeze and each of its limits.
+
+Signals and polls take a moment.
+"""
 
 
 @dataclass(frozen=True)
 class FlowSnapshot:
-    """A flow, its units and its drivers' pods."""
+    """Flow with its units and the pods of its drivers."""
 
     flow: ReplicationFlow
     units: Collection[ReplicationTask]
@@ -42,12 +45,15 @@ class FlowSnapshot:
     """Pods of the drivers by name, including pods that are being deleted."""
 
     def victim(self) -> Object:
-        """Return the pod of the driver with most source tasks; raise ``InvalidSpec`` without."""
+        """Return the pod of the driver with most source tasks.
+
+        Raise ``InvalidSpec`` if no driver runs a source task.
+        """
         return self.pods[target_driver(self.units, self.remaining, self.flow.metadata.name)]
 
     @property
     def remaining(self) -> set[str]:
-        """Pods that are not being deleted."""
+        """Names of pods that are not being deleted."""
         return {n for n, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
 
     def epochs(self, driver: str) -> dict[str, int]:
@@ -59,7 +65,10 @@ class FlowSnapshot:
         }
 
     def claimed_again(self, lost: Mapping[str, int]) -> bool:
-        """Whether each of these units that still exists runs, and was claimed since."""
+        """Return True if each of these units that still exists was claimed again and runs.
+
+        ``lost`` are the epochs that the units had before.
+        """
         return all(
             unit.status.phase is TaskPhase.RUNNING and unit.status.epoch > lost[unit.metadata.name]
             for unit in self.units
@@ -68,7 +77,7 @@ class FlowSnapshot:
 
     @property
     def is_stable(self) -> bool:
-        """Whether every unit runs on the driver that it is assigned to, and that exists."""
+        """True if every unit runs on its assigned driver, and the driver's pod exists."""
         return all(
             unit.status.phase is TaskPhase.RUNNING
             and unit.status.driver_name == unit.spec.driver_name
@@ -77,9 +86,10 @@ class FlowSnapshot:
         )
 
     def settled(self, generation: int) -> bool:
-        """Return whether the flow has reached that generation of the spec.
+        """Return True if the flow has reached that generation of the spec.
 
-        It has as many drivers as specified, all ready, and every unit runs on its assigned driver.
+        It then has the specified number of drivers, all ready, and every unit runs on its assigned
+        driver.
         """
         wanted, status = self.flow.spec.drivers.replicas, self.flow.status
         return (
@@ -94,11 +104,11 @@ class FlowSnapshot:
 
 
 def freeze_s(lease_s: int, pod: Object) -> float:
-    """Return for how many seconds to freeze a driver.
+    """Return the time, in s, for which to freeze a driver.
 
-    The time is halfway between the durations of its Lease and of its liveness probe. A shorter
-    freeze has no effect; after a longer one the kubelet kills the driver. Raise ``InvalidSpec`` if
-    there is too little time between them.
+    It is halfway between the duration of the driver's Lease and the patience of its liveness probe.
+    A shorter freeze has no effect, and during a longer one the kubelet kills the driver. Raise
+    ``InvalidSpec`` if there is too little time between the two.
     """
     probe = driver_container(pod)["livenessProbe"]
     patience_s = float(probe["periodSeconds"] * probe["failureThreshold"])
@@ -112,7 +122,7 @@ def freeze_s(lease_s: int, pod: Object) -> float:
 
 
 def driver_container(pod: Object) -> Object:
-    """Return the driver's container in its pod."""
+    """Return the container of the driver in its pod."""
     containers: list[Object] = pod["spec"]["containers"]
     return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
 
@@ -122,35 +132,42 @@ def _is_ready(pod: Object) -> bool:
     return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
-# Gets a signal into a driver's pod: by an ephemeral container, which shares its processes.
+# Sends a signal to a driver from an ephemeral container, which shares the processes of the pod.
 #
-# Its process has the driver's user, so it needs no capability, and Pod Security's ``restricted``
-# admits it. The caller needs the right to patch ``pods/ephemeralcontainers``. Such a container
-# never restarts, and stays in the pod's list until the pod is deleted.
+# The container has the driver's user, so it needs no capability, and Pod Security's ``restricted``
+# admits it. The caller needs the permission to patch ``pods/ephemeralcontainers``. Such a container
+# never restarts, and remains in the pod's spec until the pod is deleted.
 
 _WITHIN_S = 60.0
-"""Its image is on the node; the error has the kubelet's reason for a longer wait."""
+"""Time limit of a request or of a container's start.
+
+The image is already on the node. If the limit is exceeded, the error contains the kubelet's reason.
+"""
 _POLL_S = 0.2
 _SURE_S = 2.0
-"""A program that found nothing to signal has ended by then."""
+"""Time in which a program that finds no process to signal has ended."""
 
 _Condition = Callable[[Object], bool]
 
 
 async def kill_driver(client: Client, pod: Object) -> float:
-    """Kill -9 the driver in ``pod``; returns when it began, in seconds since 1970, rounded down.
+    """Kill the driver in ``pod`` with -9.
 
-    Raises ``InvalidSpec`` where that cannot be done, ``Retriable`` when the API server did not
-    answer for a minute, ``GaveUp`` when the kubelet did nothing in one.
+    Return the start of the killing container in seconds since 1970, rounded down.
+
+    Raises:
+        InvalidSpec: The driver cannot be killed.
+        Retriable: The API server did not respond for a minute.
+        GaveUp: The kubelet did not start the container within a minute.
     """
     name = await _add(client, pod, [])
     return _started(await _wait(client, pod, name, lambda state: "terminated" in state))
 
 
 async def freeze_driver(client: Client, pod: Object, for_s: float) -> float:
-    """Stop the driver in ``pod``; it continues after ``for_s`` seconds, even if our process ends.
+    """Suspend the driver in ``pod`` for ``for_s`` seconds.
 
-    Returns and raises as ``kill_driver``.
+    The driver resumes even if this process ends. Return and raise as ``kill_driver``.
     """
     name = await _add(client, pod, [f"--freeze={for_s:g}"])
     started = _started(await _wait(client, pod, name, bool))
@@ -191,7 +208,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
 
 
 async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
-    """Return the state of ``container``, running or terminated, once ``holds`` accepts it."""
+    """Return the state of a container that runs or has ended, once ``holds`` accepts it."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     deadline, waits = time.monotonic() + _WITHIN_S, ""
     while time.monotonic() < deadline:
@@ -226,37 +243,37 @@ def _started(state: Object) -> float:
 _T = TypeVar("_T")
 
 _ROLLED = "kubectl.kubernetes.io/restartedAt"
-"""Annotation of pods, as of ``kubectl rollout restart``."""
+"""Pod annotation that ``kubectl rollout restart`` sets."""
 
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine to its end on the loop of the client."""
+"""Function that runs a coroutine on the client's event loop and returns its result."""
 
 
 class PodInjector:
     """Injector for one flow and its operator.
 
-    Its permissions are in the chart's chaos-rules.yaml.
+    The chart's chaos-rules.yaml contains its permissions.
     """
 
     def __init__(self, client: Client, run: Run, namespace: str, *, flow: str, test: str) -> None:
-        """Create an injector for ``test``, through whose annotation the operator is killed."""
+        """Create an injector. An annotation of ``test`` tells the operator to end itself."""
         self._client, self._run, self._namespace = client, run, namespace
         self._flow, self._test = flow, test
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step.
+        """Inject the fault of a step.
 
-        It waits until no unit moves, for a response of the API server, and until the kubelet starts
-        a container, for at most a minute each.
+        Wait until no unit moves, for the response of the API server, and until the kubelet has
+        started a container. Each may take up to a minute.
         """
         injection: Injection = self._run(_STEPS[step.action](self, step))
         return injection
 
     def set_state(self, state: FlowState) -> bool:
-        """Set the flow's ``spec.state``; return whether that changed it.
+        """Set the flow's ``spec.state``. Return True if that changed it.
 
-        An annotation names the test that paused the flow: if this Job is killed, the operator
+        An annotation names the test that paused the flow. If this Job is killed, the operator
         resumes the flow (``controller.mirror_tests.paused``).
         """
 
@@ -309,7 +326,7 @@ class PodInjector:
         patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
 
         async def ask() -> None:
-            if await self._who_led() == before:  # else an answer was lost: no second one may die
+            if await self._who_led() == before:  # else a response was lost
                 await self._client.patch(MIRROR_TEST, self._namespace, self._test, patch)
 
         at_ms = (await _timed(ask))[0]
@@ -329,7 +346,7 @@ class PodInjector:
         at_s: float,
         lasts_s: float = 0.0,
     ) -> Injection:
-        # Its node's clock may be another than ours.
+        # The clock of the node may differ.
         driver, at_s = pod["metadata"]["name"], min(max(at_s, asked_s), time.time())
         lost = snapshot.epochs(driver)
         return Injection(
@@ -343,7 +360,7 @@ class PodInjector:
     async def _change(
         self, drivers: Mapping[str, object], old: frozenset[str] = frozenset()
     ) -> Injection:
-        """Change the flow's spec.drivers; ``old`` are the pods that it must replace."""
+        """Change the flow's ``spec.drivers``. ``old`` are the pods to be replaced."""
         patch = {"spec": {"drivers": drivers}}
         at_ms, changed = await _timed(
             lambda: self._client.patch(FLOW, self._namespace, self._flow, patch)
@@ -357,10 +374,10 @@ class PodInjector:
         return Injection(at_ms, recovered)
 
     async def _who_led(self) -> str | None:
-        """Return the annotation's value.
+        """Return the value of the annotation that requests the end of the operator.
 
-        It is absent before the request, then empty. Then it has the name of the operator that
-        ended, and finally also the name of the next leader.
+        It is None before the request, and then empty. Later it contains the name of the operator
+        that ended, and finally also the name of the next leader.
         """
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
@@ -369,7 +386,10 @@ class PodInjector:
         return names
 
     async def _read_when_stable(self) -> FlowSnapshot:
-        """Read when no unit moves: else what a fault moved is unknown. Raises ``GaveUp``."""
+        """Read the flow when no unit moves. Otherwise the units that a fault moves are unknown.
+
+        Raise ``GaveUp`` if units still move after a minute.
+        """
 
         async def stable() -> FlowSnapshot:
             if not (snapshot := await self._read()).is_stable:
@@ -407,16 +427,22 @@ _STEPS: dict[ChaosAction, _Inject] = {
     ChaosAction.ROLL_DRIVERS: PodInjector._roll_drivers,
 }
 POD_ACTIONS = frozenset(_STEPS)
-"""Actions of ``PodInjector``."""
+"""Actions that ``PodInjector`` supports."""
 
 
 def _has_ended(pod: Object) -> bool:
-    """Evicted, say: its Deployment has replaced it and does not delete it."""
+    """Return True if a pod has ended, for example by eviction.
+
+    Its Deployment has replaced such a pod and does not delete it.
+    """
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
-    """Return the start of the successful request, in ms since 1970, and the response."""
+    """Send a request, and retry it if necessary.
+
+    Return the start of the successful attempt, in ms since 1970, and the response.
+    """
 
     async def attempt() -> tuple[int, _T]:
         return time.time_ns() // 1_000_000, await ask()
@@ -425,10 +451,10 @@ async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
 
 
 class OtherPods:
-    """Injector for pods and Deployments in the test's namespace.
+    """Injector for pods and Deployments of other mirrors in the test's namespace.
 
-    Its permissions are in the chart's chaos-rules.yaml. How such a mirror works is unknown: it has
-    recovered when each partition of the target has a message that was sent after the fault.
+    The chart's chaos-rules.yaml contains its permissions. Such a mirror has recovered when each
+    partition of the target has a message that was sent after the fault.
     """
 
     def __init__(self, client: Client, run: Run, namespace: str, since: Since) -> None:
@@ -436,7 +462,7 @@ class OtherPods:
         self._since = since
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Inject a step; wait at most a minute for a response of the API server."""
+        """Inject the fault of a step, and wait at most a minute for the API server."""
         broken: str = self._run(_OTHER_POD_STEPS[step.action](self, step))
         at_ms = time.time_ns() // 1_000_000
         return Injection(at_ms, self._since(at_ms), driver=broken)
@@ -483,4 +509,4 @@ _OTHER_POD_STEPS: dict[ChaosAction, Callable[[OtherPods, ChaosStep], Coroutine[A
     ChaosAction.SCALE_DEPLOYMENT: OtherPods._scale_deployment,
 }
 OTHER_POD_ACTIONS = frozenset(_OTHER_POD_STEPS)
-"""Actions of ``OtherPods``."""
+"""Actions that ``OtherPods`` supports."""

@@ -1,1 +1,1 @@
-"""How a command talks to a running flow."""
+"""Communication of commands with a running flow."""

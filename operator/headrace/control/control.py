@@ -1,6 +1,7 @@
-"""The client side of a flow's control socket: one request, one answer, each a JSON line.
+"""Client of a flow's control socket. Requests and responses are lines of JSON.
 
-Commands import only this side: the server needs asyncio and the log, half of their start.
+Commands import only the client, because the server's imports (asyncio, logging) take half of a
+command's start.
 """
 
 import json
@@ -12,12 +13,15 @@ from typing import Any
 
 from headrace.errors import InvalidSpec, NotRunning, Retriable, Unreachable
 
-_MAX_PATH_BYTES = 107  # sun_path, less its closing zero
+_MAX_PATH_BYTES = 107  # size of sun_path without its closing zero
 _TIMEOUT_S = 10.0
 
 
 def socket_folder() -> Path:
-    """``$XDG_RUNTIME_DIR/headrace``, else a folder of the user's own in the temporary directory."""
+    """Return the folder of the control sockets.
+
+    It is ``$XDG_RUNTIME_DIR/headrace``, or a folder of the user in the temporary directory.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return Path(runtime) / "headrace"
@@ -25,7 +29,7 @@ def socket_folder() -> Path:
 
 
 def socket_path(flow: str) -> Path:
-    """Return the socket of a flow; raise ``InvalidSpec`` if its path is too long for a socket."""
+    """Return the path of a flow's socket. Raise ``InvalidSpec`` if it is too long for a socket."""
     path = socket_folder() / f"{flow}.sock"
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise InvalidSpec(
@@ -36,20 +40,20 @@ def socket_path(flow: str) -> Path:
 
 
 def running_flows() -> list[str]:
-    """Names of the flows that a ``headrace run`` of this user serves now."""
+    """Return the names of the flows that this user's ``headrace run`` processes run."""
     return sorted(path.stem for path in socket_folder().glob("*.sock") if _answers(path))
 
 
 def request(
     flow: str, command: str, timeout_s: float = _TIMEOUT_S, **arguments: Any
 ) -> dict[str, Any]:
-    """Send a request to a running flow and return its answer.
+    """Send a command to a running flow and return the response.
 
     Raises:
-        NotRunning: No flow of this name runs here.
-        Unreachable: The run did not answer.
-        InvalidSpec: The run refused the request.
-        Retriable: The run could not do it now.
+        NotRunning: No flow of this name runs on this machine.
+        Unreachable: The run did not respond.
+        InvalidSpec: The run rejected the command.
+        Retriable: The run could not carry out the command now.
     """
     path = socket_path(flow)
     with socket.socket(socket.AF_UNIX) as line:

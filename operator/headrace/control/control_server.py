@@ -1,4 +1,4 @@
-"""The server side of a flow's control socket."""
+"""Server of a flow's control socket."""
 
 import asyncio
 import fcntl
@@ -21,14 +21,17 @@ _LINE_LIMIT = 16 << 20
 
 @asynccontextmanager
 async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
-    """Answer on the flow's socket while the block runs; ``InvalidSpec`` when another run does."""
+    """Serve requests at the flow's socket while the block runs.
+
+    Raise ``InvalidSpec`` if another run serves this flow.
+    """
     path = socket_path(flow)
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise InvalidSpec(f"{folder} belongs to another user: set XDG_RUNTIME_DIR to one of yours")
     folder.chmod(0o700)
-    # The lock goes with its process, even by -9; a socket file would stay.
+    # The kernel releases the lock when the process ends, even with -9. A socket file would remain.
     with path.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +44,7 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
 
         async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(ConnectionError):
-                if line := await reader.readline():  # else it is ``_answers``, which asks nothing
+                if line := await reader.readline():  # empty if the client only connects
                     writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
                     await writer.drain()
             writer.close()
@@ -55,7 +58,7 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
 
 
 async def _answered(handle: Handler, line: bytes) -> dict[str, Any]:
-    """Every line is answered, or its client would wait in vain."""
+    """Return the response to a request. Errors are returned as well, because the client waits."""
     try:
         asked = json.loads(line)
         return {"answer": await handle(asked.pop("command"), asked)}

@@ -1,4 +1,4 @@
-"""Actions of commands on a flow: pauses, resets, catch-up and rows of tasks."""
+"""Actions of commands on a flow: pauses, resets, catching up, and lists of tasks."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 def parse_partitions(text: str) -> PausedPartitions:
-    """``orders`` or ``orders/0-3,7``; ``InvalidSpec`` for anything else."""
+    """Parse ``orders`` or ``orders/0-3,7``. Raise ``InvalidSpec`` for other texts."""
     topic, slash, partitions = text.partition("/")
     document = {"topic": topic} | ({"partitions": partitions} if slash else {})
     try:
@@ -42,7 +42,10 @@ def parse_partitions(text: str) -> PausedPartitions:
 def change_pauses(
     flow: ReplicationFlow, partitions: str, *, paused: bool
 ) -> tuple[PausedPartitions, ...]:
-    """Return the new value of the field; raise ``InvalidSpec`` if it cannot be resumed."""
+    """Return ``spec.pausedPartitions`` after pausing or resuming partitions.
+
+    Raise ``InvalidSpec`` if the partitions cannot be resumed.
+    """
     pauses = Pauses.of(flow.spec.paused_partitions)
     item = parse_partitions(partitions)
     return (pauses.with_also(item) if paused else pauses.without(item)).items
@@ -54,10 +57,10 @@ def answer_pauses(
     tasks: Iterable[ReplicationTask],
     partitions: str = "",
 ) -> Answer:
-    """Return an answer for a user about a change of pauses.
+    """Return the response to a change of pauses.
 
-    It contains whether anything changed since ``before``, the number of matching partitions of the
-    flow, and what is paused now.
+    It contains whether anything has changed since ``before``, the number of the flow's partitions
+    that ``partitions`` matches, and the current pauses.
     """
     packed = [
         item
@@ -79,7 +82,7 @@ def _paused(flow: ReplicationFlow) -> tuple[str, tuple[PausedPartitions, ...]]:
 
 
 def find_task(tasks: Iterable[ReplicationTask], flow: str, name: str) -> ReplicationTask:
-    """Return the task of that name; raise ``InvalidSpec`` if the flow has none."""
+    """Return the task of that name. Raise ``InvalidSpec`` if the flow has none."""
     there = {task.metadata.name: task for task in tasks}
     if name not in there:
         raise InvalidSpec(f"flow {flow} has no task {name}; it has {', '.join(sorted(there))}")
@@ -87,7 +90,7 @@ def find_task(tasks: Iterable[ReplicationTask], flow: str, name: str) -> Replica
 
 
 def held_task(task: ReplicationTask) -> ReplicationTask:
-    """Return the task; raise ``InvalidSpec`` during a transfer, when no driver acts on it."""
+    """Return the task if its assigned driver holds it. Raise ``InvalidSpec`` otherwise."""
     name, to, held_by = task.metadata.name, task.spec.driver_name, task.status.driver_name
     if not held_by:
         raise InvalidSpec(f"no driver holds {name} at the moment: try again when it runs")
@@ -99,9 +102,9 @@ def held_task(task: ReplicationTask) -> ReplicationTask:
 
 
 def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
-    """Return the driver that holds most source tasks of a flow: the one to break in a test.
+    """Return the driver of ``drivers`` that holds most source tasks, to break it in a test.
 
-    Raise ``InvalidSpec`` if none of ``drivers`` holds any.
+    Raise ``InvalidSpec`` if none of them holds any.
     """
     held = Counter(
         task.status.driver_name
@@ -126,7 +129,7 @@ def task_row(task: ReplicationTask) -> Answer:
 
 
 def as_json(model: BaseModel) -> Answer:
-    """Return the whole model as JSON."""
+    """Return the model as a JSON object without None values."""
     dumped: Answer = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
 
@@ -135,7 +138,7 @@ _MOST_TOPICS = 10
 
 
 def change_resets(flow: ReplicationFlow, partitions: str, now_ms: int) -> Resets:
-    """Return the new annotation; raise ``InvalidSpec`` if the existing one cannot be read."""
+    """Return the new resets. Raise ``InvalidSpec`` if the existing annotation is invalid."""
     item = parse_partitions(partitions)
     numbers = None if item.partitions is None else parse_ranges(item.partitions)
     return Resets.asked(flow.metadata).also(item.topic, numbers, now_ms)
@@ -144,7 +147,10 @@ def change_resets(flow: ReplicationFlow, partitions: str, now_ms: int) -> Resets
 def answer_resets(
     flow: ReplicationFlow, tasks: Iterable[ReplicationTask], partitions: str
 ) -> Answer:
-    """Return the flow and the partitions meant; raise ``InvalidSpec`` if it lacks any."""
+    """Return the flow, and the partitions that ``partitions`` names.
+
+    Raise ``InvalidSpec`` if the flow does not copy one of them.
+    """
     copied = frozenset[TopicPartition]().union(
         *(
             TopicPartitions.unpack(task.spec.partitions)
@@ -179,7 +185,10 @@ def _meant(
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
-    """Whether the source connector polled, and every source task reached its first log ends."""
+    """Return True if every source task has copied up to its first log end offsets.
+
+    The source connector must have polled before.
+    """
     connector = next(t for t in tasks if t.spec.type is TaskType.SOURCE_CONNECTOR)
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
     if connector.status.phase is not TaskPhase.RUNNING or not connector.status.conditions:
@@ -188,12 +197,12 @@ def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
 
 
 def progress_of(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
-    """Return the values that change while a flow progresses."""
+    """Return values that change while a flow makes progress."""
     return [(t.metadata.name, t.status.phase, t.status.lag and t.status.lag.records) for t in tasks]
 
 
 def why_behind(tasks: Sequence[ReplicationTask]) -> str:
-    """Why it does not progress."""
+    """Return the reason why a flow makes no progress."""
     for task in tasks:
         if task.status.last_error:
             return f"{task.metadata.name}: {task.status.last_error.message}"

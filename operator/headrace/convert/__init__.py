@@ -1,7 +1,7 @@
 """Converts configurations of MirrorMaker 2, of Strimzi, or of an earlier version to manifests.
 
-``read`` recognises a file by its content. ``write`` makes YAML of the manifests, with a comment for
-each setting that has no counterpart.
+``read`` recognizes a file by its content. ``write`` returns the manifests as YAML, with a comment
+for each setting that has no counterpart.
 """
 
 from headrace.convert.files import read

@@ -1,4 +1,4 @@
-"""Encryption and authentication of Java clients, as a flow's clusters have them."""
+"""Conversion of encryption and authentication settings of Java clients."""
 
 import re
 
@@ -13,10 +13,10 @@ _STORES = ("truststore", "keystore", "key")
 
 
 def convert_security(draft: Draft, side: str, alias: str, settings: dict[str, Setting]) -> None:
-    """Put ``tls`` and ``authentication`` of one cluster into the draft.
+    """Convert the security settings of one cluster to ``tls`` and ``authentication``.
 
-    Values of passwords are never printed: the manifest names Secrets, and a note tells what they
-    have to contain.
+    Passwords are never printed. The manifest names Secrets, and a note lists the required content
+    of each.
     """
     left = dict(settings)
     protocol = left.pop("security.protocol", None)

@@ -1,4 +1,4 @@
-"""A flow that is being put together from settings of MirrorMaker 2."""
+"""Draft of a flow that is created from settings of MirrorMaker 2."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,37 +16,37 @@ _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a configuration."""
+    """Setting of a configuration, with its line."""
 
     name: str
-    """The name, as the file has it."""
+    """Name as in the file."""
     value: str
     line: int
     drops: str = ""
-    """The value as it is written, if a backslash of it is an escape of properties files."""
+    """Value as in the file, if the properties format drops a backslash from it. Otherwise empty."""
 
     @property
     def has_placeholder(self) -> bool:
-        """Whether a config provider replaces a part of the value."""
+        """True if a part of the value is a placeholder for a config provider."""
         return _PLACEHOLDER.search(self.value) is not None
 
 
 Settings = Mapping[str, Setting]
-"""Settings by the name that MirrorMaker 2 documents, without prefix."""
+"""Settings by their documented name in MirrorMaker 2, without a prefix."""
 
 
 @dataclass
 class Draft:
-    """The spec and the notes of one flow."""
+    """Spec of one flow, and notes for the user."""
 
     file: Path
     name: str
     line: int
-    """Line of the file where the configuration of the flow begins."""
+    """Line of the file where the flow's configuration begins."""
     spec: dict[str, Any] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Secrets that the flow needs, by name: each key with its content."""
+    """Secrets that the flow needs, with a description of the content of each key."""
 
     def put(self, path: str, value: object) -> None:
         """Set the field at ``path``, such as ``topicConfigs.enabled``."""
@@ -57,25 +57,28 @@ class Draft:
         at[last] = value
 
     def note(self, setting: Setting, sentence: str) -> None:
-        """Tell the user what the manifest does not contain."""
+        """Add a note about something that the manifest does not contain."""
         self.notes.append(Note(setting.line, setting.name, sentence))
 
     def stop(self, setting: Setting, sentence: str) -> None:
-        """Write the flow as stopped, because it would copy in another way than before."""
+        """Set the flow's state to Stopped, and add a note with the reason.
+
+        The flow would otherwise copy differently than before.
+        """
         self.put("state", "Stopped")
         self.note(setting, f"{sentence}. The flow is written with state: Stopped until then")
 
     def need(self, secret: str, key: str, content: str) -> dict[str, str]:
-        """Return a reference to a Secret's key, and list the Secret as needed."""
+        """Return a reference to a key of a Secret, and list the Secret as required."""
         self.secrets.setdefault(secret, {})[key] = content
         return {"secretName": secret, "key": key}
 
     def refuse(self, setting: Setting, sentence: str) -> InvalidSpec:
-        """Return the error of a setting that cannot be converted."""
+        """Return the error for a setting that cannot be converted."""
         return InvalidSpec(f"{self.file}:{setting.line}: {setting.name}: {sentence}")
 
     def finish(self, metadata: Mapping[str, Any]) -> Converted:
-        """Return the manifest."""
+        """Return the manifest with its notes."""
         notes = (*self._secret_notes(), *sorted(self.notes, key=lambda note: note.line))
         head = {"apiVersion": API_VERSION, "kind": "ReplicationFlow"}
         document = {**head, "metadata": {"name": self.name, **metadata}, "spec": self.spec}
@@ -88,7 +91,7 @@ class Draft:
 
 
 def alias_of(file: Path, line: int, alias: str) -> str:
-    """Return the alias of a cluster, which must be one that headrace supports."""
+    """Return the alias of a cluster. Raise ``InvalidSpec`` if headrace does not support it."""
     if not re.fullmatch(LABEL, alias, re.ASCII) or len(alias) > 63:
         raise InvalidSpec(
             f"{file}:{line}: alias {alias}: headrace supports aliases of a-z, 0-9 and '-' only, "

@@ -1,4 +1,4 @@
-"""Files whose content decides how they are converted."""
+"""Conversion of files in different formats, which are recognized by their content."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +19,10 @@ _KNOWN = (
 
 
 def read(file: Path, text: str) -> list[Converted]:
-    """Return the manifests that the text of a file is converted to.
+    """Return the manifests that result from the text of a file.
 
     Raises:
-        InvalidSpec: the text cannot be converted; the message has a line for each mistake.
+        InvalidSpec: The text cannot be converted. The message has a line for each mistake.
     """
     if is_properties(text):
         found = convert_properties(file, text)
@@ -59,7 +59,7 @@ def _convert(document: Document, beside_strimzi: bool) -> Iterator[Converted]:
         elif kind == KIND and _group(data) == GROUP:
             yield from convert_strimzi(document, data, path)
         elif beside_strimzi and (_group(data) == GROUP or kind == "ConfigMap"):
-            continue  # the clusters, users and metrics of Strimzi, which stay as they are
+            continue  # Strimzi's clusters, users and metrics do not change
         elif kind in KINDS and version == KINDS[kind][0]:
             yield Converted(data, line=line)  # a Secret, or a manifest that is current
         elif version == OLD_VERSION and kind == "ReplicationTask":
@@ -71,7 +71,7 @@ def _convert(document: Document, beside_strimzi: bool) -> Iterator[Converted]:
 
 
 def _objects(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yield the object of a document, or each item of a List that kubectl wrote."""
+    """Yield the object of a document, or each item of a ``List`` as kubectl prints it."""
     if isinstance(data, dict) and str(data.get("kind", "")).endswith("List"):
         for index, item in enumerate(data.get("items") or ()):
             yield (*path, "items", index), item

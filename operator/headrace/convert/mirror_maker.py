@@ -1,4 +1,4 @@
-"""Settings of MirrorMaker 2's connectors, and the fields of a flow that mean the same."""
+"""Conversion of settings of MirrorMaker 2's connectors to fields of a flow."""
 
 import re
 from collections.abc import Callable
@@ -79,7 +79,7 @@ _POLICIES = {
 
 
 def convert_settings(draft: Draft, settings: Settings) -> None:
-    """Put each setting into the draft, or note why it has no counterpart."""
+    """Convert each setting, or note why it has no counterpart."""
     for name, setting in settings.items():
         if handler := _HANDLERS.get(name):
             handler(draft, setting)
@@ -92,7 +92,7 @@ def convert_settings(draft: Draft, settings: Settings) -> None:
 
 
 def reason_of(name: str, reasons: dict[str, str]) -> str:
-    """Return why a setting has no counterpart."""
+    """Return the reason why a setting has no counterpart."""
     for pattern, reason in reasons.items():
         if fnmatchcase(name, pattern):
             return reason
@@ -100,7 +100,7 @@ def reason_of(name: str, reasons: dict[str, str]) -> str:
 
 
 def convert_client_setting(draft: Draft, setting: Setting, name: str) -> None:
-    """Convert a setting of a cluster that is no matter of security, such as a consumer's."""
+    """Convert a setting of a cluster's clients that does not concern security."""
     found = _CLIENT.fullmatch(name)
     _client_setting(draft, setting, found[2] if found else name)
 
@@ -119,10 +119,12 @@ def _client_setting(draft: Draft, setting: Setting, name: str) -> None:
 
 
 def patterns(draft: Draft, setting: Setting) -> list[str]:
-    """Return the regular expressions of a list, which mean the same in Java and Python.
+    """Return the regular expressions of a list.
+
+    They must have the same meaning in Java and Python.
 
     Raises:
-        InvalidSpec: an expression has a syntax that only Java has.
+        InvalidSpec: An expression has a syntax that only Java supports.
     """
     found = [one.strip() for one in setting.value.split(",") if one.strip()]
     if setting.drops:
@@ -169,7 +171,10 @@ def _flag(path: str) -> Handler:
 
 
 def _number(path: str, switch: str = "") -> Handler:
-    """Convert a number from 1 on; a smaller one switches ``switch`` off, as in MirrorMaker 2."""
+    """Return a handler for a number from 1.
+
+    A smaller number sets ``switch`` to false, as in MirrorMaker 2.
+    """
 
     def convert(draft: Draft, setting: Setting) -> None:
         if setting.has_placeholder:
@@ -199,7 +204,7 @@ def _replication_factor(draft: Draft, setting: Setting) -> None:
 
 
 def _own_topics(draft: Draft, settings: Settings, setting: Setting) -> None:
-    """Note the replicas of an internal topic if they differ from the copies' replicas."""
+    """Note the replicas of an internal topic if they differ from those of copied topics."""
     factor = settings.get("replication.factor")
     if setting.value.strip() != (factor.value.strip() if factor else "-1"):
         draft.note(setting, _TOPICS_OF_ITS_OWN)

@@ -1,4 +1,4 @@
-"""Manifests of ``headrace.dev/v1alpha1``."""
+"""Conversion of manifests of ``headrace.dev/v1alpha1``."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -16,7 +16,10 @@ _NESTED = {
     "onRecordError": ("action", {"deadLetterTopic": "deadLetterTopic"}),
     "startFrom": ("mode", {"startTimestamp": "timestamp"}),
 }
-"""Field -> its name inside the mapping that replaces it, and the fields that move beside it."""
+"""Fields that have become mappings.
+
+The value is the field's name inside the mapping, and the fields that move into the same mapping.
+"""
 _SWITCHES = ("topicConfigs", "acls")
 _BY_SERVER = (
     "uid",
@@ -38,13 +41,13 @@ def convert_manifest(
     path: tuple[Key, ...],
     line: int,
 ) -> Converted:
-    """Return the same object in the current version, without what the API server wrote.
+    """Return an object in the current API version, without the fields that the API server sets.
 
     Args:
         data: The object.
-        lines: The line of each value of its document.
-        path: Where the object is in its document.
-        line: The line where the object begins.
+        lines: Line of each value in its document.
+        path: Path of the object in its document.
+        line: Line where the object begins.
     """
     metadata = dict(data.get("metadata") or {})
     created = metadata.get("creationTimestamp")
@@ -82,7 +85,7 @@ def _flow_spec(spec: dict[str, Any], created: object) -> dict[str, Any]:
             new[field] = value
     start = new.get("startFrom")
     if created and start == {"mode": "Latest"}:
-        # Latest counts from the creation of the object, which is now another one.
+        # Latest begins at the creation of the object, and the converted object is created later.
         new["startFrom"] = {"mode": "Timestamp", "timestamp": created}
     return new
 

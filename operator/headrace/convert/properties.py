@@ -1,4 +1,7 @@
-"""The properties file of a dedicated MirrorMaker 2: each enabled direction becomes a flow."""
+"""Conversion of the properties file of a dedicated MirrorMaker 2.
+
+Each enabled direction becomes a flow.
+"""
 
 import re
 from collections.abc import Iterator
@@ -16,9 +19,9 @@ _MAX_INCLUDES = 10
 
 
 def is_properties(text: str) -> bool:
-    """Return whether a text is a properties file: its first line with content is ``name = value``.
+    """Return True if a text is a properties file, by its first line with content.
 
-    YAML has ``name: value``, which Java would also read.
+    That line must be ``name = value``. YAML has ``name: value``, which Java would also accept.
     """
     for line in text.splitlines():
         if line.strip() and line.lstrip()[0] not in "#!":
@@ -30,7 +33,7 @@ def convert_properties(file: Path, text: str) -> list[Converted]:
     """Return a flow for each enabled direction.
 
     Raises:
-        InvalidSpec: the file is not one of a dedicated MirrorMaker 2.
+        InvalidSpec: The file is not the configuration of a dedicated MirrorMaker 2.
     """
     found = dict(_with_includes(file, text, 0))
     if "clusters" not in found:
@@ -85,7 +88,7 @@ def _flow(
     draft.spec |= {"source": {}, "target": {}, "topics": {"include": [".*"]}}
     for side, alias in (("source", source), ("target", target)):
         _cluster(draft, side, alias, clusters[alias], shared)
-    # MirrorMaker 2 copies all topics and follows all groups by default, as headrace does.
+    # Like headrace, MirrorMaker 2 copies all topics and consumer groups by default.
     convert_settings(draft, shared | own)
     return draft.finish({})
 
@@ -138,7 +141,10 @@ def _directions(found: dict[str, Setting], aliases: list[str]) -> list[tuple[str
 
 
 def _with_includes(file: Path, text: str, depth: int) -> Iterator[tuple[str, Setting]]:
-    """Yield each setting; one that is repeated counts as Java counts it, the last one."""
+    """Yield each setting, including those of included files.
+
+    If a name is repeated, the last setting counts, as in Java.
+    """
     for name, value, line, drops in _lines(text):
         if name == "include":
             other = file.parent / value
@@ -158,9 +164,10 @@ def _with_includes(file: Path, text: str, depth: int) -> Iterator[tuple[str, Set
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yield name, value and line of each setting, as ``java.util.Properties`` reads them.
+    """Yield the name, value and line of each setting, as ``java.util.Properties`` parses them.
 
-    The last item is the value as it is written, if reading it drops a backslash, else empty.
+    The fourth item is the value as in the file if parsing drops a backslash from it. Otherwise it
+    is empty.
     """
     lines = enumerate(text.splitlines(), 1)
     for number, line in lines:
@@ -169,7 +176,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, int, str]]:
             continue
         while re.search(r"(?<!\\)(\\\\)*\\$", logical):
             logical = logical[:-1] + next(lines, (0, ""))[1].lstrip()
-        # MirrorMaker's own examples have spaces around ->, which the name keeps here.
+        # MirrorMaker's own examples have spaces around ->, which are kept in the name here.
         arrow = re.match(r"(?:\\.|[^\s:=\\])+\s*->\s*", logical)
         start = arrow.end() if arrow else 0
         end = re.match(r"(?:\\.|[^\s:=\\])*", logical[start:])

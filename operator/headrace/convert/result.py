@@ -1,4 +1,4 @@
-"""The result of a conversion: manifests, and notes about what they do not contain."""
+"""Result of a conversion: manifests, and notes about settings that they do not contain."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ _WIDTH = 98
 
 @dataclass(frozen=True)
 class Note:
-    """A setting that has no counterpart, or that a user has to complete."""
+    """Note about a setting that has no counterpart, or that a user must complete."""
 
     line: int
     """Line of the setting in the file."""
     setting: str
-    """The setting, as the file names it."""
+    """Name of the setting as in the file."""
     sentence: str
-    """The reason, and what to do instead."""
+    """Reason, and what to do instead."""
 
     def __str__(self) -> str:
         return f"{self.setting} (line {self.line}): {self.sentence}"
@@ -33,7 +33,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Converted:
-    """One manifest, with its notes."""
+    """Manifest with its notes."""
 
     document: dict[str, Any]
     notes: tuple[Note, ...] = ()
@@ -41,7 +41,7 @@ class Converted:
     """Line of the file where the object begins."""
 
     def check(self, file: Path) -> None:
-        """Raise InvalidSpec if `headrace validate` would refuse the manifest."""
+        """Raise ``InvalidSpec`` if `headrace validate` would reject the manifest."""
         kind = self.document["kind"]
         try:
             KINDS[kind][1].model_validate(self.document, by_alias=True, by_name=False)

@@ -1,4 +1,4 @@
-"""Strimzi's ``KafkaMirrorMaker2``: each mirror becomes a flow."""
+"""Conversion of Strimzi's ``KafkaMirrorMaker2``. Each mirror becomes a flow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,13 +54,13 @@ def convert_strimzi(
     """Return a flow for each mirror of the object.
 
     Raises:
-        InvalidSpec: the object has no mirrors, or names a cluster that it does not have.
+        InvalidSpec: The object has no mirrors, or a mirror names a missing cluster.
     """
     return _Strimzi(document, data, path).flows()
 
 
 class _Strimzi:
-    """One object, with the lines of its values."""
+    """``KafkaMirrorMaker2`` object, with the lines of its values."""
 
     def __init__(self, document: Document, data: Mapping[str, Any], path: tuple[Key, ...]) -> None:
         self._document, self._path, self._file = document, path, document.file

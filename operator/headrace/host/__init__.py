@@ -1,7 +1,7 @@
-"""Resources of this machine: folders, locks, children that end with their parent.
+"""Resources of this machine: folders, locks, child processes.
 
-Cached files go to ``cache_home()``, state to ``state_home()``. ``spawn`` starts a child that does
-not outlive this process, and a ``ForkServer`` starts many of one kind.
+Cached files are in ``cache_home()``, and state is in ``state_home()``. ``spawn`` starts a child
+process that ends with this process. A ``ForkServer`` starts many similar processes.
 """
 
 from headrace.host.files import cache_home, file_lock, state_home, write_whole

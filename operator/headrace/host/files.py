@@ -1,4 +1,4 @@
-"""Files of this machine: folders of cache and state, whole writes and locks."""
+"""Folders for cache and state, atomic writes, and file locks."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write ``path`` so that another process sees the old content or the new, never a part."""
+    """Write ``path`` atomically: other processes see the old or the new content, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -23,24 +23,30 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def cache_home() -> Path:
-    """Jars, the JRE's launcher, trust stores: all of it can be deleted and comes back by itself."""
+    """Return the folder of files that are created again if they are deleted.
+
+    These are jars, launchers of the JRE, and trust stores.
+    """
     return _base("XDG_CACHE_HOME", ".cache") / "headrace"
 
 
 def state_home() -> Path:
-    """Sandboxes: which brokers run, their logs and their data."""
+    """Return the folder of sandboxes, with their brokers' state, logs and data."""
     return _base("XDG_STATE_HOME", ".local/state") / "headrace"
 
 
 def _base(variable: str, default: str) -> Path:
-    """Return an XDG base directory; the specification says to ignore a relative one."""
+    """Return an XDG base directory. A relative path is ignored, as the specification requires."""
     given = Path(os.environ.get(variable, ""))
     return given if given.is_absolute() else Path.home() / default
 
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Wait for the lock of ``path``, and hold it; the kernel releases it when the holder dies."""
+    """Wait for the lock of ``path``, and hold it during the block.
+
+    The kernel releases the lock if the process ends.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""Processes that start within milliseconds, because they are forked from one that has imported all.
+"""Server that forks processes, which start within milliseconds.
 
-The fork server is a copy of this process. Open it before this process has threads, locks or
-sockets: a copy would hold the same.
+The fork server is a copy of this process with all imports. Open it before this process has threads,
+locks or sockets, because the copy would have them as well.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from headrace.errors import GaveUp
 from headrace.host.parent_death_signal import PR_SET_PDEATHSIG
 
 Main = Callable[[str, int], int]
-"""Run a process with its argument and its socket, and return the exit code."""
+"""Function that runs a process with its argument and its socket, and returns the exit code."""
 
 _MESSAGE_BYTES = 1 << 16
 _CODE_WITHIN_S = 1.0
@@ -30,10 +30,10 @@ _CODE_WITHIN_S = 1.0
 
 
 class ForkedProcess:
-    """A process of the fork server, used like a ``subprocess.Popen``."""
+    """Process of the fork server, used like a ``subprocess.Popen``."""
 
     def __init__(self, pid: int, status: socket.socket) -> None:
-        """``status`` is where the server reports the exit code."""
+        """Create the handle. The server reports the exit code to ``status``."""
         self.pid = pid
         self.returncode: int | None = None
         self._status = status
@@ -51,7 +51,7 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the process and return its exit code, or -1 if it is unknown.
 
-        Raises ``subprocess.TimeoutExpired`` after ``timeout`` seconds.
+        Raise ``subprocess.TimeoutExpired`` after ``timeout`` seconds.
         """
         if self.returncode is None:
             if not _is_readable(self._handle, timeout):
@@ -68,10 +68,10 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A copy of this process, from which others are forked until it is closed."""
+    """Copy of this process that forks other processes until it is closed."""
 
     def __init__(self, main: Main, title: str) -> None:
-        """Make a server, listed as ``title`` among processes; ``main`` runs in each process."""
+        """Create a server with the process title ``title``. ``main`` runs in each process."""
         self._main, self._title = main, title
         self._line: socket.socket | None = None
         self._pid = 0
@@ -89,15 +89,16 @@ class ForkServer:
         theirs.close()
 
     def start(self, title: str, argument: str, link: int, log: int | None = None) -> ForkedProcess:
-        """Start a process in a session of its own.
+        """Start a process in its own session.
 
         Args:
-            title: What lists of processes show.
-            argument: What its main function gets.
-            link: File descriptor of a socket that it gets.
-            log: File descriptor that takes its output; None: that of this process.
+            title: Process title.
+            argument: Argument of the main function.
+            link: File descriptor of a socket for the process.
+            log: File descriptor for the output, or None for the output of this process.
 
-        Raises ``GaveUp`` if the server has ended.
+        Raises:
+            GaveUp: The server has ended.
         """
         assert self._line is not None, "the server is open"
         ours, theirs = _pair()
@@ -113,7 +114,7 @@ class ForkServer:
         return ForkedProcess(int(answer), ours)
 
     def close(self) -> None:
-        """Wait for the end of its processes, and end the server."""
+        """Wait until all its processes have ended, and end the server."""
         if self._line is None:
             return
         self._line.close()
@@ -122,17 +123,17 @@ class ForkServer:
 
 
 class _Server:
-    """The copy, which forks on request and reports ends."""
+    """The server process, which forks on request and reports exit codes."""
 
     def __init__(self, line: socket.socket, main: Main) -> None:
         self._line, self._main = line, main
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, tuple[int, socket.socket]] = {}
-        """Process id and status socket by pidfd."""
+        """Process id and status socket, by pidfd."""
 
     def run(self, parent: int, title: str) -> int:
         """Serve until the line is closed and every process has ended."""
-        os.setsid()  # Ctrl-C does not reach it
+        os.setsid()  # Ctrl-C must not reach the server
         _end_with_parent(parent, signal.SIGKILL)
         setproctitle(title)
         self._selector.register(self._line, selectors.EVENT_READ)
@@ -167,8 +168,8 @@ class _Server:
         self, server: int, request: Mapping[str, str], link: int, log: Sequence[int]
     ) -> int:
         os.setsid()
-        # At the death of the run, its end of ``link`` is closed and the process ends in order. A
-        # frozen one cannot, so it is continued.
+        # When the run ends, its end of ``link`` is closed and the process ends in order. A
+        # suspended process could not, so the signal resumes it.
         _end_with_parent(server, signal.SIGCONT)
         self._selector.close()
         self._line.close()
@@ -185,7 +186,7 @@ class _Server:
         self._selector.unregister(handle)
         os.close(handle)
         _, status = os.waitpid(pid, 0)
-        with reports, suppress(OSError):  # nobody may wait for it any more
+        with reports, suppress(OSError):  # the client may not wait any more
             reports.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
@@ -200,12 +201,12 @@ def _is_readable(descriptor: int, timeout: float | None) -> bool:
 
 
 def _run_alone(work: Callable[[], int]) -> None:
-    """Run ``work`` in a forked process, which must not return into the code of its parent."""
+    """Run ``work`` in a forked process, which must not return into its parent's code."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = work()
-    except BaseException:  # noqa: BLE001 - a defect, whose trace nobody else would print
+    except BaseException:  # noqa: BLE001 - a defect, whose trace would not be printed elsewhere
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -215,7 +216,7 @@ def _run_alone(work: Callable[[], int]) -> None:
 
 
 def _end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Ask the kernel for a signal at the end of the parent; end now if it has ended already."""
+    """Request a signal from the kernel when the parent ends. If it has ended, exit now."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)

@@ -1,11 +1,12 @@
-"""A child that ends with its parent, also when the parent is killed with -9.
+"""Child processes that end with their parent, even if the parent is killed with -9.
 
-:func:`spawn` starts the child through this very file, run as a script (standard library only, so
-that it costs some 20 ms): it asks the kernel for a signal at the parent's death (PR_SET_PDEATHSIG
-of prctl(2), which survives an exec) and then becomes the command.
+``spawn`` runs this file as a script, which becomes the command. Before that, the script requests a
+signal at the parent's death (PR_SET_PDEATHSIG of prctl(2), which survives an exec). The script uses
+only the standard library, so it takes only about 20 ms.
 
-What prctl(2) calls "parent" is the *thread* that forked: the signal comes when that thread ends, be
-its process alive or not. So one thread that lives as long as the process forks every child.
+The parent in prctl(2) is the *thread* that forked. The signal is sent when that thread ends, even
+if its process continues. Therefore one thread, which lives as long as the process, forks all
+children.
 """
 
 import ctypes
@@ -34,11 +35,12 @@ def spawn(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` without input and in a session of its own (Ctrl-C here does not reach it).
+    """Start ``command`` without input, in its own session, so that Ctrl-C does not reach it.
 
-    The child gets the signal ``at_parents_death`` when this process ends, in whatever way; with
-    None it outlives us. Any thread may call this. A command that cannot be executed ends with code
-    127, as in a shell; without the signal OSError is raised, as by ``subprocess.Popen``.
+    The child receives the signal ``at_parents_death`` when this process ends for any reason. With
+    None, the child outlives this process. Any thread may call this function. If the command cannot
+    be executed, the child exits with code 127, as in a shell. With None, ``OSError`` is raised, as
+    by ``subprocess.Popen``.
     """
     argv = [os.fspath(part) for part in command]
     if at_parents_death is not None:
@@ -78,9 +80,9 @@ def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
 
 @cache
 def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
-    """Return the queue of the thread that forks: a daemon, which ends with the process only.
+    """Return the queue of the thread that forks, a daemon thread that ends with the process.
 
-    There is one for each ``pid``, because a forked process has no such thread.
+    There is one for each ``pid``, because the thread does not exist in a forked process.
     """
     work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -93,7 +95,7 @@ def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
 
 
 def _become(death_signal: int, parent: int, command: list[str]) -> None:
-    """Do the script's work: set the signal, check that the parent lives, become ``command``."""
+    """Set the signal, check that the parent lives, and execute ``command``."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")

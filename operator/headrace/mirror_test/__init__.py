@@ -1,9 +1,9 @@
-"""Parts that the stages of a mirror test share.
+"""Common types of the stages of a mirror test, with their rules.
 
 ``sequence`` is the state machine that decides which stage starts when. ``run`` is the input of
 every job. The documents are the ``load`` and its manifest, the plan and the outcome of ``faults``,
-the topics of an audit (``audited``), and the ``result``. They are files of a folder or records of
-the journal (``documents``).
+the topics of an audit (``audited``), and the ``result``. ``documents`` reads and writes them as
+files. Most of them are also records of the journal.
 """
 
 from headrace.mirror_test.audited import (

@@ -1,4 +1,4 @@
-"""The topics of an audit, and what it found in them."""
+"""Topics of an audit, and the records that it counted and excluded."""
 
 import re
 from collections.abc import Mapping
@@ -14,16 +14,19 @@ from headrace.mirror_test.run import MirrorTestRun
 MAX_AUDITED_TOPICS = 100
 MAX_EXCLUDED = 100
 MAX_RANGES = 1_000
-"""Partitions of both clusters whose offsets a report lists."""
+"""Maximum number of partitions, of both clusters together, whose offsets a report lists."""
 
 
 class AuditedTopic(Model):
-    """A topic that is compared; on one side it may be absent, and has then 0 partitions."""
+    """Topic to compare.
+
+    It may be missing on one cluster. The number of its partitions there is then 0.
+    """
 
     source: str
-    """Its name on the source."""
+    """Topic name on the source."""
     target: str
-    """Its name on the target."""
+    """Topic name on the target."""
     source_partitions: int
     target_partitions: int
 
@@ -32,13 +35,13 @@ class Exclusion(StrEnum):
     """Reasons why records are not compared."""
 
     DELETED_ON_TARGET = "deleted on the target"
-    """The target may have deleted them: nobody knows whether they arrived."""
+    """The target may have deleted the records, so it is unknown whether they arrived."""
     DELETED_ON_SOURCE = "deleted on the source"
-    """The target has them from before the first record of the source."""
+    """The records are on the target, and older than the source's first record."""
     BEING_REWRITTEN = "rewritten during the audit"
-    """Their key has newer records in a compacted topic."""
+    """The topic is compacted, and the records' key has newer records."""
     UNREAD = "not compared one by one"
-    """Their blocks differ, and are more than are compared one by one."""
+    """The records' blocks differ, but the limit for comparing single records was reached."""
 
 
 class ExcludedRange(Model):
@@ -46,47 +49,47 @@ class ExcludedRange(Model):
 
     reason: Exclusion
     cluster: str
-    """Alias of the cluster that has them."""
+    """Alias of the cluster that has the records."""
     topic: str
     partition: int | None = None
-    """Absent: of several partitions."""
+    """Partition. Absent if the records are in several partitions."""
     first: int | None = None
     last: int | None = None
-    """First and last offset."""
+    """First and last offset of the records."""
     count: int
 
 
 class TopicAudit(AuditedTopic):
-    """Counts of one topic."""
+    """Numbers of records of one topic."""
 
     source_records: int = 0
-    """Committed records of the source before the frontier, and after it as far as it was read."""
+    """Committed records on the source before the frontier, and records read after it."""
     target_records: int = 0
     size_bytes: int = 0
-    """Keys and values on the source."""
+    """Size of keys and values on the source."""
     excluded: int = 0
-    """Records that were not compared."""
+    """Number of records that were not compared."""
     missing: int = 0
     duplicated: int = 0
     reordered: int = 0
     corrupted: int = 0
     alien: int = 0
     source_ranges: tuple[tuple[int, int], ...] = ()
-    """First compared offset and frontier of each partition of the source."""
+    """First compared offset and frontier of each source partition."""
     target_ranges: tuple[tuple[int, int], ...] = ()
-    """First compared offset, and offset after the last, of each partition of the target."""
+    """First compared offset and end offset of each target partition."""
 
 
 class AuditOutcome(Model):
     """Topics that an audit compared, and records that it could not compare."""
 
     topics: Annotated[tuple[TopicAudit, ...], Field(max_length=MAX_AUDITED_TOPICS)] = ()
-    """Topics with differences first."""
+    """Compared topics. Topics with differences come first."""
     excluded: Annotated[tuple[ExcludedRange, ...], Field(max_length=MAX_EXCLUDED)] = ()
     lag: int = 0
-    """Offsets that the source got during the audit."""
+    """Number of offsets that the source received during the audit."""
     unlisted_ranges: int = 0
-    """Partitions whose ranges are not listed, beyond ``MAX_RANGES``."""
+    """Number of partitions whose ranges are not listed because of ``MAX_RANGES``."""
 
 
 def audited_topics(
@@ -96,13 +99,13 @@ def audited_topics(
 
     Args:
         run: The run, whose test is resolved.
-        source: Partitions of all topics of the source, by name.
-        target: Partitions of all topics of the target, by name.
+        source: Number of partitions of each topic on the source.
+        target: Number of partitions of each topic on the target.
 
     Raises:
-        InvalidSpec: A pattern matches no topic, or a topic has fewer partitions than the mirror
-            preserves. Patterns of a flow may match topics that do not exist yet, so that one of
-            them has to match.
+        InvalidSpec: A pattern matches no topic, or a topic has too few partitions on the target for
+            a mirror that preserves partitions. If the patterns come from a flow, one matching
+            pattern is enough, because a flow may name topics that do not exist yet.
     """
     spec, where = run.test.spec, f"{run.test.metadata.name}: spec.audit.topics"
     assert spec.audit is not None
@@ -152,7 +155,7 @@ def audited_topics(
 
 
 def _origins(template: str, alias: str) -> re.Pattern[str]:
-    """Return the pattern of a mirror's topics, with the source's name as the group ``topic``."""
+    """Return a pattern that matches target topic names. Its group ``topic`` is the source name."""
     first, *others = template.replace("{source}", alias).split("{topic}")
     rest = "(?P=topic)".join(map(re.escape, others))
     return re.compile(f"{re.escape(first)}(?P<topic>.+){rest}")

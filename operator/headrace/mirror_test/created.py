@@ -1,7 +1,7 @@
-"""Topics that a run of a mirror test created, with the ids by which they are deleted later.
+"""Topics that a run of a mirror test created, with the ids that are used to delete them.
 
-The jobs that create topics write a record for each topic into the journal. The verifier copies the
-records into the ConfigMap of the report, because the journal keeps them for a week only.
+The jobs write a record for each topic that they create into the journal. The verifier copies these
+records into the report's ConfigMap, because the journal keeps them for only a week.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,16 @@ from headrace.mirror_test import documents
 
 
 class CreatedTopic(Model):
-    """A topic that a run created on the source, and its copy."""
+    """Topic that a run created on the source, and its copy on the target."""
 
     name: str
-    """Name on the source."""
+    """Topic name on the source."""
     topic_id: str
-    """Id on the source."""
+    """Topic id on the source."""
     copy_name: str | None = None
-    """Name on the target; absent if the target had a topic of this name before the run."""
+    """Topic name on the target. Absent if the target had such a topic before the run."""
     copy_id: str | None = None
-    """Id on the target; absent if the copy was not found before the verdict."""
+    """Topic id on the target. Absent if the copy was not found before the verdict."""
 
 
 class CreatedTopics(Model):
@@ -30,7 +30,7 @@ class CreatedTopics(Model):
     topics: tuple[CreatedTopic, ...] = ()
 
     def with_copies(self, ids: Mapping[str, str]) -> "CreatedTopics":
-        """Return the topics with the ids of the copies that have none, by their names."""
+        """Return the topics with missing copy ids filled in. ``ids`` are by target name."""
         return CreatedTopics(
             topics=tuple(
                 one.model_copy(update={"copy_id": ids.get(one.copy_name)})
@@ -42,11 +42,11 @@ class CreatedTopics(Model):
 
     @property
     def copies(self) -> tuple[str, ...]:
-        """Names of the copies on the target."""
+        """Names of the topics on the target."""
         return tuple(one.copy_name for one in self.topics if one.copy_name)
 
 
 def created_in(journal: Mapping[str, Any]) -> CreatedTopics:
-    """Return the topics from the records of a run in the journal."""
+    """Return the created topics from a run's journal records."""
     found: Iterable[Any] = (v for k, v in journal.items() if documents.is_created(k))
     return CreatedTopics(topics=tuple(CreatedTopic.model_validate(one) for one in found))

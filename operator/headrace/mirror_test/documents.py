@@ -1,6 +1,6 @@
 """Documents that the stages exchange, as files and as records of the journal.
 
-In a cluster the same names are keys of the run's ConfigMaps.
+In a cluster, the file names are also keys of the run's ConfigMaps.
 """
 
 import hashlib
@@ -12,32 +12,35 @@ from pydantic import BaseModel, ValidationError
 from headrace.errors import GaveUp, InvalidSpec
 
 TEST = "test.json"
-"""``MirrorTest``, resolved."""
+"""File with the resolved ``MirrorTest``."""
 MANIFEST = "manifest.json"
-"""``LoadManifest``."""
+"""File with the ``LoadManifest``."""
 MEASURED = "probe.json"
-"""``Measured``."""
+"""File with the ``ProbeMeasurements``."""
 FAULTS = "chaos.json"
-"""``Faults``."""
+"""File with the ``Faults``."""
 REHEARSAL = "rehearsal.json"
-"""``Rehearsed``."""
+"""File with the ``Rehearsed``."""
 REPORT = "report.json"
-"""``Result``."""
+"""File with the ``Result``."""
 TOPICS = "topics.json"
-"""``CreatedTopics``; next to the report in a cluster."""
+"""Key of the report's ConfigMap with the ``CreatedTopics``."""
 PAGE = "report.html"
 END_LOAD = "end-load"
-"""File next to the test, with any content, that requests the end of the load."""
+"""File with any content, next to the test, that requests the end of the load."""
 BEGIN = "begin"
-"""Empty; a comparison whose Spark was started early begins when it is there."""
+"""Empty file that lets a comparison begin whose Spark was started early."""
 READY = "ready"
-"""Empty; the probe creates it when the load may start."""
+"""Empty file that the probe creates when the load may start."""
 
 Document = TypeVar("Document", bound=BaseModel)
 
 
 def read(path: Path, kind: type[Document]) -> Document | None:
-    """Read a document; None if it does not exist. Raise ``GaveUp`` if it is damaged."""
+    """Read a document. Return None if it does not exist.
+
+    Raise ``GaveUp`` if it is damaged.
+    """
     try:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -47,7 +50,10 @@ def read(path: Path, kind: type[Document]) -> Document | None:
 
 
 def read_plan(text: str, name: str, kind: type[Document]) -> Document:
-    """Parse a Job's plan; raise ``InvalidSpec`` with the document's name if it is invalid."""
+    """Parse the plan of a Job.
+
+    Raise ``InvalidSpec``, with the name of the document, if the plan is invalid.
+    """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -70,21 +76,21 @@ def _text(document: BaseModel) -> str:
     return document.model_dump_json(by_alias=True, indent=1)
 
 
-# Keys of a run's records in the journal (``headrace.kafka.journal``), and what their values are.
+# Keys of a run's records in the journal (``headrace.kafka.journal``), and their values:
 #
 # =========================  ==========================================================
 # ``<producer>/progress``    ``{"acknowledged": n, "sent": n, "failed": n}``, twice a second
-# ``probe-<n>/ready``        the consumer is at the end of each of its partitions
-# ``probe-<n>/seen``         what it saw so far (``SequenceCounts``), where the probe serves metrics
+# ``probe-<n>/ready``        the consumer has reached the end of each of its partitions
+# ``probe-<n>/seen``         counts of its messages (``SequenceCounts``), if metrics are served
 # ``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
-# ``end``                    the load is to end, before it has sent all
-# ``topics``                 ``{topic: partitions}`` that steps of chaos added to the load so far
+# ``end``                    request to end the load early
+# ``topics``                 ``{topic: partitions}`` that chaos steps have added to the load
 # ``created/<topic>``        ``CreatedTopic``: a topic that a job of the run created on the source
 # ``manifest``               ``LoadManifest``: the load has ended
 # ``load-failed``            ``{}``: the load has ended without a manifest
-# ``measured``               ``Measured``: the probe has ended
-# ``faults``                 ``Faults``: the outcome of each step of chaos so far
-# ``recovered``              ``{}``: the Job of chaos has ended, and watches no recovery any more
+# ``measured``               ``ProbeMeasurements``: the probe has ended
+# ``faults``                 ``Faults``: the outcome of the chaos steps so far
+# ``recovered``              ``{}``: the chaos Job has ended and watches no more recoveries
 # ``failing-over``           ``{}``: a rehearsal has begun to fail the flow over
 # ``rehearsal``              ``Rehearsed``: the plan, then the outcome of the rehearsal
 # =========================  ==========================================================
@@ -109,37 +115,37 @@ def progress_key(producer: str) -> str:
 
 
 def ready_key(consumer: str) -> str:
-    """Return the key that says that a consumer of the probe is ready."""
+    """Return the key of the record that reports a probe consumer as ready."""
     return consumer + _READY
 
 
 def seen_key(consumer: str) -> str:
-    """Return the key of the messages that a consumer of the probe has seen."""
+    """Return the key of a probe consumer's counts of received messages."""
     return consumer + _SEEN
 
 
 def sentinels_key(consumer: str) -> str:
-    """Return the key of the end sentinels that a consumer of the probe received."""
+    """Return the key of the end sentinels that a probe consumer received."""
     return consumer + _SENTINELS
 
 
 def is_progress(key: str) -> bool:
-    """Whether it is some producer's progress."""
+    """Return True if this is the key of a producer's progress."""
     return key.endswith(_PROGRESS)
 
 
 def is_ready(key: str) -> bool:
-    """Whether some consumer of the probe is in place."""
+    """Return True if this is the key of a probe consumer that is ready."""
     return key.endswith(_READY)
 
 
 def is_seen(key: str) -> bool:
-    """Whether it is what some consumer of the probe saw."""
+    """Return True if this is the key of a probe consumer's counts."""
     return key.endswith(_SEEN)
 
 
 def is_sentinels(key: str) -> bool:
-    """Whether it has end sentinels."""
+    """Return True if this is the key of received end sentinels."""
     return key.endswith(_SENTINELS)
 
 
@@ -149,5 +155,5 @@ def created_key(topic: str) -> str:
 
 
 def is_created(key: str) -> bool:
-    """Whether it is a topic that the run created."""
+    """Return True if this is the key of a topic that the run created."""
     return key.startswith(_CREATED)

@@ -1,7 +1,7 @@
-"""Faults and fail-overs of a mirror test: plan and outcome.
+"""Faults and rehearsed fail-overs of a mirror test.
 
-``chaos.json`` has them twice: as the plan, and as the outcome. Each step of a plan has an error,
-which stays the outcome of a step that nobody reports.
+Plan and outcome have the same format. Each step of a plan contains an error, which remains the
+outcome if nothing reports the step.
 """
 
 from collections import Counter
@@ -12,30 +12,33 @@ from headrace.mirror_test import documents
 
 
 class Fault(Model):
-    """One step of ``spec.chaos`` and its outcome."""
+    """Step of ``spec.chaos`` and its outcome."""
 
     step: ChaosStep
     """Requested step."""
     at_ms: int | None = None
-    """When it was injected, in ms since 1970; absent: it was not."""
+    """Time of the fault in ms since 1970. Absent if it was not injected."""
     acknowledged: int | None = None
-    """Messages of the load that were acknowledged then."""
+    """Number of messages that were acknowledged at that time."""
     percent: float | None = None
-    """Percentage of the load that was acknowledged then."""
+    """Percentage of the load that was acknowledged at that time."""
     driver: str | None = None
-    """The driver, or broker, that it affected."""
+    """Name of the affected driver or broker."""
     units: tuple[str, ...] = ()
-    """The connectors and tasks of that driver."""
+    """Connectors and tasks of the affected driver."""
     recovery_seconds: float | None = None
-    """Seconds until all of these units ran again. Absent if the recovery was not observed."""
+    """Time until all of these units ran again. Absent if no recovery was observed."""
     error: str | None = None
     """Reason why the fault was not injected or its recovery was not observed."""
     watched: bool = True
-    """Whether the recovery was watched up to its time limit."""
+    """True if the recovery was watched up to its time limit."""
 
     @property
     def outcome_if_unreported(self) -> "Fault":
-        """Itself; while its recovery is timed, with the error that holds if nobody reports more."""
+        """Outcome if no further report follows.
+
+        It is the fault itself or, while its recovery is timed, the fault with an error.
+        """
         if self.at_ms is None or self.recovery_seconds is not None or self.error:
             return self
         ended = "the Job that watched it ended before it did"
@@ -43,7 +46,7 @@ class Fault(Model):
 
 
 class Faults(Model):
-    """All steps, in order."""
+    """Steps of ``spec.chaos``, in order."""
 
     faults: tuple[Fault, ...] = ()
 
@@ -59,49 +62,51 @@ class Faults(Model):
 
 
 def build_plan(steps: Iterable[ChaosStep], unreported: str) -> str:
-    """Return the document of a plan; ``unreported`` is the error of a step without a report."""
+    """Return the plan as JSON. ``unreported`` is the error of a step that nothing reports."""
     plan = Faults(faults=tuple(Fault(step=step, error=unreported) for step in steps))
     return plan.model_dump_json(by_alias=True, exclude_defaults=True, indent=1)
 
 
 def read_plan(text: str, name: str) -> Faults:
-    """Return a plan from its document; raise as ``documents.read_plan``."""
+    """Parse a plan. Raise ``InvalidSpec``, with ``name``, if it is invalid."""
     return documents.read_plan(text, name, Faults)
 
 
-# The outcome of a rehearsed fail-over: the records that each consumer group read on both sides,
-# counted. In a cluster ``rehearsal.json`` is also the plan: it has the groups, and the error that
-# remains the outcome of a rehearsal without a report.
+# Outcome of a rehearsed fail-over: the number of records that each consumer group read on both
+# clusters. In a cluster ``rehearsal.json`` is also the plan. It contains the groups, and the error
+# that remains the outcome if nothing reports the rehearsal.
 
 RecordId = tuple[str, int]
-"""Identity of a record on either cluster: source topic, and a hash of its unique value."""
+"""Identity of a record on both clusters: its source topic and a hash of its unique value."""
 Log = Mapping[RecordId, tuple[TopicPartition, int]]
-"""Where the source has each record."""
+"""Partition and offset of each record on the source."""
 
 
 class RehearsedGroup(Model):
-    """One consumer group."""
+    """Consumer group of a rehearsal, with the records that it reread and skipped."""
 
     group: str
     committed: int
-    """Records of the load that it had committed on the source."""
+    """Number of the load's records that the group had committed on the source."""
     reread: int
-    """Records that it was delivered at the target though it had committed them, or that came
-    twice."""
+    """Number of records that the group received again on the target.
+
+    These are records that it had committed, and repeated deliveries.
+    """
     skipped: int
-    """Records of the target that it had not committed, and was not delivered."""
+    """Number of target records that the group had not committed and did not receive."""
 
 
 class Rehearsed(Model):
-    """All groups of the run; or why there was no fail-over."""
+    """Outcome of a rehearsal for all consumer groups of the run."""
 
     groups: tuple[RehearsedGroup, ...] = ()
     seconds: float | None = None
     """Duration of the fail-over, from the command to its end."""
     error: str | None = None
-    """Error of the rehearsal. Absent: the fail-over succeeded, and all groups resumed."""
+    """Error of the rehearsal. Absent if the fail-over succeeded and all groups resumed."""
     not_undone: str | None = None
-    """Why the flow is still failed over; absent: it is not."""
+    """Reason why the flow is still failed over. Absent if it is not."""
 
 
 def group_names(run: str, asked: Rehearsal) -> list[str]:
@@ -110,7 +115,7 @@ def group_names(run: str, asked: Rehearsal) -> list[str]:
 
 
 def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
-    """Return the document of a plan; ``unreported`` is the error of a plan without a report."""
+    """Return the plan as JSON. ``unreported`` is the error if nothing reports the rehearsal."""
     groups = tuple(
         RehearsedGroup(group=name, committed=0, reread=0, skipped=0)
         for name in group_names(run, asked)
@@ -119,7 +124,7 @@ def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
 
 
 def read_rehearsal(text: str, name: str) -> Rehearsed:
-    """Return a plan from its document; raise as ``documents.read_plan``."""
+    """Parse a rehearsal's plan. Raise ``InvalidSpec``, with ``name``, if it is invalid."""
     return documents.read_plan(text, name, Rehearsed)
 
 
@@ -130,14 +135,14 @@ def count_group(
     committed: Mapping[TopicPartition, int],
     delivered: Iterable[RecordId],
 ) -> RehearsedGroup:
-    """Count the records that a group read again or skipped. Other writers' records do not count.
+    """Count the records that a group reread or skipped, without records of other writers.
 
     Args:
         group: Name of the group.
         source: Records of the source.
         target: Records that exist on the target.
-        committed: Next offset of the group in each partition of the source.
-        delivered: Records that the group read on the target.
+        committed: Committed offset of the group in each partition of the source.
+        delivered: Records that the group received on the target.
     """
     before = {
         record for record, (at, offset) in source.items() if offset < committed.get(at, offset)

@@ -9,26 +9,29 @@ from headrace.api import Load, MirrorTest, Model
 from headrace.mirror_test import documents
 
 _SILENCE_S = 120.0
-"""Producers report twice a second: after so long without a report they are dead."""
+"""Time without reports after which producers count as ended. They report twice a second."""
 
 Poll = Callable[[float], Iterable[tuple[str, Any]]]
-"""Poll of new records of the run's journal, as key and value, with the maximum wait in seconds."""
+"""Function that waits up to the given seconds for journal records of the run.
+
+It returns their keys and values.
+"""
 
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """The progress of the load."""
+    """Progress of the load."""
 
     acknowledged: int
-    """Messages."""
+    """Number of acknowledged messages."""
     percent: float
-    """Percentage of the load's messages, or of its time if time is its limit."""
+    """Percentage of the load's messages, or of its duration if messages are not limited."""
     elapsed_s: float
     """Seconds since the first message."""
 
 
 class LoadClock:
-    """Derives the progress from the number of acknowledged messages and from the clock."""
+    """Progress of the load, from its acknowledged messages and the elapsed time."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -37,7 +40,7 @@ class LoadClock:
         """Number of acknowledged messages, set by the receiver of reports."""
 
     def progress(self) -> LoadProgress | None:
-        """``None`` before the first message."""
+        """Return the progress, or None before the first acknowledged message."""
         if not self.acknowledged:
             return None
         if self._started_s is None:
@@ -52,13 +55,13 @@ class LoadClock:
 
 
 class ProducerReports:
-    """The latest report of each producer."""
+    """Latest report of each producer."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, int] = {}
 
     def receive(self, key: str, value: Any) -> bool:
-        """Take a record of the journal; whether it was a producer's report."""
+        """Process a journal record. Return True if it is a producer's report."""
         if not documents.is_progress(key):
             return False
         self._by_key[key] = value["acknowledged"]
@@ -66,12 +69,12 @@ class ProducerReports:
 
     @property
     def total(self) -> int:
-        """Messages acknowledged by the source."""
+        """Number of messages that the source acknowledged."""
         return sum(self._by_key.values())
 
 
 class LoadTail:
-    """Follows the load in the run's journal."""
+    """Reader of the load's progress in the run's journal."""
 
     def __init__(self, poll: Poll, load: Load) -> None:
         self._poll = poll
@@ -82,13 +85,13 @@ class LoadTail:
 
     @property
     def ended(self) -> bool:
-        """Whether the load has ended, with or without a manifest, or its producers are dead."""
+        """True if the load has ended with or without a manifest, or its producers have ended."""
         reported_s = self._reported_s
         silent = reported_s is not None and time.monotonic() - reported_s > _SILENCE_S
         return self._has_ended or silent
 
     def receive(self, for_s: float) -> None:
-        """Take the records of the next ``for_s`` seconds."""
+        """Process the journal records of the next ``for_s`` seconds."""
         until = time.monotonic() + for_s
         while (left_s := until - time.monotonic()) > 0:
             for key, value in self._poll(left_s):
@@ -99,22 +102,22 @@ class LoadTail:
 
 
 def load_topics(test: MirrorTest) -> tuple[str, ...]:
-    """Return the topics that the load names, or the names of its own topics."""
+    """Return the topics that the load names, or else the names of the test's own topics."""
     load = test.spec.load
     return load.names or tuple(f"{test.metadata.name}-{n}" for n in range(load.topics or 0))
 
 
-# The messages that the source's brokers acknowledged: the truth by which a mirror is judged. They
-# are written next to the report and into the journal. A run without them cannot be judged, because
-# an unacknowledged message may or may not be on the source. ``docs/mirror-test-formats.md``
-# describes the format.
+# The manifest: the messages that the source's brokers acknowledged. The verifier compares the
+# target with it. It is written next to the report and into the journal. A run without a manifest
+# cannot be judged, because an unacknowledged message may or may not be on the source.
+# ``docs/mirror-test-formats.md`` describes the format.
 
 FORMAT: Literal[2] = 2
-"""Version of the manifest, and of the messages and sentinels that it describes."""
+"""Format version of the manifest, and of the messages and sentinels."""
 
 
 class PartitionSummary(Model):
-    """Messages of one producer that were acknowledged in one partition."""
+    """Acknowledged messages of one producer in one partition."""
 
     partition: int
     first: int
@@ -123,20 +126,20 @@ class PartitionSummary(Model):
     """Highest acknowledged sequence number."""
     count: int
     checksum: int
-    """Sum of the CRC-32 of every acknowledged value. It does not depend on their order."""
+    """Sum of the CRC-32 of all acknowledged values, in any order."""
 
 
 class Stream(Model):
-    """Messages that one producer sent to one topic, numbered from 0 to ``sent`` - 1.
+    """Messages from one producer to one topic, numbered from 0 to ``sent`` - 1.
 
-    Sentinels do not count.
+    Sentinels are not included.
     """
 
     producer: str
     topic: str
     sent: int
     failed: tuple[tuple[int, int], ...] = ()
-    """Inclusive ranges of messages that were never acknowledged. They may have been written."""
+    """Inclusive ranges of messages that were not acknowledged. They may have been written."""
     partitions: tuple[PartitionSummary, ...] = ()
 
 
@@ -145,46 +148,49 @@ class LoadedTopic(Model):
 
     name: str
     keys: int
-    """Different keys: enough to reach every partition of the source, and of the target."""
+    """Number of different keys. It suffices to reach every partition of both clusters."""
     start_offsets: tuple[int, ...]
-    """End of each partition before the load."""
+    """End offset of each source partition before the load."""
     end_offsets: tuple[int, ...]
-    """End of each partition behind its end sentinel."""
+    """End offset of each source partition after its end sentinel."""
     target_start_offsets: tuple[int, ...]
-    """End of each partition of the target's topic before the load. Empty: it did not exist yet."""
+    """End offset of each target partition before the load.
+
+    Empty if the target topic did not exist.
+    """
 
     @property
     def partitions(self) -> int:
-        """Partitions on the source."""
+        """Number of partitions on the source."""
         return len(self.start_offsets)
 
 
 class LoadManifest(Model):
-    """All streams of a run."""
+    """All messages that a run sent, and whether the source acknowledged them."""
 
     version: Literal[2] = FORMAT
     run: str
     topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]
     started_ms: int
-    """First message, in ms since 1970."""
+    """Time of the first message, in ms since 1970."""
     finished_ms: int
-    """Last acknowledgement; ``settleSeconds`` counts from here."""
+    """Time of the last acknowledgement. ``settleSeconds`` begins here."""
     acknowledged_per_second: tuple[tuple[int, int], ...]
-    """Pairs of a second since 1970 and messages acknowledged in it, ascending."""
+    """Pairs of a second since 1970 and the messages acknowledged in it, in order."""
     errors: tuple[str, ...] = ()
-    """Why producers stopped early, in sentences."""
+    """Sentences that explain why producers stopped early."""
     warnings: tuple[str, ...] = ()
-    """Warnings for a reader of the report, in sentences."""
+    """Sentences that warn the reader of the report."""
 
     @property
     def acknowledged(self) -> int:
-        """Messages that the target must have."""
+        """Number of messages that the target must have."""
         return sum(p.count for stream in self.streams for p in stream.partitions)
 
     @property
     def adds_up(self) -> bool:
-        """Whether the partitions of each stream have all that it sent and that did not fail."""
+        """True if the partition counts of each stream equal its sent minus its failed messages."""
         return all(
             sum(p.count for p in stream.partitions)
             == stream.sent - sum(last - first + 1 for first, last in stream.failed)
@@ -197,7 +203,7 @@ class LoadManifest(Model):
 
 
 def window_load(test: MirrorTest) -> Load:
-    """Return the load of one window, which uses the first window's topics again."""
+    """Return the load of one window, which reuses the topics of the first window."""
     load = test.spec.load
     return Load.model_validate(
         load.model_dump(by_alias=True, exclude_unset=True, exclude={"topics", "window_seconds"})

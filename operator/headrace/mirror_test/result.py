@@ -1,7 +1,7 @@
 """Result of a mirror test: verdict, findings and measurements.
 
-The page is made from it alone. Everything in it is bounded (examples, points of a plot), so that
-the document of the longest test stays below 512 KiB.
+The page is rendered from the result alone. The number of examples and points of a plot is limited,
+so the result of the longest test has less than 512 KiB.
 """
 
 from collections import defaultdict
@@ -25,48 +25,52 @@ from headrace.mirror_test.audited import AuditOutcome
 from headrace.mirror_test.faults import Fault, Rehearsed
 
 MAX_EXAMPLES = 10
-"""Maximum number of examples of each class."""
+"""Maximum number of examples of each type of finding."""
 MAX_SHARES = 100
 MAX_POINTS = 600
 """Maximum number of points of each plot."""
 
 
 class FindingType(StrEnum):
-    """Classes of what can be wrong with a record."""
+    """Types of incorrect records."""
 
     MISSING = "missing"
-    """Acknowledged and on the source, and not on the target."""
+    """The source acknowledged and contains the record. The target does not contain it."""
     DUPLICATED = "duplicated"
-    """On the target once more; every copy after the first counts."""
+    """The target contains the record more than once. Each copy after the first counts."""
     REORDERED = "reordered"
-    """First arrived after a later message of its topic, producer and key."""
+    """The record arrived after a later message with the same topic, producer and key."""
     CORRUPTED = "corrupted"
-    """A copy that differs from the source's record."""
+    """The copy differs from the record on the source."""
     ALIEN = "alien"
-    """On the target, of this run, known neither to the manifest nor to the source."""
+    """The target's record names this run, but neither the manifest nor the source has it."""
     UNEQUAL_OFFSETS = "unequalOffsets"
-    """A copy at another offset than its original on the source; only where the test asks for it."""
-    REPLAYED = "replayed"
-    """A record of an earlier run that arrived on the target, but not on the source, during this
-    run.
+    """The copy has another offset than the source's record.
+
+    This is checked only if the test sets a budget for it.
     """
+    REPLAYED = "replayed"
+    """A record of an earlier run arrived on the target, but not on the source, during this run."""
     UNACKNOWLEDGED = "unacknowledged"
-    """Sent without an acknowledgement, but on the source: the mirror may contain it or not."""
+    """The source contains the record without having acknowledged it.
+
+    The mirror may or may not contain it.
+    """
     UNMANIFESTED = "unmanifested"
-    """On the source, of this run, and not in its manifest: nobody knows whether it was sent."""
+    """The source's record names this run, but is not in its manifest."""
     SOURCE_LOST = "sourceLost"
-    """Acknowledged, and not on the source: no mirror can be blamed."""
+    """The source lost a record that it had acknowledged. The mirror is not responsible."""
 
     @property
     def field(self) -> str:
-        """Name of the field of ``Counts``."""
+        """Name of the field of ``Counts`` for this type."""
         return self.name.lower()
 
 
 def allowed_counts(budgets: Budgets) -> dict[FindingType, int | None]:
-    """Return the maximum number of records that a test allows for each class; None for any.
+    """Return the maximum number of findings that a test allows, or None for any number.
 
-    Classes that are missing here are caused by the source, or the test does not require them.
+    Types are left out if the source causes them, or if the test does not check them.
     """
     asked = (
         {}
@@ -96,111 +100,116 @@ class Place(Model):
 
 
 class FieldDifference(Model):
-    """One thing in which a record of the target is not as on the source."""
+    """Field of a target record that differs from the source's record."""
 
     what: str
     """``key``, ``value``, ``headers``, ``timestamp``, ``partition``, ``topic`` or ``offset``."""
     expected: str
-    """Value on the source: the CRC-32 of a value, a hash of headers, and any other field itself."""
+    """Value on the source.
+
+    For a value it is the CRC-32, for headers a hash, and for other fields the field itself.
+    """
     found: str
 
 
 class Example(Model):
-    """A record with a finding."""
+    """Record with a finding."""
 
     topic: str
-    """Topic on the target, or on the source if the record is only there."""
+    """Topic on the target, or on the source if only the source has the record."""
     partition: int | None = None
     offset: int | None = None
-    """Offset of the record. Absent: it no longer exists."""
+    """Offset of the record. Absent if the record does not exist any more."""
     producer: str
-    """Producer of the record; the run for an end sentinel."""
+    """Producer of the record. For an end sentinel it is the run."""
     seq: int | None
-    """Sequence number. Absent: neither headers nor body have it. For an end sentinel it is the
-    source's partition.
+    """Sequence number. For an end sentinel it is the source's partition.
+
+    Absent if neither headers nor body contain it.
     """
     differs: str = ""
-    """Fields of a corrupted record that differ from the source, separated by commas. For a record
-    at another offset it is ``offset``.
+    """Fields of a corrupted record that differ from the source, separated by commas.
+
+    For a record at another offset it is ``offset``.
     """
     source: Place | None = None
-    """Position of the original. Absent: it is not on the source."""
+    """Position of the original. Absent if it is not on the source."""
     changes: tuple[FieldDifference, ...] = ()
-    """The same, with what was expected and found."""
+    """Expected and actual values of the fields in ``differs``."""
 
 
 class FindingShare(Model):
-    """Number of records of a class with the same difference in one partition."""
+    """Number of findings of one type with the same difference in one partition."""
 
     kind: FindingType
     topic: str
-    """Topic, as in an ``Example``."""
+    """Topic on the target, or on the source if only the source has the records."""
     partition: int | None = None
     differs: str = ""
     count: int
 
 
 class AuditDifference(Model):
-    """A record of an application that is not on both sides as it should be."""
+    """Difference between the records of an application on source and target."""
 
     kind: FindingType
     source: Place | None = None
-    """Absent: not on the source."""
+    """Position on the source. Absent if the source lacks the record."""
     target: Place | None = None
-    """Absent: not on the target."""
+    """Position on the target. Absent if the target lacks the record."""
     differs: str = ""
-    """Parts of a corrupted or duplicated record that differ, separated by commas."""
+    """Differing parts of a corrupted or duplicated record, separated by commas."""
     count: int = 1
-    """Number of records, of which this is the first."""
+    """Number of consecutive records. ``source`` and ``target`` are the first of them."""
     changes: tuple[FieldDifference, ...] = ()
-    """Hashes of what differs; only with ``audit.examples: Hashes``."""
+    """Hashes of the differing parts. Present only with ``audit.examples: Hashes``."""
 
 
 class Phase(Model):
-    """A part of the run, and how long it took."""
+    """Part of a run, and its duration."""
 
     name: str
     seconds: float
 
 
 class Counts(MirrorTestCounts):
-    """The counts of the status, and those that explain them."""
+    """Numbers of records for the status, and further numbers that explain them."""
 
     planned: int | None = None
-    """Number of messages that the load was to send. Absent: it was limited by time."""
+    """Number of messages to send. Absent if the load is limited by time."""
     replayed: int = 0
     unacknowledged: int = 0
     unmanifested: int = 0
     source_lost: int = 0
     sentinels: int = 0
-    """Partitions of the source, each of which got an end sentinel."""
+    """Number of source partitions. Each received an end sentinel."""
     sentinels_seen: int = 0
-    """Partitions whose end sentinel arrived."""
+    """Number of partitions whose end sentinel arrived."""
 
 
 class Latency(LatencyMs):
-    """Latency from a message's timestamp to its being visible on the target, or a share of it."""
+    """Latency from a message's timestamp until it is visible on the target, or a share of it."""
 
     measured: int
-    """Arrivals that went into the quantiles, repetitions included."""
+    """Number of measured arrivals, including duplicates."""
     histogram: Annotated[tuple[tuple[int, int], ...], Field(max_length=MAX_POINTS)]
-    """Pairs: a bin's lower bound in ms (it reaches to the next), and arrivals."""
+    """Pairs of a bin's lower bound in ms and its arrivals. A bin ends where the next begins."""
 
 
 class Point(Model):
-    """One moment of the plots."""
+    """Point in time of the plots."""
 
     at_seconds: float
-    """Since the first message."""
+    """Seconds since the first message."""
     acknowledged_per_second: float
     visible_per_second: float
     behind: int
-    """Messages acknowledged and not yet visible."""
+    """Number of messages that were acknowledged and not yet visible."""
     p50_ms: int | None = None
     p99_ms: int | None = None
     max_ms: int | None = None
     own_p50_ms: int | None = None
-    """The same of the mirror's own share."""
+    """Median of the mirror's own share."""
     own_p99_ms: int | None = None
 
 
@@ -208,7 +217,7 @@ class Check(Model):
     """One check of the verdict."""
 
     name: str
-    """A class of records such as ``missing``, or another stable name such as ``latency``."""
+    """Type of finding such as ``missing``, or another stable name such as ``latency``."""
     verdict: Verdict
     sentences: tuple[str, ...] = ()
     """Reasons for the verdict, or warnings if the check passed."""
@@ -221,102 +230,108 @@ class ReportSignature(Model):
     key_sha256: str
     """SHA-256 of the signer's public key in DER."""
     signed_ms: int
-    """When it was signed, by the signer's clock, in ms since 1970."""
+    """Time of the signature by the signer's clock, in ms since 1970."""
     value: str
     """Signature in hexadecimal digits."""
 
 
 class MirroredTopic(Model):
-    """A topic of the load."""
+    """Topic of the load or of an audit."""
 
     source: str
-    """Its name on the source."""
+    """Topic name on the source."""
     target: str
-    """Its name on the target."""
+    """Topic name on the target."""
     partitions: int
-    """Partitions on the source."""
+    """Number of partitions on the source."""
     acknowledged: int | None = None
-    """Messages that the source acknowledged."""
+    """Number of messages that the source acknowledged. In an audit: its records."""
 
 
 class Result(Model):
-    """One run of a MirrorTest, judged."""
+    """Verdict, findings and measurements of one run of a MirrorTest."""
 
     version: Literal[1] = 1
     verdict: Verdict
     reasons: tuple[str, ...]
-    """Why, in sentences; the heaviest first."""
+    """Sentences that explain the verdict. The most severe reasons come first."""
     warnings: tuple[str, ...] = ()
-    """Warnings for a reader, in addition to the verdict."""
+    """Sentences that warn the reader, in addition to the verdict."""
     checks: tuple[Check, ...] = ()
-    """Checks that the test asks for; empty if the clusters could not be compared."""
+    """Checks that the test requires. Empty if the clusters could not be compared."""
     run: str
-    """Name of this run."""
+    """Name of the run."""
     flow: str | None = None
-    """Name of the flow under test; absent: a mirror that someone else runs."""
+    """Name of the flow under test. Absent if the test names no flow."""
     test: MirrorTest
-    """Resolved test, with every default filled in."""
+    """Resolved test, with all defaults."""
     topics: tuple[MirroredTopic, ...] = ()
-    """Where the load went."""
+    """Topics of the load or of the audit."""
     counts: Counts | None = None
-    """Absent: the clusters could not be compared."""
+    """Numbers of records. Absent if the clusters could not be compared."""
     examples: dict[FindingType, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = (
         Field(default_factory=dict)
     )
-    """Examples of each class that has some."""
+    """Examples of each type of finding."""
     audit: AuditOutcome | None = None
-    """Topics that were compared; absent: the test sent a load, or nothing could be compared."""
+    """Compared topics. Absent if the test sent a load, or if nothing could be compared."""
     differences: Annotated[
         tuple[AuditDifference, ...], Field(max_length=MAX_EXAMPLES * len(FindingType))
     ] = ()
-    """Differences of an audit, at most ``MAX_EXAMPLES`` of each class."""
+    """Differences that an audit found, at most ``MAX_EXAMPLES`` of each type."""
     shares: Annotated[tuple[FindingShare, ...], Field(max_length=MAX_SHARES)] = ()
-    """All that was found, by class, topic, partition and what differs; the largest first."""
+    """Findings by type, topic, partition and differing fields. The largest come first."""
     latency_ms: Latency | None = None
-    """Absent: nothing was measured."""
+    """Latency. Absent if nothing was measured."""
     own_latency_ms: Latency | None = None
-    """The mirror's own share: from a consumer of the source to one of the target, by one clock."""
+    """Mirror's own share of the latency.
+
+    It is the time from a consumer of the source to a consumer of the target, by one clock.
+    """
     acknowledged_per_second: float | None = None
-    """Rate of the whole load, from its first message to its last acknowledgement."""
+    """Rate of the whole load, from the first message to the last acknowledgement."""
     points: Annotated[tuple[Point, ...], Field(max_length=MAX_POINTS)] = ()
     faults: tuple[Fault, ...] = ()
     rehearsal: Rehearsed | None = None
-    """Absent: the test asks for none."""
+    """Outcome of the rehearsal. Absent if the test has none."""
     started_ms: int | None = None
-    """First message, in ms since 1970."""
+    """Time of the first message, in ms since 1970. In an audit: its start."""
     finished_ms: int | None = None
-    """Last acknowledgement."""
+    """Time of the last acknowledgement, in ms since 1970."""
     read_until_ms: int | None = None
-    """When the end of what is judged on the target was fixed; what came later is not judged."""
+    """Time at which the end of the compared offsets was fixed. Later records are ignored."""
     judged_ms: int
-    """When the verdict was given."""
+    """Time of the verdict, in ms since 1970."""
     phases: tuple[Phase, ...] = ()
-    """In the order of time."""
+    """Phases of the run, in the order in which they ended."""
     manifest_sha256: str | None = None
     """SHA-256 of ``manifest.json``."""
     test_sha256: str | None = None
-    """SHA-256 of ``test.json``, the manifest of the resolved test."""
+    """SHA-256 of ``test.json``, the file with the resolved test."""
     versions: dict[str, str]
-    """Versions of the software involved."""
+    """Versions of the software."""
     signature: ReportSignature | None = None
 
     @property
     def commits_every_ms(self) -> int | None:
-        """Commit interval of a flow with ``delivery.mode: ExactlyOnce``, in milliseconds."""
+        """Commit interval, in ms, of a flow with ``delivery.mode: ExactlyOnce``.
+
+        None for other flows and mirrors.
+        """
         annotations = self.test.metadata.annotations
         return int(annotations.get(COMMIT_INTERVAL_ANNOTATION, 0)) or None
 
 
 _LISTED = 100
-"""Topics; 50 KB of those with the longest names, twice."""
+"""Maximum number of topics. With the longest names, two lists of them take 50 KB each."""
 _SENTENCES, _OF_A_CHECK, _LETTERS = 20, 3, 1_000
 _UNITS = 800
-"""Total length for all faults, of which there are at most 100."""
+"""Maximum number of units, of all faults together. There are at most 100 faults."""
 _OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
 
 
 def bounded(result: Result) -> Result:
-    """Return the result limited to 512 KiB, so that it fits into a ConfigMap."""
+    """Return the result with less than 512 KiB, so that it fits into a ConfigMap."""
     left_out = max(0, len(result.topics) - _LISTED)
     noted = (f"{left_out} more topics are not listed",) if left_out else ()
     return result.model_copy(
@@ -348,7 +363,10 @@ def _short(fault: Fault, most: int) -> Fault:
 
 
 def _without_what_grows(test: MirrorTest) -> MirrorTest:
-    """Tools keep whole manifests in annotations; of topics as many as are listed."""
+    """Return the test without other tools' annotations, and with at most ``_LISTED`` topics.
+
+    Other tools store whole manifests in annotations.
+    """
     metadata, load = test.metadata, test.spec.load
     kept = {key: text for key, text in metadata.annotations.items() if key in _OF_THE_FLOW}
     names = load.names and load.names[:_LISTED]
@@ -361,50 +379,57 @@ def _without_what_grows(test: MirrorTest) -> MirrorTest:
 
 
 class Second(Model):
-    """One second of the target, as a consumer saw it."""
+    """Latency of messages that became visible in one second."""
 
     second: int
-    """Seconds since 1970."""
+    """Start of the second, in seconds since 1970."""
     visible: int
-    """Messages that became visible."""
+    """Number of messages that became visible."""
     p50_ms: int
-    """Median of their latency."""
+    """Median of the latency."""
     p99_ms: int
-    """99 % of them took at most this."""
+    """Latency that 99 % of the messages did not exceed."""
     max_ms: int
-    """The slowest."""
+    """Highest latency."""
 
 
 class ProbeMeasurements(Model):
     """Latency of messages as measured by the probe.
 
-    It extends from a message's timestamp to its visibility on the target. The mirror's own share
-    extends from a consumer of the source to a consumer of the target, by one clock.
+    The latency is the time from a message's timestamp until it is visible on the target. The
+    mirror's own share is the time from a consumer of the source to a consumer of the target, by one
+    clock.
     """
 
     histogram: tuple[tuple[int, int], ...] = ()
-    """Pairs of milliseconds and messages, ascending; exact to 1 ms. Repetitions count as well."""
+    """Pairs of a latency in ms and its number of messages, sorted, including duplicates."""
     seconds: tuple[Second, ...] = ()
-    """Ascending; seconds without a message are left out. Their latency has two digits."""
+    """Seconds with messages, in order. Latencies have two significant digits."""
     own_histogram: tuple[tuple[int, int], ...] = ()
-    """Pairs for the mirror's own share of the latency. Each message counts once, at its first
-    arrival.
+    """Pairs for the mirror's own share of the latency.
+
+    Each message counts once, at its first arrival.
     """
     own_seconds: tuple[Second, ...] = ()
     before_sent: int = 0
-    """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
+    """Number of messages that were received before their timestamp.
+
+    They count as 0 ms. The clocks of the machines differ.
+    """
     behind: int = 0
-    """Messages that may have waited for the probe, which had had others without a pause for a
-    second: their latency may be its own. Of the side where that was so of more."""
+    """Number of messages that may have waited for a probe consumer, which was busy for 1 s.
+
+    Their latency may be the consumer's own. For each consumer, the side with more such messages
+    counts.
+    """
     unmeasured_topics: tuple[str, ...] = ()
-    """Topics that were not on the target when the load began."""
+    """Topics that did not exist on the target when the load began."""
     late: tuple[str, ...] = ()
-    """Partitions of the source whose end sentinel was not on the target when the mirror's time was
-    over, as ``topic-partition``."""
+    """Source partitions whose end sentinel did not arrive in time, as ``topic-partition``."""
 
     @property
     def count(self) -> int:
-        """Messages measured."""
+        """Number of measured messages."""
         return sum(messages for _, messages in self.histogram)
 
     def quantile_ms(self, share: float) -> int:
@@ -413,11 +438,14 @@ class ProbeMeasurements(Model):
 
 
 def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
-    """Return the lowest value that reaches ``share`` of ascending pairs of value and count."""
+    """Return the lowest value that ``share`` of the counted values do not exceed.
+
+    ``histogram`` has pairs of a value and its count, sorted by value.
+    """
     wanted = share * sum(count for _, count in histogram)
     reached = 0
     value = 0
-    for value, count in histogram:  # noqa: B007 - the last value is the answer for share 1
+    for value, count in histogram:  # noqa: B007 - the last value is the result for share 1
         reached += count
         if reached >= wanted:
             break
@@ -425,7 +453,7 @@ def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
 
 
 def two_digits(number: int) -> int:
-    """Round down to two significant digits (1234 is 1200), to limit the bins of a histogram."""
+    """Round down to two significant digits, to limit the bins of a histogram: 1234 gives 1200."""
     step = 1
     while number >= 100 * step:
         step *= 10
@@ -436,9 +464,9 @@ _WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 
 
 def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
-    """Return quantiles, and bins of two digits, of a histogram that is exact to 1 ms.
+    """Return the quantiles of a histogram in ms, and bins with two significant digits.
 
-    The result is None if nothing was measured.
+    Return None if nothing was measured.
     """
     if not histogram:
         return None
@@ -456,7 +484,10 @@ def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
 
 
 def own_latency(measured: ProbeMeasurements | None) -> Latency | None:
-    """Return the quantiles of the mirror's own share, without bins, which are not drawn."""
+    """Return the quantiles of the mirror's own share, or None if it was not measured.
+
+    There are no bins, because they are not plotted.
+    """
     found = latency(measured.own_histogram if measured else ())
     return found and found.model_copy(update={"histogram": ()})
 
@@ -464,10 +495,11 @@ def own_latency(measured: ProbeMeasurements | None) -> Latency | None:
 def points(
     started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: ProbeMeasurements | None
 ) -> tuple[Point, ...]:
-    """Return the test over time, from the first message to the last arrival.
+    """Return the points of the plots, from the first message to the last arrival.
 
-    ``acknowledged`` has pairs of a second since 1970 and messages. If a point stands for several
-    seconds, rates are means, p50 is the mean weighted by messages, and p99 and max are the highest.
+    ``acknowledged`` has pairs of a second since 1970 and its messages. If a point covers several
+    seconds, rates are means, p50 is the mean weighted by messages, and p99 and max are the highest
+    values.
     """
     sent = dict(acknowledged)
     seen = {s.second: s for s in (measured.seconds if measured else ())}
@@ -483,7 +515,7 @@ def points(
         acknowledged_here = sum(sent.get(s, 0) for s in within)
         seen_here = [seen[s] for s in within if s in seen]
         visible_here = sum(s.visible for s in seen_here)
-        behind = max(0, behind + acknowledged_here - visible_here)  # repetitions are visible, too
+        behind = max(0, behind + acknowledged_here - visible_here)  # duplicates are visible as well
         found.append(
             Point(
                 at_seconds=round(max(0.0, start - started_ms / 1000), 1),

@@ -1,7 +1,7 @@
-"""Run of a mirror test, with the values that it takes from its flow.
+"""Run of a mirror test, and the values that its test takes from a flow.
 
-A resolved test names its clusters: in one with ``flowName``, ``headrace verify`` fills in the
-flow's source, target and topic names first.
+A resolved test contains its clusters. If a test has a ``flowName``, ``resolve`` fills in the
+clusters and topic names of the flow.
 """
 
 import re
@@ -32,22 +32,22 @@ from headrace.replication import policy_for
 
 
 class MirrorTestRun(Model):
-    """A resolved test and the name of this run of it."""
+    """Run of a resolved test."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,20}$")]
-    """Begins the ids of the run's producers."""
+    """Name of the run. The ids of the run's producers begin with it."""
     test: MirrorTest
     secrets: Path | None = None
-    """Folder of Secrets, ``<name>/<key>``."""
+    """Folder of Secrets, with a file ``<name>/<key>`` for each key."""
 
     @property
     def source(self) -> ClusterAccess:
-        """Source cluster, to which the load is written."""
+        """Source cluster. Raise ``InvalidSpec`` if the test is not resolved."""
         return self._resolved(self.test.spec.source, "spec.source")
 
     @property
     def target(self) -> ClusterAccess:
-        """Target cluster of the mirror."""
+        """Target cluster. Raise ``InvalidSpec`` if the test is not resolved."""
         return self._resolved(self.test.spec.target, "spec.target")
 
     @property
@@ -57,19 +57,22 @@ class MirrorTestRun(Model):
 
     @property
     def first_topics(self) -> dict[str, str]:
-        """Topics that the load begins with: the target's name by the source's."""
+        """Topics that exist when the load begins: target names by source names."""
         return self._copies(load_topics(self.test))
 
     @property
     def added_topics(self) -> dict[str, str]:
-        """Topics that chaos steps add, in the order of the steps; each run has new ones."""
+        """Topics that chaos steps add, in the order of the steps.
+
+        Target names by source names. Each run has different topics.
+        """
         steps = [s for s in self.test.spec.chaos if s.action is ChaosAction.ADD_TOPIC]
         test = self.test.metadata.name
         return self._copies(f"{test}-{self.name}-{n}" for n in range(len(steps)))
 
     @property
     def topics(self) -> dict[str, str]:
-        """All topics of the load."""
+        """All topics of the load: target names by source names."""
         return self.first_topics | self.added_topics
 
     def _copies(self, names: Iterable[str]) -> dict[str, str]:
@@ -86,13 +89,17 @@ class MirrorTestRun(Model):
 
 
 _ANY = "headrace-any-topic"
-"""A name that stands for all: what a policy makes of it, it makes of others."""
+"""Placeholder for a topic name, used to derive the template of a replication policy."""
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """Return the test with clusters, topic names and guarantees of ``flow``, for its Spark jobs.
+    """Return the test with the clusters, topic names and guarantees of a flow, for Spark jobs.
 
-    It has no ``flowName``. Annotations have the name of the flow, and how often it commits.
+    The result has no ``flowName``. Its annotations contain the name of the flow and the commit
+    interval.
+
+    Raises:
+        InvalidSpec: The flow's settings do not allow this test.
     """
     spec = test.spec
     budgets = spec.budgets
@@ -128,7 +135,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
                     "audit": spec.audit and _audit(test, flow, spec.audit),
-                    # The others are about the flow, which the jobs need not know.
+                    # Other steps affect the flow, which the jobs need not know.
                     "rehearsal": None,
                     "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
                 }
@@ -138,10 +145,10 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
 
 
 def _audit(test: MirrorTest, flow: ReplicationFlow, audit: Audit) -> Audit:
-    """Return the audit with the topics of the flow, unless it chooses topics itself.
+    """Return the audit with the topics of the flow, unless it has its own.
 
     Raises:
-        InvalidSpec: The flow changes records or names, so that source and target have to differ.
+        InvalidSpec: The flow changes records or names, so source and target differ on purpose.
     """
     spec, name = flow.spec, flow.metadata.name
     for field, changes in (
@@ -164,14 +171,18 @@ def _audit(test: MirrorTest, flow: ReplicationFlow, audit: Audit) -> Audit:
 
 
 def _copies_of_target(flow: ReplicationFlow) -> tuple[str, ...]:
-    """Return the pattern of topics that the flow does not copy, as they came from its target."""
+    """Return the pattern of topics that the flow skips because they come from its target."""
     policy = policy_for(flow.spec.replication_policy, flow.spec.target.alias)
     copy = policy.target_topic(_ANY)
     return () if copy == _ANY else (re.escape(copy).replace(re.escape(_ANY), ".+"),)
 
 
 def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
-    """How the flow names topics; ``InvalidSpec`` when it names one of the load's otherwise."""
+    """Return the flow's template for target topic names.
+
+    Raises:
+        InvalidSpec: The flow names a topic of the load differently.
+    """
     policy = policy_for(flow.spec.replication_policy, flow.spec.source.alias)
     template = policy.target_topic(_ANY).replace(_ANY, "{topic}")
     for topic in () if test.spec.audit else load_topics(test):

@@ -1,10 +1,9 @@
-"""Stages of a mirror test and the order in which they start.
+"""Stages of a mirror test, and the order in which they start.
 
-The caller that runs the stages (``headrace verify`` as processes, the operator as Jobs) observes
-them as a ``RunState``. ``advance`` decides the next stage and when a run ends without a verdict.
-Each caller has its own I/O and its own observations: the operator observes pods that do not start.
-On one machine the caller enforces the time limit of the comparison, which a Job has as its
-deadline. ``docs/mirror-tests-on-kubernetes.md`` has the states as a table.
+A caller runs the stages and observes them as a ``RunState``: ``headrace verify`` runs processes,
+and the operator runs Jobs. ``advance`` decides which stage starts next, and when a run ends without
+a verdict. ``headrace verify`` enforces the time limit of the comparison itself, and a Job has a
+deadline. ``docs/mirror-tests-on-kubernetes.md`` lists the states.
 """
 
 from collections.abc import Mapping
@@ -16,33 +15,43 @@ from headrace.api import Load, MirrorTest, MirrorTestPhase
 
 
 class Stage(StrEnum):
-    """In the order in which they start."""
+    """Stages in the order in which they start."""
 
     PROBE = "probe"
     CHAOS = "chaos"
-    """Only where ``spec.chaos`` is set. No Spark job: in a cluster a Job of its own, on one machine
-    part of ``headrace verify``."""
+    """Injects the faults of ``spec.chaos``, if there are any.
+
+    It is no Spark job. It is a Job in a cluster, and part of ``headrace verify`` on one machine.
+    """
     REHEARSAL = "rehearsal"
-    """Only where ``spec.rehearsal`` is set, and as chaos."""
+    """Rehearses a fail-over if ``spec.rehearsal`` is set.
+
+    It is no Spark job. It is a Job in a cluster, and part of ``headrace verify`` on one machine.
+    """
     PRODUCE = "produce"
     VERIFY = "verify"
 
 
 _DEADLINE_S = 3_600
-"""Beyond the times of the load and of the settling: a stage that takes an hour more is stuck. (What
-a comparison takes is in docs/benchmarks.md.)"""
+"""Time limit of a stage in addition to the times of the load and of settling.
+
+A stage that needs an hour more is stuck. docs/benchmarks.md has the duration of comparisons.
+"""
 
 _AUDIT_DEADLINE_S = 86_400
-"""Time limit of an audit beyond settleSeconds: one core reads a few TB a day."""
+"""Time limit of an audit in addition to ``settleSeconds``.
+
+One core reads a few TB a day.
+"""
 
 HEAP_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1_536}
-"""Memory of the JVM; Python's workers come on top."""
+"""JVM heap of each Spark stage in MiB. Python's workers need memory in addition."""
 
-# A collector with threads of its own does not pay off in a process of a minute. Nor does the
-# optimizing compiler where Python does the work: without it Spark's start costs 40 % less (10
-# core-seconds). The verifier's work is the JVM's own: without it that takes three times as long.
-# What Spark generates for a record is one method of 9 KB, and Java interprets all above 8 KB
-# by default: that takes two and a half times as long.
+# In a process that runs for a minute, a garbage collector with its own threads costs more than it
+# saves. So does the optimizing compiler if Python does the work: without it Spark's start costs 40
+# % less CPU (10 core-seconds). The verifier's work is done in the JVM and takes three times as long
+# without the compiler. Spark generates one method of 9 KB for each record. By default Java
+# interprets methods above 8 KB, which takes two and a half times as long.
 _SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = {
     Stage.PROBE: f"{_SERIAL} -XX:TieredStopAtLevel=1",
@@ -54,7 +63,8 @@ JAVA_OPTIONS = {
 def local_slots(stage: Stage, producers: int) -> int:
     """Return the number of parallel tasks if all of them run in the Spark driver's process.
 
-    Each producer, and each of as many consumers, needs one for the whole load.
+    Each producer requires a slot for the whole load, and so does each of the equally many
+    consumers.
     """
     return 2 if stage is Stage.VERIFY else producers
 
@@ -62,7 +72,7 @@ def local_slots(stage: Stage, producers: int) -> int:
 def assumed_per_second(load: Load) -> int:
     """Return the load's messages per second over all topics.
 
-    Without a limit, assume 1,000 for each topic.
+    If the rate is unlimited, 1,000 messages per second are assumed for each topic.
     """
     topics = len(load.names or ()) or load.topics or 1
     return topics * (load.messages_per_second or 1_000)
@@ -81,14 +91,21 @@ def deadline_s(test: MirrorTest, stage: Stage) -> int:
 
 
 ENDS_WITHIN_S = 60.0
-"""Beyond settleSeconds: for the results of the probe's executors, and for the last recovery, whose
-bound settleSeconds is. A fail-over is rehearsed after that at the latest."""
+"""Time limit of probe and chaos after the load, in addition to ``settleSeconds``.
+
+In this time the probe's executors return their results, and the last recovery is observed. A
+rehearsed fail-over begins at the latest after this time.
+"""
 _REHEARSAL_END_S = 1_800.0
-"""Beyond that: `headrace failover` waits 5 minutes until all is copied, and all groups read on."""
+"""Time limit of a rehearsal, in addition to ``ENDS_WITHIN_S``.
+
+``headrace failover`` waits up to 5 minutes until everything is copied. Then all groups continue to
+read.
+"""
 
 
 class Activity(StrEnum):
-    """The states; each value is its message in the test's status."""
+    """States of a run. Each value is the message in the test's status."""
 
     STARTING_PROBE = "starting the probe"
     STARTING_CHAOS = "starting the Job of chaos"
@@ -114,7 +131,7 @@ class Activity(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing comes after it."""
+        """True if no other state follows."""
         return self.phase is MirrorTestPhase.FINISHED
 
 
@@ -145,18 +162,18 @@ _BESIDE_THE_LOAD = {
 
 @dataclass(frozen=True)
 class StageState:
-    """A stage that was started."""
+    """State of a stage that was started."""
 
     age_s: float = 0.0
     """Seconds since the start of the stage."""
     ready: bool = False
-    """Whether the load may start, as far as this stage is concerned."""
+    """True if the stage allows the load to start."""
     ended_s: float | None = None
     """Seconds since the stage ended with any exit code, or None while it runs."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stage has ended."""
+        """True if the stage has ended."""
         return self.ended_s is not None
 
 
@@ -165,40 +182,46 @@ class RunState:
     """Input of ``advance``."""
 
     stages: Mapping[Stage, StageState]
-    """Stages that were started."""
+    """States of the stages that were started."""
     settle_s: float
     """``settleSeconds`` of the test."""
     probe_start_s: float
-    """How long the load waits for the probe: without it only latency is unknown."""
+    """Maximum time in s that the load waits for the probe.
+
+    Without the probe, only the latency is unknown.
+    """
     chaos_start_s: float
-    """How long the load waits for chaos, and for the rehearsal: without them it would prove
-    nothing."""
+    """Maximum time in s that the load waits for chaos and for the rehearsal.
+
+    Without them the run would not test what it is meant to test.
+    """
     has_chaos: bool
-    """Whether the run has steps of chaos."""
+    """True if the run has chaos steps."""
     has_load: bool = True
-    """Whether the run sends a load; an audit only compares."""
+    """True if the run sends a load. An audit only compares."""
     has_rehearsal: bool = False
-    """Whether a stage of its own rehearses a fail-over."""
+    """True if a separate stage rehearses a fail-over."""
     has_manifest: bool = True
-    """Whether the load, once it has ended, left a manifest: the probe ends by it."""
+    """True if an ended load has left a manifest, which also ends the probe."""
     load_sent: bool = False
-    """Whether the load may have been sent, even if its stage does not exist."""
+    """True if the load may have been sent even though its stage does not exist."""
     reported: bool = False
-    """Whether the verifier's report is there."""
+    """True if the verifier's report exists."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """The state of the run, and the stage to start in order to enter it."""
+    """New state of a run, and the stage to start, if any."""
 
     activity: Activity
     start: Stage | None = None
 
 
 def advance(run: RunState) -> Transition:
-    """One stage after the other; the load is sent once, whatever its exit code.
+    """Return the next state of a run.
 
-    A stage's exit code decides nothing: only the report has a verdict.
+    The load is sent only once, even if it fails. Exit codes of stages have no influence, because
+    only the report contains the verdict.
     """
     if run.reported:
         return Transition(Activity.REPORTED)
@@ -218,14 +241,14 @@ def _before_the_load(run: RunState) -> Transition:
         return awaited
     if not (probe.ready or probe.has_ended or probe.age_s > run.probe_start_s):
         return Transition(Activity.AWAITING_PROBE)
-    # Its consumers need the topics, which the probe makes.
+    # The rehearsal's consumers need the topics, which the probe creates.
     if run.has_rehearsal and (awaited := _awaited(run, Stage.REHEARSAL)):
         return awaited
     return Transition(Activity.SENDING, Stage.PRODUCE)
 
 
 def _awaited(run: RunState, stage: Stage) -> Transition | None:
-    """Return the transition while a stage that the load requires is not ready, or None."""
+    """Return the transition while a stage that must precede the load is not ready, or None."""
     starting, awaiting, failed = _BESIDE_THE_LOAD[stage]
     state = run.stages.get(stage)
     if state is None:

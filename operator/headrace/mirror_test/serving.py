@@ -1,6 +1,6 @@
-"""Metrics as text at a port, for Prometheus.
+"""HTTP server for metrics in the Prometheus text format.
 
-By hand, as kafka-mirror-tester's names are none that the official client would serve
+It does not use the official client, which cannot serve kafka-mirror-tester's metric names
 (``headrace_spark.live_metrics``).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from headrace.errors import InvalidSpec, from_exception
 
 Text = Callable[[], str]
-"""In Prometheus' format 0.0.4, as it is now."""
+"""Function that returns the current metrics in the Prometheus text format 0.0.4."""
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def served(address: str, port: int, text: Text) -> Iterator[int]:
     """Serve ``text`` at ``/metrics`` while the block runs, and yield the port.
 
     Raises:
-        InvalidSpec: The port is not free, or the address is none of this machine.
+        InvalidSpec: The port is not free, or the address does not belong to this machine.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ def served(address: str, port: int, text: Text) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Not one line a scrape."""
+            """Do not log requests."""
 
     try:
         server = ThreadingHTTPServer((address, port), Handler)

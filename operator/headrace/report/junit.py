@@ -1,7 +1,7 @@
 """JUnit XML of a mirror test, for CI systems.
 
-Each check of the verdict is a test case. A check that failed is a ``failure``. An inconclusive
-check is an ``error`` and not ``skipped``, because CI systems do not fail for skipped tests.
+Each check of the verdict is a test case. A failed check is a ``failure``. An inconclusive check is
+an ``error`` and not ``skipped``, because CI systems accept skipped tests.
 """
 
 import re
@@ -19,7 +19,7 @@ _NO_CHECKS = "verdict"
 
 
 def junit(result: Result) -> str:
-    """Return the test cases of a result."""
+    """Return the JUnit XML of a result."""
     checks = result.checks or (
         Check(name=_NO_CHECKS, verdict=result.verdict, sentences=result.reasons),
     )
@@ -37,7 +37,7 @@ def junit(result: Result) -> str:
 
 
 def junit_without_verdict(test: str, sentence: str) -> str:
-    """Return one test case with an error, for a test that ended without a verdict.
+    """Return JUnit XML with one error, for a test that ended without a verdict.
 
     Args:
         test: Name of the test.

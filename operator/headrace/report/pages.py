@@ -33,7 +33,7 @@ _AUDIT_GLOSSES = {
     FindingType.CORRUPTED: "key, value, headers, timestamp, partition or topic differs",
     FindingType.ALIEN: "on the target, not on the source",
 }
-"""Classes of an audit, which judges the records of applications."""
+"""Explanations of the finding types of an audit, which compares applications' records."""
 
 _ON_SOURCE = {
     FindingType.MISSING,
@@ -41,14 +41,14 @@ _ON_SOURCE = {
     FindingType.UNMANIFESTED,
     FindingType.SOURCE_LOST,
 }
-"""Classes of which a record's place is one of the source."""
+"""Finding types whose examples have a position on the source."""
 _CHANGED = {FindingType.CORRUPTED, FindingType.UNEQUAL_OFFSETS}
-"""Classes of which the examples have what was expected and found."""
+"""Finding types whose examples contain expected and actual values."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One class of records in the table of counts."""
+    """Row of the table of counts, for one finding type."""
 
     kind: FindingType
     gloss: str
@@ -56,16 +56,16 @@ class Line:
     allowed: int | None
     """Maximum count, or None for any number."""
     judged: bool
-    """Whether the test has a budget for this class, even if the budget allows any number."""
+    """True if the test has a budget for this type, even one that allows any number."""
 
     @property
     def good(self) -> bool:
-        """Whether the count is within its budget."""
+        """True if the count is within its budget."""
         return self.allowed is None or self.count <= self.allowed
 
 
 def page(result: Result) -> str:
-    """Return the page of a result; it is built from ``report.json`` alone."""
+    """Return the page of a result."""
     return _template().render(
         result=result,
         lines=_lines(result, result.counts) if result.counts else [],
@@ -80,7 +80,7 @@ def page(result: Result) -> str:
 
 @cache
 def _template() -> Template:
-    """Return the template, compiled once."""
+    """Return the compiled template of the page."""
     environment = Environment(
         loader=PackageLoader("headrace.report"),
         autoescape=True,
@@ -113,7 +113,7 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
 
 
 def _allowed(result: Result) -> list[tuple[str, str]]:
-    """Return the requirements of the test, as title and text."""
+    """Return the titles and texts of the test's requirements."""
     spec = result.test.spec
     budgets = spec.budgets
     is_audit = spec.audit is not None
@@ -155,7 +155,7 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
 
 
 def _drawings(result: Result) -> dict[str, Drawing]:
-    """Return the drawings by title."""
+    """Return the plots by title."""
     drawings: dict[str, Drawing] = {}
     if result.points and result.started_ms is not None:
         over_time = (result.points, result.faults, result.started_ms)
@@ -169,7 +169,7 @@ def _drawings(result: Result) -> dict[str, Drawing]:
 
 
 def _manifest(result: Result) -> str:
-    """Return the resolved test as a manifest without defaults."""
+    """Return the resolved test as YAML without defaults."""
     document = result.test.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
     )
@@ -194,25 +194,25 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """Row of a table with one figure of all results."""
+    """Row of a table, with one figure of all results."""
 
     title: str
     cells: tuple[str, ...]
-    """Cells in the order of the results; a dash if a result has no value."""
+    """Cells in the order of the results. A cell is a dash if its result has no value."""
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A column for each result."""
+    """Table with a column for each result."""
 
     names: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    """Differences between the tests: figures of different loads are hardly comparable."""
+    """Notes about differences between the tests, whose figures are hard to compare."""
 
 
 def side_by_side(results: Mapping[str, Result]) -> SideBySide:
-    """Return the table of these results, by their names."""
+    """Return a table that compares the results. ``results`` are by column name."""
     everyone = tuple(results.values())
     return SideBySide(tuple(results), tuple(_rows(everyone)), tuple(_notes(everyone)))
 
@@ -300,10 +300,10 @@ _TABLE_KINDS = ("missing", "duplicated", "reordered", "corrupted", "alien")
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """One mirror in one experiment."""
+    """Result of one mirror in one experiment."""
 
     result: Result | None
-    """``None``: there is no report."""
+    """Result, or None if there is no report."""
     why: str = _NOT_RUN
 
 
@@ -312,7 +312,10 @@ def mirror_table(
     experiments: Mapping[str, Sequence[ExperimentResult]],
     notes: Sequence[str],
 ) -> SideBySide:
-    """Return a table with a row for each experiment, by its title, and a cell for each mirror."""
+    """Return a table with a row for each experiment and a cell for each mirror.
+
+    ``experiments`` are by the title of the row.
+    """
     rows = (
         Row(title, tuple(_cell(outcome) for outcome in outcomes))
         for title, outcomes in experiments.items()
@@ -321,7 +324,7 @@ def mirror_table(
 
 
 def markdown(table: SideBySide) -> str:
-    """Return a table in Markdown for a page of documentation."""
+    """Return a table in Markdown."""
     lines = [("experiment", *table.names), ("---",) * (1 + len(table.names))]
     lines += [(row.title, *row.cells) for row in table.rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -329,7 +332,7 @@ def markdown(table: SideBySide) -> str:
 
 
 def recovery(fault: Fault) -> str:
-    """Return the outcome of a fault."""
+    """Describe the outcome of a fault."""
     if fault.at_ms is None:
         return f"not done: {fault.error}"
     if fault.recovery_seconds is None:

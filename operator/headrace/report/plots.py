@@ -15,11 +15,11 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogFormatter, MaxNLoc
 
 from headrace.mirror_test import Fault, Latency, Point
 
-# Drawings as inline SVG in the page's own colours.
+# Plots as inline SVG in the page's colours.
 #
-# Matplotlib draws with stand-in colours; they become CSS variables, so that a plot follows the page
-# into dark mode and onto paper. Text stays text, in the page's font. Each is drawn twice: a wide
-# one would have unreadable labels when it is scaled to a phone.
+# Matplotlib draws with placeholder colours. They are replaced by CSS variables, so that a plot
+# follows the page into dark mode and onto paper. Text remains text in the page's font. Each plot is
+# drawn twice, because the labels of a wide plot are unreadable on a phone.
 
 _STAND_INS = {
     "#010101": "var(--ink)",
@@ -61,12 +61,12 @@ _STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
 
 @dataclass(frozen=True)
 class _Shape:
-    """Shape for one page width, shared by all plots so that their time axes are aligned."""
+    """Size of the plots for one page width. All plots share it, so their time axes are aligned."""
 
     name: str
     inches: tuple[float, float]
     axes: tuple[float, float, float, float]
-    """Left, bottom, width, height."""
+    """Left, bottom, width and height."""
     legend_rows: int
 
 
@@ -78,7 +78,7 @@ _SHAPES = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """One plot, as SVG."""
+    """Plot as SVG, for two page widths."""
 
     wide: str
     narrow: str
@@ -86,14 +86,14 @@ class Drawing:
 
 
 def drawn(title: str, draw: Callable[[Axes], None]) -> Drawing:
-    """Return a drawing of the content that ``draw`` adds to axes."""
+    """Return a drawing with the content that ``draw`` adds to the axes."""
     wide, narrow = (_svg(title, draw, shape) for shape in _SHAPES)
     return Drawing(wide, narrow)
 
 
 def _svg(title: str, draw: Callable[[Axes], None], shape: _Shape) -> str:
-    # A constant salt: the same result gives the same page, byte for byte. Ids differ by shape: what
-    # they name in a drawing that is not shown does not exist for another one.
+    # The constant salt makes the page reproducible byte for byte. It differs by shape, because
+    # references to ids in a hidden drawing do not work from another drawing.
     with rc_context({**_STYLE, "svg.hashsalt": f"{title} {shape.name}"}):
         figure = Figure(figsize=shape.inches)
         axes = figure.add_axes(shape.axes)
@@ -119,7 +119,7 @@ _MIDDLE = 0.5
 def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
     """Draw the messages per second on the source and on the target.
 
-    They count when the source acknowledges them and when the target shows them.
+    A message counts when the source acknowledges it, and when it is visible on the target.
     """
 
     def draw(axes: Axes) -> None:
@@ -157,7 +157,7 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
     def draw(axes: Axes) -> None:
         seen = [p for p in points if p.p50_ms is not None]
         at = [p.at_seconds for p in seen]
-        # 0 ms has no place on a logarithmic axis; the clock's grain is 1 ms anyway.
+        # A logarithmic axis cannot show 0 ms. The clock's resolution is 1 ms.
         for label, color, values in (
             ("max", SOFT, [max(p.max_ms or 0, 1) for p in seen]),
             ("p99", WARM, [max(p.p99_ms or 0, 1) for p in seen]),
@@ -185,10 +185,10 @@ def histogram(latency: Latency) -> Drawing:
     """Draw the latency distribution, in messages per millisecond of latency."""
 
     def draw(axes: Axes) -> None:
-        # A bin reaches to the next one; 0 ms is drawn from half a millisecond on.
+        # A bin extends to the next one. 0 ms is drawn from 0.5 ms.
         lows = [max(low, 0.5) for low, _ in latency.histogram]
         widths = [_bin_end(low) - max(low, 0.5) for low, _ in latency.histogram]
-        # By millisecond: bins grow with the latency, and must not look fuller for that.
+        # Divided by the bin width in ms, because bins of higher latencies are wider.
         counts = [count / w for (_, count), w in zip(latency.histogram, widths, strict=True)]
         axes.bar(lows, counts, widths, align="edge", color=SEEN, alpha=0.75, linewidth=0)
         axes.set_xscale("log")
@@ -205,9 +205,9 @@ def histogram(latency: Latency) -> Drawing:
 
 
 class _Durations(LogFormatter):
-    """Formatter of durations.
+    """Formatter of durations for minor ticks.
 
-    On a short axis matplotlib labels minor ticks, by default as powers of ten.
+    Matplotlib labels minor ticks of a short axis, by default as powers of ten.
     """
 
     def __call__(self, x: float, pos: int | None = None) -> str:
@@ -215,20 +215,20 @@ class _Durations(LogFormatter):
 
 
 def _whole_from_zero(axes: Axes) -> None:
-    """Format an axis of a number of messages, which has no fractions even for small numbers."""
+    """Format an axis that shows a number of messages, without fractions."""
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _durations(axis: Axis) -> None:
-    """Format a logarithmic axis of times."""
+    """Format a logarithmic axis of durations."""
     axis.set_major_formatter(FuncFormatter(_duration))
     axis.set_minor_formatter(_Durations())
 
 
 def _rate(messages: float, _: int | None = None) -> str:
-    """Format a rate; rates below one are not abbreviated (EngFormatter would write 100m)."""
+    """Format a rate. Rates below 1 are not abbreviated, because EngFormatter would print 100m."""
     return f"{messages:g}" if messages < 1 else EngFormatter(sep="")(messages)
 
 
@@ -252,7 +252,7 @@ def _over_time(
 
 
 def _mark(axes: Axes, at: float, text: str, color: str) -> None:
-    """Write a word at the upper end of a vertical line, on the side with more room."""
+    """Write a label at the upper end of a vertical line, on the side with more room."""
     across, _ = (axes.transData - axes.transAxes).transform((at, 1))
     axes.annotate(
         text,
@@ -267,7 +267,7 @@ def _mark(axes: Axes, at: float, text: str, color: str) -> None:
 
 
 def _bin_end(low: int) -> int:
-    """Where a bin of two digits ends: 1200 is 1200 to 1299."""
+    """Return the end of a bin with two significant digits: 1300 for 1200."""
     step: int = 10 ** max(0, len(str(low)) - 2)
     return low + step
 

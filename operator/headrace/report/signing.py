@@ -27,7 +27,10 @@ _FIELD, _VALUE = "signature", "value"
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
-    """Read the key that signs; raise ``InvalidSpec`` if the file has no such key."""
+    """Read the private key that signs reports.
+
+    Raise ``InvalidSpec`` if the file does not contain an unencrypted Ed25519 key.
+    """
     hint = "create one with `openssl genpkey -algorithm ed25519`"
     try:
         key = load_pem_private_key(_read(path, "the key"), None)
@@ -41,7 +44,10 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_public_key(path: Path) -> Ed25519PublicKey:
-    """Read the key that verifies; raise ``InvalidSpec`` if the file has no such key."""
+    """Read the public key that verifies reports.
+
+    Raise ``InvalidSpec`` if the file does not contain an Ed25519 key.
+    """
     hint = "`openssl pkey -in KEY.pem -pubout` prints the key that belongs to KEY.pem"
     try:
         key = load_pem_public_key(_read(path, "the key"))
@@ -75,7 +81,7 @@ def sign_report(path: Path, key: Ed25519PrivateKey, now_ms: int) -> None:
 
 
 def verify_report(path: Path, key: Ed25519PublicKey) -> tuple[dict[str, Any], ReportSignature]:
-    """Return a report and its signature.
+    """Return a report without its signature, and the signature.
 
     Raises:
         InvalidSpec: The file cannot be read.
@@ -115,7 +121,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _parse(text: bytes, path: Path, parse_float: Callable[[str], float] = float) -> dict[str, Any]:
-    """Parse a report, and refuse JSON that other programs may read differently."""
+    """Parse a report. Reject JSON that other programs may parse differently."""
     try:
         report = json.loads(
             text.decode("utf-8"),
@@ -140,7 +146,7 @@ def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unchanged(number: str) -> float:
-    """Parse a number; raise ``ValueError`` if ``sign_report`` would write it in another form."""
+    """Parse a number. Raise ``ValueError`` if ``sign_report`` would write it in another form."""
     found = float(number)
     if repr(found) != number:
         raise ValueError(f"{number} is not as it was written")

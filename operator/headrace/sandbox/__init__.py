@@ -1,7 +1,7 @@
 """Real Kafka brokers on this machine.
 
-``Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west", brokers=3)])`` gives clusters whose
-brokers can be stopped, killed and started one by one, and ends them with its ``with`` block.
+``Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west", brokers=3)])`` starts clusters.
+Their brokers can be stopped, killed and started one by one. They end with the ``with`` block.
 """
 
 from headrace.sandbox.broker import BrokerProcess, SandboxCluster

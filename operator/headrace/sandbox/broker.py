@@ -16,13 +16,17 @@ from headrace.sandbox.processes import HOST, ProcessRecord, end
 from headrace.toolchain import ClassArchive, JarSet, Java, jars
 
 START_TIMEOUT_S = 60
-"""Three brokers at once take 6 s on two busy cores: ten times that."""
+"""Time limit of a start, ten times the 6 s of three brokers on two busy cores."""
 
 STOP_TIMEOUT_S = 30
-"""A clean stop takes 0.3 to 3 s, the last of a cluster, who finds nobody to hand over to, 6 s."""
+"""Time limit of a clean stop.
+
+A stop takes 0.3 to 3 s. The last broker of a cluster finds no broker for its leaderships and takes
+6 s.
+"""
 
 FREEZE_TIMEOUT_S = 10
-"""It takes milliseconds."""
+"""Time limit of a freeze, which takes milliseconds."""
 
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -34,7 +38,7 @@ LOGGING = (
 
 @dataclass
 class BrokerProcess:
-    """A broker of a sandbox, running or not.
+    """Broker of a sandbox, running or not.
 
     Its state is stored in its folder, so that any process can control it.
     """
@@ -47,7 +51,7 @@ class BrokerProcess:
     java: Java
     heap_mb: int
     ends_with_us: bool
-    """Whether a broker that is started here ends with this process."""
+    """True if a broker that this process starts ends with this process."""
     secure_ports: tuple[int, int] | None = None
     """Ports for SASL over TLS and for client certificates, or None if the cluster is not secure."""
     _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
@@ -59,45 +63,45 @@ class BrokerProcess:
 
     @property
     def log(self) -> Path:
-        """File with the output of the JVM, of all its starts."""
+        """File with the output of the JVM from all its starts."""
         return self.folder / "broker.log"
 
     @property
     def data(self) -> Path:
-        """Kafka's ``log.dirs``."""
+        """Folder of Kafka's ``log.dirs``."""
         return self.folder / "data"
 
     @property
     def scram(self) -> Path:
-        """Users that a secure cluster has from the start, one a line, for ``format``."""
+        """File with the initial users of a secure cluster, one a line, for ``format``."""
         return self.folder / "scram.txt"
 
     @property
     def process(self) -> psutil.Process | None:
-        """The JVM, while it runs."""
+        """Process of the JVM, or None if it does not run."""
         if self._child:
-            self._child.poll()  # a child that has ended stays a zombie until it is asked for
+            self._child.poll()  # reaps a child that has ended, a zombie until then
         record = ProcessRecord.read(self.folder / "process.json")
         return record.find() if record else None
 
     def start(self) -> None:
-        """Start it, again or for the first time, and wait until it takes connections."""
+        """Start the broker and wait until it accepts connections."""
         self.launch()
         self.wait_until_up()
 
     def stop(self) -> None:
-        """End it cleanly: its leaderships move first."""
+        """Stop the broker cleanly. Its leaderships move first."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut does (kill -9)."""
+        """Kill the broker with -9, which has the effect of a power failure."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Freeze it: its connections stay open, and nothing answers."""
+        """Suspend the broker. Its connections stay open, but it does not respond."""
         if process := self.process:
             process.suspend()
-            # The kernel stops every thread of it, one after the other.
+            # The kernel stops the threads of the process one after the other.
             deadline = time.monotonic() + FREEZE_TIMEOUT_S
             while not self.frozen:
                 if time.monotonic() > deadline:
@@ -105,23 +109,23 @@ class BrokerProcess:
                 time.sleep(0.01)
 
     def thaw(self) -> None:
-        """Resume a broker that was frozen."""
+        """Resume a suspended broker."""
         if process := self.process:
             process.resume()
 
     @property
     def frozen(self) -> bool:
-        """Whether the broker is frozen."""
+        """True if the broker is suspended."""
         process = self.process
         return process is not None and process.status() == psutil.STATUS_STOPPED
 
     def restart(self) -> None:
-        """Stop it cleanly and start it."""
+        """Stop the broker cleanly and start it again."""
         self.stop()
         self.start()
 
     def format(self, cluster_id: str) -> "subprocess.Popen[bytes]":
-        """Begin to make its data folder; ``wait_until_formatted`` ends it."""
+        """Begin to create the data folder. ``wait_until_formatted`` waits for the end."""
         arguments = ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
         if self.scram.exists():
             for user in self.scram.read_text().splitlines():
@@ -129,12 +133,12 @@ class BrokerProcess:
         return self._jvm("kafka.tools.StorageTool", "format", *arguments)
 
     def wait_until_formatted(self, formatting: "subprocess.Popen[bytes]") -> None:
-        """Raise Fatal when the data folder could not be made."""
+        """Wait for the data folder. Raise ``Fatal`` if it could not be created."""
         if formatting.wait() != 0:
             raise Fatal(f"could not make the data folder of {self}: {self._last_words()}")
 
     def launch(self) -> None:
-        """Begin to start it; ``wait_until_up`` ends it."""
+        """Begin to start the broker. ``wait_until_up`` waits until it is ready."""
         if self.process:
             return
         settings = str(self.folder / "server.properties")
@@ -142,13 +146,13 @@ class BrokerProcess:
         try:
             ProcessRecord.of(self._child.pid, str(self)).write(self.folder / "process.json")
         except BaseException:
-            self._child.kill()  # nobody could find it any more
+            self._child.kill()  # without a record it could not be found again
             raise
 
     def wait_until_up(self) -> None:
-        """Wait for the port, which a KRaft broker opens last.
+        """Wait until the broker accepts connections. A KRaft broker opens its port last.
 
-        Raises Fatal when the broker ended instead, GaveUp when it takes too long.
+        Raise ``Fatal`` if the broker has ended, or ``GaveUp`` if it takes too long.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
@@ -169,7 +173,7 @@ class BrokerProcess:
 
     @property
     def _classes(self) -> Path:
-        """File with the classes that its JVM loaded, if there was no archive."""
+        """File with the classes that the JVM loaded if it had no class archive."""
         return self.folder / "classes.txt"
 
     def _archive(self) -> ClassArchive:
@@ -178,8 +182,8 @@ class BrokerProcess:
     def _jvm(self, *arguments: str) -> "subprocess.Popen[bytes]":
         archive = self._archive()
         classpath = ":".join(map(str, archive.classpath))
-        # A broker of a sandbox lives for minutes: to compile more than this would take as much CPU
-        # again as its start, and would not pay.
+        # A sandbox's broker runs for minutes. Full compilation would double the CPU time of its
+        # start, which it would not save later.
         options = ["-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", *LOGGING]
         options += archive.options(self._classes)
         command: list[str | Path] = [self.java.executable, *options, "-cp", classpath, *arguments]
@@ -202,7 +206,7 @@ class BrokerProcess:
         return True
 
     def _last_words(self) -> str:
-        """Return the last error in the log, and where the rest can be read."""
+        """Return the last error in the log, and the path of the log."""
         lines = self.log.read_text(errors="replace").splitlines()
         telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines[-1:]
         return f"{telling[-1] if telling else 'it logged nothing'}. Its log: {self.log}"
@@ -210,7 +214,7 @@ class BrokerProcess:
 
 @dataclass(frozen=True)
 class SandboxCluster:
-    """Brokers that are one cluster."""
+    """Brokers of one cluster."""
 
     name: str
     cluster_id: str
@@ -218,12 +222,12 @@ class SandboxCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses for a client: ``host:port,...``."""
+        """Addresses for clients, as ``host:port,...``."""
         return ",".join(broker.address for broker in self.brokers)
 
     @property
     def sasl_servers(self) -> str:
-        """Addresses for clients that log in over TLS. Empty if the cluster is not secure."""
+        """Addresses for clients with SASL over TLS. Empty if the cluster is not secure."""
         return self._secure_servers(0)
 
     @property
@@ -237,11 +241,11 @@ class SandboxCluster:
 
     @property
     def running(self) -> bool:
-        """Whether all brokers run."""
+        """True if all brokers run."""
         return all(broker.process for broker in self.brokers)
 
     def broker(self, node_id: int) -> BrokerProcess:
-        """Return the broker with this id; ids count from 1."""
+        """Return the broker with this id, from 1. Raise ``InvalidSpec`` if there is none."""
         if not 1 <= node_id <= len(self.brokers):
             raise InvalidSpec(
                 f"cluster {self.name} has no broker {node_id}: it has 1 to {len(self.brokers)}"
@@ -249,17 +253,17 @@ class SandboxCluster:
         return self.brokers[node_id - 1]
 
     def start(self) -> None:
-        """Start the brokers that do not run, all at once."""
+        """Start all brokers that do not run, in parallel."""
         start_all(self.brokers)
 
     def stop(self) -> None:
-        """Stop every broker cleanly; the data stays."""
+        """Stop every broker cleanly, and keep the data."""
         running = [process for broker in self.brokers if (process := broker.process)]
         end(running, signal.SIGTERM, STOP_TIMEOUT_S)
 
 
 def format_all(clusters: Iterable[SandboxCluster]) -> None:
-    """Make the data folders of all brokers, all at once: each costs a JVM of half a second."""
+    """Create the data folders of all brokers in parallel. Each needs a JVM for half a second."""
     formatting: list[tuple[BrokerProcess, subprocess.Popen[bytes]]] = []
     try:
         for cluster in clusters:
@@ -274,7 +278,10 @@ def format_all(clusters: Iterable[SandboxCluster]) -> None:
 
 
 def start_all(brokers: Iterable[BrokerProcess]) -> None:
-    """Start brokers, all at once: the first of a cluster is ready only when most of it is."""
+    """Start brokers in parallel.
+
+    A broker becomes ready only after most brokers of its cluster have started.
+    """
     starting = list(brokers)
     for broker in starting:
         broker.launch()

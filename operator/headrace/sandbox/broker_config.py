@@ -1,7 +1,7 @@
-"""Configuration of brokers, with certificates and passwords of a secure cluster.
+"""Configuration of brokers, with the certificates and passwords of a secure cluster.
 
-They are stored in a folder laid out as Kubernetes mounts Secrets, ``<name>/<key>``, for
-``--secrets``.
+Certificates and passwords are stored in a folder for ``--secrets``. Its layout, ``<name>/<key>``,
+is that in which Kubernetes mounts Secrets.
 """
 
 import base64
@@ -22,20 +22,20 @@ from cryptography.x509.oid import NameOID
 from headrace.sandbox.processes import HOST
 
 USERNAME = "headrace"
-_ITERATIONS = 4096  # Kafka's least
+_ITERATIONS = 4096  # minimum in Kafka
 _VALID = timedelta(days=365)
 
 
 @dataclass(frozen=True)
 class ClusterSecurity:
-    """Security of one cluster: ports, files for its brokers, and the user's password."""
+    """Security settings of one cluster: ports, files of its brokers, and the user's password."""
 
     ports: Sequence[tuple[int, int]]
-    """For SASL over TLS and for client certificates, of each broker."""
+    """Ports of each broker for SASL over TLS and for client certificates."""
     key_store: Path
-    """The brokers' private key and certificate, PEM."""
+    """PEM file with the private key and the certificate of the brokers."""
     trust_store: Path
-    """The authority's certificate, PEM: it signed the brokers' and the clients' certificates."""
+    """PEM file with the authority that signed the brokers' and clients' certificates."""
     password: str
     """Password of ``USERNAME``."""
 
@@ -43,7 +43,7 @@ class ClusterSecurity:
     def make(
         cls, cluster: str, secrets_folder: Path, folder: Path, ports: Sequence[tuple[int, int]]
     ) -> "ClusterSecurity":
-        """Write the brokers' files into ``folder``, and the Secrets for clients.
+        """Create the files of the brokers in ``folder``, and the Secrets for clients.
 
         The Secrets are ``<cluster>-ca``, ``<cluster>-client`` and ``<cluster>-user``.
         """
@@ -63,7 +63,7 @@ class ClusterSecurity:
     def scram_users(self) -> Iterator[str]:
         """Yield the users for ``kafka-storage format``.
 
-        Passwords are salted, because any user of the machine can see a command line.
+        Passwords are salted, because all users of the machine can see a command line.
         """
         for digest in ("sha256", "sha512"):
             salt = secrets.token_bytes(16)
@@ -79,7 +79,7 @@ class ClusterSecurity:
 
 
 class Authority:
-    """A certificate authority that signs for as long as it is in memory."""
+    """Certificate authority whose private key exists only in memory."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -90,15 +90,15 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         self.certificate = certificate.public_bytes(Encoding.PEM)
-        """PEM."""
+        """Certificate of the authority in PEM."""
 
     def issue(
         self, name: str, *, address: str | None = None, valid: timedelta = _VALID
     ) -> tuple[bytes, bytes]:
-        """Return a certificate and its private key, PEM.
+        """Return a certificate and its private key in PEM.
 
-        It is valid from an hour ago until ``valid`` from now; with a negative ``valid`` it has
-        expired. ``address`` is a server's address.
+        It is valid from one hour ago until ``valid`` from now. With a negative ``valid`` it has
+        expired. ``address`` is the address of a server.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._name, key, valid)
@@ -124,7 +124,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))  # a clock may be behind
+        .not_valid_before(now - timedelta(hours=1))  # clocks may differ
         .not_valid_after(now + valid)
     )
 
@@ -134,7 +134,7 @@ def _named(name: str) -> x509.Name:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file that no other user may read, and create its folder if it does not exist."""
+    """Write a file that no other user can read, and create its folder if necessary."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.touch(mode=0o600)
     file.write_bytes(content)
@@ -156,7 +156,7 @@ def broker_properties(
 ) -> str:
     """Return the settings of node ``node_id`` (from 1).
 
-    ``ports`` has the ports of each node for clients and for controllers.
+    ``ports`` are the client port and the controller port of each node.
     """
     client, controller = ports[node_id - 1]
     copies = min(3, len(ports))
@@ -173,12 +173,12 @@ def broker_properties(
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": data,
-        # Topics are created on purpose; one that springs up hides a wrong name.
+        # Topics are created explicitly. An automatically created topic would hide a wrong name.
         "auto.create.topics.enable": "false",
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
-        # Internal topics, whose default of three copies a single broker could not make; small, as
-        # each partition costs files and start-up time.
+        # A single broker cannot create internal topics with three replicas, the default. They have
+        # few partitions, because each costs files and start-up time.
         "offsets.topic.replication.factor": copies,
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.replication.factor": copies,
@@ -187,16 +187,16 @@ def broker_properties(
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": 0,
-        # The default of 128 MB is half of our heap.
+        # The default of 128 MB is half of the heap.
         "log.cleaner.dedupe.buffer.size": 4 * 2**20,
         "log.cleaner.threads": 1,
         "num.network.threads": 2,
         "num.io.threads": 4,
     }
     if len(ports) > 1:
-        # A killed broker's leaderships move when its session ends: after 3 s instead of 9 s. (A
-        # broker that was killed and returns waits for that as well. A single broker keeps the 9 s:
-        # on a busy machine it would lose its own session, and no other broker could take over.)
+        # The leaderships of a killed broker move when its session ends, here after 3 s instead of 9
+        # s. A broker that restarts after a kill waits for that as well. A single broker keeps 9 s:
+        # on a busy machine it would lose its own session, and no other broker could take over.
         settings |= {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
     if security:
         settings |= _secure(settings, node_id, security)
@@ -204,7 +204,7 @@ def broker_properties(
 
 
 def rack_properties(node_id: int, racks: Sequence[str]) -> dict[str, str]:
-    """Return the settings of node ``node_id`` (from 1) of a cluster with racks, if it has any."""
+    """Return the rack settings of node ``node_id`` (from 1), or none without racks."""
     if not racks:
         return {}
     return {
@@ -216,7 +216,10 @@ def rack_properties(node_id: int, racks: Sequence[str]) -> dict[str, str]:
 def _secure(
     settings: Mapping[str, object], node_id: int, security: ClusterSecurity
 ) -> dict[str, object]:
-    """Two listeners more; brokers and controllers talk to each other in plain text as before."""
+    """Return the settings of two additional listeners.
+
+    Brokers and controllers still communicate with each other in plain text.
+    """
     sasl, tls = security.ports[node_id - 1]
     more = f",SASL_SSL://{HOST}:{sasl},SSL://{HOST}:{tls}"
     secure: dict[str, object] = {

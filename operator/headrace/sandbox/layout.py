@@ -21,29 +21,31 @@ from headrace.sandbox.broker_config import (
 from headrace.toolchain import Java
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""A DNS label, as a flow's alias has to be one."""
+"""Pattern of a DNS label, which a flow's alias must be as well."""
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """A Kafka cluster to start: every broker is a controller too (KRaft)."""
+    """Kafka cluster to start. Every broker is also a KRaft controller."""
 
     name: str
     brokers: int = 1
     port: int | None = None
-    """The first broker's port, the next one's is one higher; None picks free ones."""
+    """Port of the first broker. The next brokers have the next ports.
+
+    With None, free ports are chosen.
+    """
     heap_mb: int = 256
-    """Heap of each broker; with it a broker takes about 190 MB of memory after its start."""
+    """Heap of each broker. With 256 MB, a broker uses about 190 MB of memory after its start."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Broker settings on top of those of ``properties.py``."""
+    """Additional broker settings, which override those of ``broker_config``."""
     racks: Sequence[str] = ()
-    """Racks of the brokers, in turn. Consumers may then fetch from a follower in their rack
-    (KIP-392).
+    """Racks that are assigned to the brokers in turn.
+
+    Consumers may then fetch from a follower in their rack (KIP-392).
     """
     secure: bool = False
-    """Whether the cluster has a SASL listener over TLS and a listener that requires a client
-    certificate.
-    """
+    """True to add a SASL listener over TLS and a listener that requires a client certificate."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -57,7 +59,7 @@ class ClusterPlan:
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidSpec unless ``name`` can name a sandbox or a cluster."""
+    """Raise ``InvalidSpec`` if ``name`` is not allowed for sandboxes and clusters."""
     if not NAME.fullmatch(name):
         raise InvalidSpec(
             f"{name!r} cannot name a sandbox or a cluster: lower-case letters, digits and '-', at "
@@ -66,7 +68,7 @@ def check_name(name: str) -> None:
 
 
 SECRETS = "secrets"
-"""Folder of what clients of secure clusters need, laid out as Kubernetes mounts Secrets."""
+"""Folder with the files for clients of secure clusters, laid out as Kubernetes mounts Secrets."""
 
 
 class ClusterFacts(BaseModel):
@@ -80,7 +82,10 @@ class ClusterFacts(BaseModel):
     ports: tuple[tuple[int, int], ...]
     """Client port and controller port of each broker."""
     secure_ports: tuple[tuple[int, int], ...] = ()
-    """Ports for SASL over TLS and for client certificates of each broker of a secure cluster."""
+    """Ports of each broker for SASL over TLS and for client certificates.
+
+    Empty if the cluster is not secure.
+    """
 
     def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> SandboxCluster:
         """Return the cluster in the sandbox's ``folder``."""
@@ -101,7 +106,7 @@ class ClusterFacts(BaseModel):
 
 
 class Layout(BaseModel):
-    """``sandbox.json``: what does not change while the sandbox is there."""
+    """Content of ``sandbox.json``, which does not change while the sandbox exists."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,14 +116,14 @@ class Layout(BaseModel):
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
-        """Return whether ``folder`` contains a sandbox."""
+        """Return True if ``folder`` contains a sandbox."""
         return (folder / "sandbox.json").is_file()
 
     @classmethod
     def read(cls, folder: Path) -> "Layout":
         """Return the layout of the sandbox in ``folder``.
 
-        Raise InvalidSpec if another version wrote it.
+        Raise ``InvalidSpec`` if another version of headrace wrote it.
         """
         try:
             return cls.model_validate_json((folder / "sandbox.json").read_bytes())
@@ -138,7 +143,7 @@ class Layout(BaseModel):
         *,
         detached: bool,
     ) -> "Layout":
-        """Write the files of a new sandbox. ``ports`` has the order of :func:`wanted_ports`."""
+        """Write the files of a new sandbox. ``ports`` are in the order of ``wanted_ports``."""
         left = iter(ports)
         clusters = []
         for plan in plans:
@@ -176,10 +181,10 @@ class Layout(BaseModel):
 
 
 def wanted_ports(plans: Sequence[ClusterPlan]) -> list[int | None]:
-    """Return the wanted ports of all clusters; None for any free port.
+    """Return the requested ports of all clusters, with None for any free port.
 
-    Each cluster has ports for clients, then ports for controllers and, if it is secure, two more
-    for each broker.
+    Each cluster has its client ports, then its controller ports and, if it is secure, two more
+    ports for each broker.
     """
     wanted: list[int | None] = []
     for plan in plans:
@@ -190,7 +195,10 @@ def wanted_ports(plans: Sequence[ClusterPlan]) -> list[int | None]:
 
 
 def _random_cluster_id() -> str:
-    """16 random bytes in base64, like Kafka's Uuid.randomUuid; a '-' in front looks like a flag."""
+    """Return 16 random bytes in base64, like Kafka's ``Uuid.randomUuid``.
+
+    The id does not begin with '-', because it would look like an option.
+    """
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()).startswith("-"):
         pass
     return text.rstrip("=")

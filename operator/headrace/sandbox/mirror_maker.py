@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 between two clusters of a sandbox: a mirror that is not headrace's."""
+"""MirrorMaker 2 between two clusters of a sandbox, as an example of another mirror."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ from headrace.sandbox.sandbox import Sandbox
 from headrace.toolchain import JarSet, find_java, jars
 
 HEAP_MB = 512
-"""In 256 MB its garbage collector takes twice the CPU of the copying."""
+"""Heap of MirrorMaker 2. With 256 MB, garbage collection takes twice the CPU time of copying."""
 
 _COPIES = (
     "replication.factor",
@@ -22,14 +22,14 @@ _COPIES = (
     "offset.storage.replication.factor",
     "status.storage.replication.factor",
 )
-"""Settings that are 3, or the brokers' default, unless set."""
+"""Settings whose default is 3 or the default of the brokers."""
 
 
 def settings(source: SandboxCluster, target: SandboxCluster, topics: str) -> dict[str, str]:
-    """Return the configuration of one worker in dedicated mode (KIP-382) for a sandbox.
+    """Return the configuration of one worker in dedicated mode (KIP-382).
 
-    ``topics`` is a regular expression. New topics are detected after 5 s instead of 10 minutes,
-    because users wait for them here. All other settings are MirrorMaker 2's defaults.
+    ``topics`` is a regular expression. New topics are discovered after 5 s instead of 10 minutes.
+    All other settings have MirrorMaker 2's defaults, except replication factors.
     """
     flow = f"{source.name}->{target.name}"
     copies = str(min(3, len(target.brokers), len(source.brokers)))
@@ -55,16 +55,16 @@ def start_mirror_maker(
     heap_mb: int = HEAP_MB,
     all_compilers: bool = False,
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Start MirrorMaker 2, which ends with the sandbox; return the process and its log.
+    """Start MirrorMaker 2 as a part of the sandbox. Return the process and its log.
 
-    ``more`` are further settings. It copies nothing for the first five seconds. With
-    ``all_compilers`` it runs as in production. Without, it starts faster and runs more slowly.
+    ``more`` are additional settings. MirrorMaker 2 copies nothing in the first five seconds. With
+    ``all_compilers`` it runs as in production. Otherwise it starts faster and runs more slowly.
     """
     java = find_java()
     classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))
     name = f"mirror-maker-{source.name}-{target.name}"
     if others := len(list(sandbox.folder.glob(f"{name}*.properties"))):
-        name += f"-{others + 1}"  # another node may not have read its own yet
+        name += f"-{others + 1}"  # an earlier node may not have read its file yet
     file, path = sandbox.folder / f"{name}.properties", sandbox.folder / f"{name}.log"
     lines = (settings(source, target, topics) | dict(more or {})).items()
     write_whole(file, "".join(f"{key}={_escaped(value)}\n" for key, value in lines).encode())
@@ -85,5 +85,5 @@ def start_mirror_maker(
 
 
 def _escaped(value: str) -> str:
-    """Escape a value for java.util.Properties: a regular expression has backslashes."""
+    """Escape the backslashes of a value for ``java.util.Properties``."""
     return value.replace("\\", "\\\\")

@@ -16,22 +16,25 @@ from headrace.errors import Fatal, InvalidSpec
 from headrace.host import write_whole
 
 KILL_PATIENCE_S = 10
-"""Time for a killed process to end. It ends at once, unless the kernel waits for a disk."""
+"""Time for a killed process to end. It ends at once unless the kernel waits for a disk."""
 
 
 class ProcessRecord(BaseModel):
-    """A process by its id and its start, which together name it for ever."""
+    """Process id and start time, which identify a process uniquely."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     label: str
     pid: int
     started: str
-    """The boot's id and the start in ticks since the boot, which no change of the clock moves."""
+    """Id of the boot, and the start in clock ticks since the boot.
+
+    Changes of the wall clock do not affect it.
+    """
 
     @classmethod
     def of(cls, pid: int, label: str) -> "ProcessRecord":
-        """Return the record of a process that is running."""
+        """Return the record of a running process. Raise ``Fatal`` if it has ended."""
         started = _started(pid)
         if started is None:
             raise Fatal(f"{label}: process {pid} is not there any more")
@@ -39,18 +42,21 @@ class ProcessRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "ProcessRecord | None":
-        """Return the record in ``path``; None if there is no such file."""
+        """Return the record in ``path``, or None if there is no such file."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
 
     def write(self, path: Path) -> None:
-        """Remember it in ``path``."""
+        """Store the record in ``path``."""
         write_whole(path, self.model_dump_json().encode())
 
     def find(self) -> psutil.Process | None:
-        """Return the process if it still runs, never another one that got its id."""
+        """Return the process if it still runs, or None.
+
+        Another process with the same id is not returned.
+        """
         try:
             process = psutil.Process(self.pid)
         except psutil.NoSuchProcess:
@@ -63,19 +69,22 @@ def _started(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # proc_pid_stat(5): starttime is field 22; the name before field 3 may hold spaces and brackets.
+    # proc_pid_stat(5): starttime is field 22. Field 2, the name, may contain spaces and brackets.
     ticks = stat.rpartition(")")[2].split()[19]
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{ticks}"
 
 
 def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float) -> None:
-    """Signal all ``processes`` at once and wait; kill those that are left after ``grace_s``."""
+    """Send a signal to all processes and wait. Kill processes that still run after ``grace_s``.
+
+    Raise ``Fatal`` if a killed process does not end.
+    """
     left = list(processes)
     for signal_number, patience_s in ((how, grace_s), (signal.SIGKILL, KILL_PATIENCE_S)):
         for process in left:
-            with suppress(psutil.NoSuchProcess):  # it may end by itself just now
+            with suppress(psutil.NoSuchProcess):  # the process may have ended
                 process.send_signal(signal_number)
-                process.send_signal(signal.SIGCONT)  # a frozen one does not handle the other
+                process.send_signal(signal.SIGCONT)  # a suspended process does not end
         deadline = time.monotonic() + patience_s
         while (left := [p for p in left if not _ended(p)]) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -86,14 +95,15 @@ def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float
 def _ended(process: psutil.Process) -> bool:
     ended = _is_over(process)
     with suppress(psutil.TimeoutExpired):
-        process.wait(timeout=0)  # asks for it, in case it is our child
+        process.wait(timeout=0)  # collects the exit code if it is a child of this process
     return ended
 
 
 def _is_over(process: psutil.Process) -> bool:
-    """Return whether it has ended, even if its parent has not waited for it yet.
+    """Return True if a process has ended, even if its parent has not waited for it yet.
 
-    A killed JVM shows as a zombie too early: its main thread has ended while others still write.
+    A killed JVM becomes a zombie too early: its main thread has ended while other threads still
+    write.
     """
     try:
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
@@ -108,10 +118,11 @@ LOWEST = 10_000
 
 @contextmanager
 def held_ports(given: list[int | None]) -> Iterator[list[int]]:
-    """Yield a free port for each None, and the given ones; InvalidSpec names a port in use.
+    """Yield the given ports, and a free port for each None.
 
-    They are held during the ``with`` block. Other processes that pick a port in this way cannot get
-    them. Our brokers can, because sockets with SO_REUSEADDR share a port as long as one of them
+    Raise ``InvalidSpec``, with the port, if a given port is in use. The ports are held during the
+    ``with`` block. Other processes that choose ports in the same way do not get them. The sandbox's
+    brokers can use them, because sockets with SO_REUSEADDR share a port as long as one of them
     listens.
     """
     with ExitStack() as held:
@@ -141,17 +152,17 @@ def _hold_given(port: int, held: ExitStack) -> int:
 
 
 def _hold_any(held: ExitStack) -> int:
-    """Return a port below the range that the kernel uses for outgoing connections.
+    """Return a free port below the range that the kernel uses for outgoing connections.
 
-    A port in that range could be taken by any client while its broker is down. Then the broker
-    could not be started again.
+    Any client could get a port of that range while its broker does not run. The broker could then
+    not be started again.
     """
     lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     below = range(LOWEST, lowest_ephemeral) or range(LOWEST, 65536)
     for port in random.sample(below, k=len(below)):
         holder = socket.socket()
         try:
-            holder.bind((HOST, port))  # without SO_REUSEADDR: no other holder is overlooked
+            holder.bind((HOST, port))  # without SO_REUSEADDR, to detect other holders
         except OSError:
             holder.close()
             continue

@@ -1,4 +1,4 @@
-"""Named clusters on this machine, which end together."""
+"""Named clusters on this machine, which are started and ended together."""
 
 import shutil
 import signal
@@ -20,7 +20,10 @@ from headrace.toolchain import JarSet, find_java, jars
 
 
 def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
-    """Raise InvalidSpec when ``folder``, made if absent, has less than ``needed_bytes`` free."""
+    """Raise ``InvalidSpec`` if less than ``needed_bytes`` are free on the disk of ``folder``.
+
+    Create the folder if it does not exist.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
@@ -32,29 +35,29 @@ def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
 
 
 DISK_BYTES = 1 << 30
-"""Free disk that a sandbox wants at least: Kafka ends when it cannot write."""
+"""Minimum free disk space of a sandbox. A broker ends if it cannot write."""
 
 COMPANION_GRACE_S = 10
-"""A flow stops within 5 s; twice that."""
+"""Time for adopted processes to end, twice the 5 s in which a flow stops."""
 
 log = get_logger(__name__)
 
 
 class Sandbox:
-    """Kafka clusters as local processes: ``start`` makes a sandbox, ``open`` finds it again.
+    """Kafka clusters as local processes, which ``start`` creates and ``open`` finds again.
 
-    It ends with the process that started it, whatever ends that one, and with its ``with`` block.
-    A *detached* one outlives both, unless the block ends with an error; ``close`` ends it, from any
-    process. Its data is then gone; its logs stay when an error closed it, until the next start
-    under its name.
+    A sandbox ends with the process that started it, and at the end of its ``with`` block. A
+    *detached* sandbox outlives both, unless the block raises an error. Any process can end it with
+    ``close``, which deletes its data. If an error ended the sandbox, its logs are kept until the
+    next start under its name.
     """
 
     def __init__(self, folder: Path, layout: Layout) -> None:
-        """Not for others: see ``start`` and ``open``."""
+        """Create the object of an existing sandbox. Callers use ``start`` or ``open``."""
         self.folder = folder
         self.detached = layout.detached
         self._ports = ExitStack()
-        """Ports that are held, so that no other process takes one while its broker is down."""
+        """Held ports, so that no other process takes the port of a stopped broker."""
         self.clusters = tuple(
             cluster.at(folder, layout.java, ends_with_us=not layout.detached)
             for cluster in layout.clusters
@@ -70,11 +73,14 @@ class Sandbox:
         disk_bytes: int = DISK_BYTES,
         home: Path | None = None,
     ) -> Self:
-        """Start clusters under ``name`` and wait until every broker takes connections.
+        """Start clusters under ``name`` and wait until every broker accepts connections.
 
-        ``disk_bytes`` must be free in ``home`` (``sandboxes_home()``), where data and logs go.
-        Raises InvalidSpec for what one can correct: a name or a port that is taken, an unusable
-        JAVA_HOME, too little disk.
+        ``disk_bytes`` must be free in ``home``, where data and logs are stored. The default of
+        ``home`` is ``sandboxes_home()``.
+
+        Raises:
+            InvalidSpec: The name or a port is in use, JAVA_HOME is not usable, or there is too
+                little free disk space.
         """
         check_name(name)
         names = [plan.name for plan in plans]
@@ -107,7 +113,7 @@ class Sandbox:
 
     @classmethod
     def open(cls, name: str, home: Path | None = None) -> Self:
-        """Open the sandbox ``name``, running or not. Raise InvalidSpec if there is none."""
+        """Return the sandbox ``name``, running or not. Raise ``InvalidSpec`` if there is none."""
         folder = (home or sandboxes_home()) / name
         if not Layout.is_in(folder):
             there = ", ".join(sandbox.name for sandbox in cls.all(home)) or "none"
@@ -116,7 +122,7 @@ class Sandbox:
 
     @classmethod
     def all(cls, home: Path | None = None) -> tuple[Self, ...]:
-        """Every sandbox of this user, by name; also those of which only logs are left."""
+        """Return all sandboxes of this user by name, including those of which only logs exist."""
         home = home or sandboxes_home()
         return tuple(cls._at(f) for f in sorted(home.glob("*")) if Layout.is_in(f))
 
@@ -126,21 +132,21 @@ class Sandbox:
 
     @property
     def name(self) -> str:
-        """Its name, unique for a user of a machine."""
+        """Name, which is unique for a user of a machine."""
         return self.folder.name
 
     @property
     def secrets(self) -> Path:
-        """Folder with the files that clients of its secure clusters need, for ``--secrets``."""
+        """Folder with the files that clients of secure clusters need, for ``--secrets``."""
         return self.folder / SECRETS
 
     @property
     def running(self) -> bool:
-        """Whether any process of the sandbox runs."""
+        """True if any process of the sandbox runs."""
         return bool(self._brokers() or self._companions())
 
     def cluster(self, name: str) -> SandboxCluster:
-        """Return the cluster ``name``."""
+        """Return the cluster ``name``. Raise ``InvalidSpec`` if there is none."""
         for cluster in self.clusters:
             if cluster.name == name:
                 return cluster
@@ -148,12 +154,12 @@ class Sandbox:
         raise InvalidSpec(f"sandbox {self.name} has no cluster {name} (it has {there})")
 
     def adopt(self, pid: int, label: str) -> None:
-        """Let process ``pid``, called ``label``, end with the sandbox: by SIGTERM, first."""
+        """End process ``pid`` with the sandbox, first by SIGTERM. Messages name it ``label``."""
         ProcessRecord.of(pid, label).write(self.folder / "companions" / f"{pid}.json")
 
     @property
     def companions(self) -> tuple[ProcessRecord, ...]:
-        """Adopted processes that are running."""
+        """Adopted processes that still run."""
         paths = sorted((self.folder / "companions").glob("*.json"))
         records = [record for path in paths if (record := ProcessRecord.read(path))]
         return tuple(record for record in records if record.find())
@@ -161,10 +167,10 @@ class Sandbox:
     def close(self, *, keep_logs: bool = False) -> None:
         """End all processes and delete the sandbox.
 
-        With ``keep_logs``, only the brokers' data is deleted.
+        With ``keep_logs``, delete only the data of the brokers.
         """
         end(self._companions(), signal.SIGTERM, COMPANION_GRACE_S)
-        # No clean stop for a broker: what it would save is deleted next.
+        # Brokers need no clean stop, because their data is deleted next.
         end(self._brokers(), signal.SIGKILL, grace_s=0)
         self._ports.close()
         if keep_logs:
@@ -199,10 +205,10 @@ class Sandbox:
 
 
 def sandboxes_home() -> Path:
-    """Where the sandboxes of this user are."""
+    """Return the folder with the sandboxes of this user."""
     return state_home() / "sandboxes"
 
 
 def _delete(folder: Path) -> None:
-    with suppress(FileNotFoundError):  # it was never made, or is deleted already
+    with suppress(FileNotFoundError):  # it was never created, or was already deleted
         shutil.rmtree(folder)

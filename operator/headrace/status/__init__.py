@@ -1,6 +1,6 @@
-"""Judges a flow by what its units report. Pure.
+"""Computes the status of a flow from the statuses of its units. Has no I/O.
 
-``checks`` decides from the facts of a flow whether it is ready, and ``flow`` builds the status.
+``readiness`` decides whether a flow is ready, and ``flow`` builds the whole status.
 """
 
 from headrace.status.flow import flow_status, is_significant, status_without_units

@@ -1,4 +1,4 @@
-"""The status of a flow from its facts: readiness, conditions of its units, figures."""
+"""Status of a flow: readiness, conditions of its units, and figures."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
     generation = facts.flow.metadata.generation
-    if facts.paused:  # nothing was done about what changed since
+    if facts.paused:  # later changes were not reconciled
         generation = facts.flow.status.observed_generation if facts.flow.status else None
     return ReplicationFlowStatus(
         observed_generation=generation,
@@ -81,7 +81,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
 
 
 def _lag(copying: Sequence[ReplicationTask]) -> Lag | None:
-    """Return the lag of all tasks, or None if a task that has begun does not know its own."""
+    """Return the lag of all tasks, or None if a task that has started does not know its lag."""
     if any(task.status.phase in _BEGUN and task.status.lag is None for task in copying):
         return None
     lags = [task.status.lag for task in copying if task.status.lag]
@@ -97,16 +97,16 @@ def status_without_units(
     generation: int | None,
     now: datetime,
 ) -> ReplicationFlowStatus:
-    """Return the status of a flow whose units are not observed: all figures stay as they were."""
+    """Return the status of a flow whose units are not observed. All figures remain unchanged."""
     before = before or ReplicationFlowStatus()
     conditions = conditions_of(readiness, before, now, generation=generation)
     return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
 
 
 def is_significant(before: ReplicationFlowStatus | None, after: ReplicationFlowStatus) -> bool:
-    """Return whether a status is worth a write.
+    """Return True if a new status must be written.
 
-    Lag and throughput are written when they leave their power-of-two band, other changes at once.
+    Changes of lag and throughput count only if they cross a power of two. All other changes count.
     """
     return before is None or _rounded(before) != _rounded(after)
 
@@ -124,7 +124,7 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
 def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
     """Return the latest loss of each partition.
 
-    A task that gave the partition up may still report an earlier loss.
+    A task that does not copy a partition any more may still report an earlier loss.
     """
     losses = sorted(
         (loss for task in facts.tasks for loss in task.status.losses),
@@ -135,7 +135,7 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
-    """Return the joined observations of source tasks and the connector about the copies."""
+    """Yield conditions that source tasks and the connector report, joined by type."""
     observed = defaultdict[ConditionType, list[Condition]](list)
     for one in (one for task in facts.tasks for one in task.status.conditions):
         observed[one.type].append(one)
@@ -146,7 +146,7 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
 
 
 def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
-    """Yield which partitions were reset, and what a user must correct."""
+    """Yield a condition about partitions that were reset, or about an invalid annotation."""
     type = ConditionType.PARTITIONS_RESET
     found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
     messages = [c.message for c in found]
@@ -180,7 +180,7 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
 
 
 def _why_missing(facts: FlowFacts) -> str:
-    """Return why drivers are missing, as far as pods or their Deployment show it."""
+    """Return the reason why drivers are missing, from their pods or their Deployment."""
     if facts.refused_pods:
         return f"; the API server takes no more pods: {facts.refused_pods}"
     pods = facts.pods or ()

@@ -1,7 +1,7 @@
 """Checks that decide from the facts of a flow whether it is ready.
 
-Every reason has an entry in docs/runbook.md with what to do about it. A check of facts that only
-the operator has never hits in standalone.
+docs/runbook.md has an entry for every reason. In standalone mode, checks of facts that only the
+operator has find no problem.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from headrace.api import (
 
 
 class PodFacts(Protocol):
-    """A driver pod."""
+    """Driver pod."""
 
     @property
     def name(self) -> str:
@@ -37,11 +37,11 @@ class PodFacts(Protocol):
 
     @property
     def terminating(self) -> bool:
-        """Whether the pod is being deleted."""
+        """True if the pod is being deleted."""
 
     @property
     def ended(self) -> bool:
-        """Whether all containers of the pod ended and are not restarted."""
+        """True if all containers of the pod have ended and are not restarted."""
 
     @property
     def problem(self) -> str:
@@ -54,7 +54,7 @@ class PodFacts(Protocol):
 
 @dataclass(frozen=True)
 class TakenTarget:
-    """A target topic that an earlier flow writes."""
+    """Target topic that an older flow already writes."""
 
     by: ReplicationFlow
     topic: str
@@ -62,7 +62,7 @@ class TakenTarget:
 
 @dataclass(frozen=True)
 class FlowFacts:
-    """Input of all checks. Fields of one mode only have defaults.
+    """Input of all checks. Fields that only one mode has are optional.
 
     ``flow.status`` is the previous status. An unchanged condition keeps its transition time.
     """
@@ -71,28 +71,28 @@ class FlowFacts:
     flow: ReplicationFlow
     tasks: Sequence[ReplicationTask]
     alive: int
-    """Drivers that are alive."""
+    """Number of drivers that are alive."""
     placement_problem: str = ""
     """Reason why units are not assigned as they should be."""
 
-    # Standalone only.
+    # Only in standalone mode.
     overdue: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Units that were revoked and not released in time, by driver."""
+    """Units that drivers did not release in time after a request, by driver."""
 
-    # The operator only.
+    # Only in the operator.
     blocked: Readiness | None = None
     """Problem that a user must fix before the operator can create what the flow needs."""
     last_valid: LastValid | None = None
-    """The spec that is in force instead of the flow's own, which is invalid."""
+    """Last valid spec, which is in force because the flow's own spec is invalid."""
     taken: TakenTarget | None = None
     loop: str = ""
     """Reason why records would be copied in a loop."""
     pods: Sequence[PodFacts] | None = None
-    """The driver pods; None where drivers have none."""
+    """Driver pods, or None in standalone mode."""
     paused: bool = False
-    """Whether reconciliation is paused. The operator then only reassigns units."""
+    """True if reconciliation is paused. The operator then only reassigns units."""
     waits_for_rollout: bool = False
-    """Whether the rollout of this flow waits for other flows."""
+    """True if the rollout of this flow waits for other flows."""
     refused_pods: str = ""
     """Message with which the API server rejects further driver pods."""
     selector: str | None = None
@@ -113,17 +113,20 @@ class FlowFacts:
 Check = Callable[[FlowFacts], Readiness | None]
 
 _START_S = 60.0
-"""From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
+"""Time from the start of a container until its driver must have a Lease.
+
+It takes a few seconds, and longer on a busy node.
+"""
 _LONGEST_MESSAGE = 4096
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
-"""Reasons that are retried although only a user can fix them."""
+"""Reasons that are retried although only a user can fix the problem."""
 
 
 _SETTLED = (TaskPhase.RUNNING, TaskPhase.PAUSED)
 
 
 def judge(facts: FlowFacts) -> Readiness:
-    """Return the first hit of ``CHECKS``, or ready if there is none."""
+    """Return the result of the first check that finds a problem, or ready if there is none."""
     return next((hit for check in CHECKS if (hit := check(facts))), None) or _ready(facts)
 
 
@@ -235,7 +238,7 @@ def _task_failed(facts: FlowFacts) -> Readiness | None:
     message = (
         f"{first.metadata.name} failed{others}: {error.message if error else 'no reason given'}"
     )
-    # A failed task is restarted; a connector that failed waits for a change.
+    # A failed task is restarted. A failed connector waits for a change.
     make = Readiness.stalled if first.spec.type.is_connector else Readiness.reconciling
     return make(reason, message)
 

@@ -1,7 +1,7 @@
-"""HTTP endpoints of a process, for probes or Prometheus.
+"""HTTP endpoints for probes or Prometheus.
 
-``serving`` is the server. Import it only where it is used: a driver of ``headrace run`` has none.
-``metrics`` describes the metrics, and computes metrics of flows and tests from their statuses.
+``serving`` is the server. Import it only where it is used, because a driver of ``headrace run`` has
+no server. ``metrics`` defines metrics of flows and tests, and computes them from statuses.
 """
 
 from headrace.telemetry.metrics import (

@@ -1,4 +1,4 @@
-"""Metrics of flows and mirror tests, made of their statuses."""
+"""Metrics of flows and mirror tests, computed from their statuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from headrace.api import CONDITIONS, Verdict
 
 @dataclass(frozen=True)
 class Described:
-    """A metric as the documentation has it; names are those of Prometheus' conventions."""
+    """Metric with its documentation. Names follow the conventions of Prometheus."""
 
     name: str
     type: str
@@ -28,7 +28,7 @@ class Described:
     labels: tuple[str, ...] = ()
 
     def family(self, *more_labels: str) -> GaugeMetricFamily | CounterMetricFamily:
-        """For a collector, which fills in what it finds at a scrape."""
+        """Return a metric family for a collector, which adds the samples at each scrape."""
         family = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         return family(self.name, self.help, labels=(*self.labels, *more_labels))
 
@@ -37,7 +37,7 @@ BUILD_INFO = Described("headrace_build_info", "gauge", "1, by the version that r
 
 
 def make_registry(*, process: bool = True) -> CollectorRegistry:
-    """Return a registry with the version; with ``process`` also CPU, memory and open files."""
+    """Return a registry with the version and, if ``process``, with CPU, memory and open files."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     if process:
@@ -49,7 +49,7 @@ def make_registry(*, process: bool = True) -> CollectorRegistry:
 
 Object = Mapping[str, Any]
 Sample = tuple[Described, tuple[str, ...], float]
-"""Metric, values of its labels, and value."""
+"""Metric, label values, and value."""
 
 _FLOW = ("namespace", "flow")
 
@@ -104,7 +104,7 @@ def flow_samples(flow: Object) -> Iterator[Sample]:
         yield FLOW_CONDITION, (*name, condition.type.value), condition.type in true
     if (tasks := status.get("tasks")) is not None:
         phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
-        # A connector that failed is not in total.
+        # ``total`` does not include connectors, but ``failed`` does.
         phases["Other"] = max(tasks.get("total", 0) - sum(phases.values()), 0)
         for phase, count in phases.items():
             yield FLOW_TASKS, (*name, phase), count
@@ -152,7 +152,7 @@ _QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
 
 
 def test_samples(name: tuple[str, str], status: Object) -> Iterator[Sample]:
-    """Yield the samples of a MirrorTest that has ended, from its name and status."""
+    """Yield the samples of a finished MirrorTest."""
     for verdict in Verdict:
         yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
     if (counts := status.get("counts")) is not None:
@@ -168,6 +168,6 @@ def test_samples(name: tuple[str, str], status: Object) -> Iterator[Sample]:
 
 
 def ended_s(status: Object) -> float:
-    """When a test ended, in Unix time; 0 without one."""
+    """Return the end of a test in Unix time, or 0 if it has not ended."""
     ended: str | None = status.get("completionTime")
     return datetime.fromisoformat(ended).timestamp() if ended else 0.0

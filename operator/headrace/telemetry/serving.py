@@ -1,4 +1,4 @@
-"""A server of probes and metrics."""
+"""HTTP server for probes and metrics."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ from prometheus_client.exposition import choose_encoder
 from headrace.errors import InvalidSpec
 
 Check = Callable[[], Sequence[str]]
-"""Problems, in sentences; empty when there is none."""
+"""Function that returns problems as sentences, or nothing if there are none."""
 Page = tuple[str, Callable[[], str]]
-"""Its content type, and what makes its text."""
+"""Content type of a page, and a function that returns its text."""
 _Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -32,19 +32,19 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Serve probes and metrics, and yield the port.
 
-    ``/healthz`` and ``/readyz`` return 200 without problems, otherwise 503 and a list of the
-    problems. ``/metrics`` returns the content of ``registry`` in the requested format, collected in
-    a thread. A response shows that the event loop runs.
+    ``/healthz`` and ``/readyz`` return 200 if there are no problems, otherwise 503 and a list of
+    them. ``/metrics`` returns the metrics of ``registry`` in the requested format. They are
+    collected in a thread. Any response shows that the event loop runs.
 
     Args:
-        host: Address to listen on; None for all addresses.
-        port: Port to listen on. With 0 any free port is used; IPv4's is yielded if IPv6 has
-            another.
+        host: Address to listen on, or None for all addresses.
+        port: Port to listen on, or 0 for any free port. If IPv4 and IPv6 have different ports, the
+            port of IPv4 is yielded.
         registry: Metrics to serve.
         live: Returns the problems for ``/healthz``.
         ready: Returns the problems for ``/readyz``.
         pages: Other pages, by path.
-        option: Option that messages name.
+        option: Option to name in error messages.
 
     Raises:
         InvalidSpec: The address is not available.
@@ -92,7 +92,7 @@ def _page(page: Page) -> _Answer:
 def _metrics(registry: CollectorRegistry) -> _Answer:
     async def answer(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # With a thousand tasks this takes some tenths of a second, for which no Lease should wait.
+        # With a thousand tasks this takes some tenths of a second, which must not delay Leases.
         text = await asyncio.to_thread(encode, registry)
         return web.Response(body=text, headers={"Content-Type": content_type})
 

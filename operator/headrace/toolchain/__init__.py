@@ -1,7 +1,7 @@
-"""Java with its jars, found or fetched.
+"""Finds Java. Downloads jars for it.
 
-``find_java`` finds a Java 17 or 21, ``jars`` fetches a pinned set of jars, and with a
-``ClassArchive`` JVMs start sooner.
+``find_java`` finds a Java 17 or 21, and ``jars`` downloads a pinned set of jars. With a
+``ClassArchive``, JVMs start faster.
 """
 
 from headrace.toolchain.jars import JarSet, jars, missing

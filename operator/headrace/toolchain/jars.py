@@ -1,4 +1,4 @@
-"""Pinned jars of a JVM, fetched by Ivy and checked by their SHA-256."""
+"""Pinned jars for JVMs, downloaded by Ivy and verified by their SHA-256."""
 
 import os
 import re
@@ -25,10 +25,12 @@ from headrace.toolchain.java import Java, find_java
 
 
 def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """System properties for ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or not.
+    """Return Java system properties for ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``.
 
-    A JVM reads none of these variables. Names of the properties: "Networking Properties" in the
-    documentation of java.net; of the user's two: Ivy's IvyAuthenticator.
+    The variables may be in upper or lower case. A JVM does not read them. The names of the
+    properties are from "Networking Properties" in the documentation of java.net. The names of the
+    user and the password are from Ivy's IvyAuthenticator. Raise ``InvalidSpec`` if an address is
+    invalid.
     """
     properties: dict[str, str] = {}
     for scheme in ("http", "https"):
@@ -50,7 +52,7 @@ def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
         if proxy.username:
             properties["http.proxyUser"] = unquote(proxy.username)
             properties["http.proxyPassword"] = unquote(proxy.password or "")
-            # Without it Java answers no proxy's request for a password on the way to https.
+            # Otherwise Java does not send a password to a proxy for https.
             properties["jdk.http.auth.tunneling.disabledSchemes"] = ""
     if no_proxy := environment.get("no_proxy") or environment.get("NO_PROXY"):
         properties["http.nonProxyHosts"] = "|".join(_patterns(no_proxy))
@@ -58,7 +60,10 @@ def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _patterns(no_proxy: str) -> list[str]:
-    """Return patterns for Java; curl's rule includes a name's subdomains, Java needs a star."""
+    """Return the patterns of ``NO_PROXY`` in Java's syntax.
+
+    In curl's syntax a name includes its subdomains, and Java requires a star for them.
+    """
     patterns = []
     for entry in filter(None, (part.strip() for part in no_proxy.split(","))):
         name = entry.lstrip("*.")
@@ -70,25 +75,25 @@ REPOSITORY_VARIABLE = "HEADRACE_MAVEN_REPOSITORY"
 
 
 def repository() -> str:
-    """Return the repository of the jars in words for a user."""
+    """Describe the repository of the jars for messages."""
     return os.environ.get(REPOSITORY_VARIABLE) or "Ivy's default repository"
 
 
 def retrieve(sizes: Mapping[str, int], folder: Path, java: Java) -> Path:
-    """Download jars and nothing that they depend on; the folder of ``<name>-<version>.jar``.
+    """Download jars without their dependencies. Return the folder of ``<name>-<version>.jar``.
 
-    ``sizes`` in bytes, by ``group:name:version``. All files of Ivy are in ``folder``, also its
-    cache, as that remembers failures. Shows on standard error what it downloads. Raises Fatal when
-    a jar cannot be had.
+    ``sizes`` are in bytes, by ``group:name:version``. All files of Ivy are in ``folder``. Ivy's
+    cache is there as well, because it remembers failures. The progress is shown on standard error.
+    Raise ``Fatal`` if a jar is not available.
     """
     folder.mkdir(parents=True, mode=0o700)
     (folder / "ivy.xml").write_text(_descriptor(sizes))
     (folder / "settings.xml").write_text(_settings())
-    # In a file of arguments, as a proxy's password is not for the list of processes.
+    # Arguments are in a file, because the list of processes must not show a proxy's password.
     (folder / "java.args").write_text(_java_arguments())
     command: list[str | Path] = [java.executable, f"@{folder / 'java.args'}", "-jar", _jar()]
     command += ["-settings", folder / "settings.xml", "-ivy", folder / "ivy.xml"]
-    command += ["-cache", folder / "cache", "-types", "jar", "bundle"]  # an OSGi bundle is a jar
+    command += ["-cache", folder / "cache", "-types", "jar", "bundle"]  # OSGi bundles are jars
     command += ["-retrieve", folder / "jars" / "[artifact]-[revision].[ext]"]
     process = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -109,7 +114,7 @@ def retrieve(sizes: Mapping[str, int], folder: Path, java: Java) -> Path:
 
 
 def _jar() -> Path:
-    """Ivy's own jar; PySpark is not imported for it, that takes a second."""
+    """Return the path of Ivy's jar. PySpark is not imported, because that takes a second."""
     spec = find_spec("pyspark")
     home = Path(spec.origin).parent if spec and spec.origin else None
     if found := home and next(iter((home / "jars").glob("ivy-*.jar")), None):
@@ -118,7 +123,7 @@ def _jar() -> Path:
 
 
 def _descriptor(coordinates: Iterable[str]) -> str:
-    """ivy.xml: the named jars and nothing else (``master`` is a Maven module's own artifact)."""
+    """Return an ivy.xml with only these jars. ``master`` is a Maven module's own artifact."""
     dependency = '<dependency org="{}" name="{}" rev="{}" conf="default->master"/>'
     return (
         '<ivy-module version="2.0"><info organisation="headrace" module="jars"/>'
@@ -129,9 +134,9 @@ def _descriptor(coordinates: Iterable[str]) -> str:
 
 
 def _settings() -> str:
-    """ivysettings.xml: one Maven repository, Ivy's default or the one that the user named.
+    """Return an ivysettings.xml with one Maven repository: Ivy's default, or the user's.
 
-    Ivy's own settings would read ``~/.ivy2`` as well.
+    Ivy's default settings would also use ``~/.ivy2``.
     """
     address = os.environ.get(REPOSITORY_VARIABLE, "")
     if address and not re.match(r"(https?|file):/", address):
@@ -149,14 +154,14 @@ def _settings() -> str:
 
 
 def _java_arguments() -> str:
-    """Return the proxies in the syntax of java's argument file."""
+    """Return the properties of proxies in the syntax of Java's argument files."""
     properties = [f"-D{name}={value}" for name, value in proxy_properties(os.environ).items()]
     escaped = [each.replace("\\", "\\\\").replace('"', '\\"') for each in properties]
     return "".join(f'"{each}"\n' for each in escaped)
 
 
 def _show(output: Iterable[bytes], sizes: Mapping[str, int]) -> list[str]:
-    """Show the progress of Ivy until it ends; its output by lines."""
+    """Show the progress of Ivy until it ends, and return the lines of its output."""
     console = Console(stderr=True)
     total = sum(sizes.values())
     console.print(
@@ -180,7 +185,7 @@ def _show(output: Iterable[bytes], sizes: Mapping[str, int]) -> list[str]:
 
 
 def _why(output: Sequence[str]) -> str:
-    """Return each cause once, with the first address that had it, or else the missing jars."""
+    """Return the causes of a failure, each with the first affected address, or the missing jars."""
     causes: dict[str, str] = {}
     for line in output:
         if failed := re.match(r"\s*Server access error at url (\S+) \((.+)\)$", line):
@@ -192,7 +197,7 @@ def _why(output: Sequence[str]) -> str:
 
 
 class JarSet(StrEnum):
-    """Purpose of the jars; the tables of ``jars.toml``."""
+    """Sets of jars by their purpose. Each is a table of ``jars.toml``."""
 
     KAFKA_BROKER = "kafka-broker"
     SPARK_KAFKA = "spark-kafka"
@@ -201,7 +206,7 @@ class JarSet(StrEnum):
 
 @dataclass(frozen=True)
 class Jar:
-    """One file of a Maven repository."""
+    """Pinned file of a Maven repository."""
 
     group: str
     name: str
@@ -211,21 +216,21 @@ class Jar:
 
     @property
     def coordinates(self) -> str:
-        """Its address in any Maven repository."""
+        """Maven coordinates of the jar."""
         return f"{self.group}:{self.name}:{self.version}"
 
     @property
     def file_name(self) -> str:
-        """The name it has in a Maven repository."""
+        """Name of the file in a Maven repository."""
         return f"{self.name}-{self.version}.jar"
 
     @property
     def path(self) -> Path:
-        """File of the jar after the download."""
+        """Path of the jar after the download."""
         return cache_home() / "jars" / self.file_name
 
     def is_at(self, path: Path) -> bool:
-        """Is the file at ``path`` this jar, by its content?"""
+        """Return True if the content of the file at ``path`` is this jar."""
         if not path.is_file():
             return False
         with path.open("rb") as file:
@@ -234,12 +239,12 @@ class Jar:
 
 @cache
 def pinned(jar_set: JarSet) -> tuple[Jar, ...]:
-    """Return the jars of a set, as ``jars.toml`` pins them."""
+    """Return the jars of a set from ``jars.toml``."""
     return read_pins(files(__package__).joinpath("jars.toml").read_text())[jar_set]
 
 
 def read_pins(text: str) -> dict[str, tuple[Jar, ...]]:
-    """Read the sets of a file such as ``jars.toml``."""
+    """Parse the sets of jars in a file such as ``jars.toml``."""
     found: dict[str, tuple[Jar, ...]] = {}
     for name, table in tomllib.loads(text).items():
         pins = []
@@ -260,28 +265,28 @@ def _missing(wanted: Iterable[Jar]) -> tuple[Jar, ...]:
 
 
 def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
-    """Return the files of a set; see ``fetched``."""
+    """Return the files of a set of jars. Download missing ones first, as ``fetched`` does."""
     return fetched(pinned(jar_set), java)
 
 
 def fetched(wanted: Sequence[Jar], java: Java | None = None) -> tuple[Path, ...]:
-    """Return the files of jars; fetch missing ones first.
+    """Return the files of jars. Download missing ones first.
 
-    Ivy fetches them, on ``java`` or a found one. If none is missing, nothing is downloaded and no
-    JVM is started. Processes that need the same jars at once wait for the first of them. Raise
-    Fatal if a jar is not available or differs from the pinned one.
+    Ivy downloads them, with ``java`` or a Java that is found. If no jar is missing, no JVM is
+    started. Processes that need the same jars wait for the first of them. Raise ``Fatal`` if a jar
+    is not available or differs from the pinned one.
     """
     if _missing(wanted):
         with file_lock(cache_home() / "jars.lock"):
-            if absent := _missing(wanted):  # another process may have fetched them meanwhile
+            if absent := _missing(wanted):  # another process may have downloaded them
                 _fetch(absent, java or find_java())
     return tuple(jar.path for jar in wanted)
 
 
 def _fetch(absent: Sequence[Jar], java: Java) -> None:
-    """Download beside the jars, check, and only then move in."""
+    """Download jars into a working folder, verify them, and then move them into the cache."""
     work = cache_home() / "ivy"
-    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(work, ignore_errors=True)  # left by a killed process
     try:
         fetched = retrieve({jar.coordinates: jar.size_bytes for jar in absent}, work, java)
         for jar in absent:

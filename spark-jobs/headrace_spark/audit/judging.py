@@ -1,4 +1,4 @@
-"""From the topics of an audit to its verdict, with all that a report shows."""
+"""Verdict and report of an audit."""
 
 import time
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ from headrace_spark.patient_admin import PatientAdmin
 from headrace_spark.session import Phases, event, now_ms, session, spark_versions, versions
 from headrace_spark.verdict import Objection, checks, few
 
-_WORDS = {  # the heaviest first
+_WORDS = {  # the most severe first
     FindingType.MISSING: "missing on the target",
     FindingType.REORDERED: "out of order on the target",
     FindingType.CORRUPTED: "changed on the target",
@@ -41,7 +41,7 @@ _WORDS = {  # the heaviest first
     FindingType.ALIEN: "on the target and not on the source",
 }
 _UNKNOWN = {Exclusion.DELETED_ON_TARGET, Exclusion.UNREAD}
-"""Reasons for which nobody knows whether records arrived."""
+"""Reasons of exclusion that leave unknown whether the records arrived."""
 _FIELDS = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp_ms"}
 
 
@@ -50,7 +50,7 @@ def judged(run: MirrorTestRun) -> Result:
 
     Raises:
         InvalidSpec: No topic matches.
-        GaveUp: A range does not exist any more. Errors of Spark are also raised.
+        GaveUp: Records were deleted before they were compared. Errors of Spark are also raised.
     """
     phases, started_ms = Phases(), now_ms()
     source, target = (PatientAdmin(side).topics() for side in (run.source, run.target))
@@ -93,7 +93,10 @@ def judged(run: MirrorTestRun) -> Result:
 
 
 def counts_of(found: Found) -> Counts:
-    """Return the numbers of records by outcome. The target must have the acknowledged ones."""
+    """Return the number of records by type of difference.
+
+    ``acknowledged`` is the number of source records that the target must have.
+    """
     by_kind: Counter[FindingType] = Counter()
     for one in found.differences:
         by_kind[one.kind] += one.records
@@ -107,7 +110,7 @@ def counts_of(found: Found) -> Counts:
 def judge(
     run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found, counts: Counts
 ) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Return the verdict, the reasons for it with the heaviest first, and warnings."""
+    """Return the verdict, its reasons and the warnings. The most severe reasons come first."""
     by_check = objections(run, topics, found, counts)
 
     def sentences(verdict: Verdict) -> tuple[str, ...]:
@@ -139,7 +142,7 @@ def objections(
 def _absent(
     run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found
 ) -> Iterator[Objection]:
-    """Yield an objection for each topic that is missing on one side."""
+    """Yield an objection for each topic that does not exist on one side."""
     for topic in topics:
         if not topic.target_partitions:
             count = found.source.get(topic.source, Totals()).records
@@ -198,8 +201,8 @@ def _without_evidence(run: MirrorTestRun, found: Found, counts: Counts) -> Itera
     if found.lag:
         yield Objection(
             Verdict.PASSED,
-            f"the source got {found.lag:,} offsets during the audit: records there may be absent "
-            "on the target",
+            f"the source received {found.lag:,} offsets during the audit: their records may be "
+            "missing on the target",
         )
 
 
@@ -249,7 +252,7 @@ def _outcome(run: MirrorTestRun, topics: Iterable[AuditedTopic], found: Found) -
 
 
 def _with_ranges(table: list[TopicAudit], found: Found) -> tuple[list[TopicAudit], int]:
-    """Return the listed topics with their ranges, and the number of ranges that are left out."""
+    """Return the listed topics with their ranges, and the number of ranges that are omitted."""
     listed: list[TopicAudit] = []
     left, unlisted = MAX_RANGES, 0
     for topic in table:
@@ -264,7 +267,7 @@ def _with_ranges(table: list[TopicAudit], found: Found) -> tuple[list[TopicAudit
 
 
 def _of(difference: RecordDifference) -> HashedRecord:
-    """Return the record of the target, or of the source if the target has none."""
+    """Return the target record of a difference, or the source record if there is none."""
     record = difference.target or difference.source
     assert record is not None
     return record

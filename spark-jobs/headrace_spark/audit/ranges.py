@@ -1,4 +1,4 @@
-"""Offsets that an audit reads on both sides, and settings that explain differences."""
+"""Offsets that an audit reads on both sides, and topic settings that explain differences."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,20 +20,20 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class AuditedSide:
-    """One cluster and the offsets that are read of it."""
+    """One cluster, and the offsets to read from it."""
 
     cluster: ClusterAccess
     names: Mapping[str, str]
-    """Names on the source, by the names here."""
+    """Topic names on the source, by the names on this cluster."""
     ids: Mapping[str, str]
-    """Ids of the topics."""
+    """Topic ids by name."""
     oldest: Offsets
-    """First offset that each partition has."""
+    """First existing offset of each partition."""
     start: Offsets
     end: Offsets
 
     def range(self, spans: Mapping[TopicPartition, tuple[int, int]] | None = None) -> OffsetRange:
-        """Return the offsets as Spark reads them; with ``spans``, only these."""
+        """Return the offsets to read with Spark. With ``spans``, return only these offsets."""
         start: dict[str, list[int]] = {}
         end: dict[str, list[int]] = {}
         for at in sorted(self.start):
@@ -49,29 +49,33 @@ class AuditedSide:
         )
 
     def is_cut(self, at: TopicPartition) -> bool:
-        """Return True if what is read begins where the log begins, and the log was longer once."""
+        """Return True if the range begins at the start of a log that has lost records."""
         return self.start[at] == self.oldest[at] > 0
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Offsets that are compared, and the settings of the topics."""
+    """Offsets to compare, and the settings of the topics."""
 
     source: AuditedSide
     target: AuditedSide
     frontier: Offsets
-    """Offsets of the source at the beginning: every record before must be on the target."""
+    """End offsets of the source when the audit began.
+
+    Every earlier record must be on the target.
+    """
     compacted: Mapping[str, int]
-    """Topics that are compacted on either side, and for how many ms they keep tombstones."""
+    """Topics that are compacted on either side, with the retention of tombstones in ms."""
     stamped: frozenset[str]
-    """Topics whose target stamps records itself."""
+    """Topics whose target has ``LogAppendTime``."""
 
 
 def fix(run: MirrorTestRun, topics: Iterable[AuditedTopic], on_wait: Callable[[], None]) -> Ranges:
-    """Fix the offsets that are compared, once the target has as much as the source had before.
+    """Fix the offsets to compare, once the target has as many as the source had at the beginning.
 
-    The frontier of the source is fixed first, then the end of the target, and last the end of what
-    is read of the source: it contains the originals of all that the target has.
+    First the frontier of the source is fixed, then the end of the target, then the end of the
+    source. The source range therefore contains the originals of all target records. Waiting ends
+    after ``settleSeconds``. Raise ``GaveUp`` if a topic was replaced or truncated.
     """
     audit = run.test.spec.audit
     assert audit is not None
@@ -152,7 +156,7 @@ def moved_start(side: AuditedSide) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def without(side: AuditedSide, moved: Mapping[TopicPartition, tuple[int, int]]) -> AuditedSide:
-    """Return a side without the records that it lost."""
+    """Return the range without the records that were deleted."""
     starts = {at: min(new, side.end[at]) for at, (_, new) in moved.items()}
     return replace(side, start={**side.start, **starts}, oldest={**side.oldest, **starts})
 
@@ -169,7 +173,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _has_as_much(source: AuditedSide, target: AuditedSide) -> bool:
-    """Return True if each topic of the target has as many offsets as its source."""
+    """Return True if each target topic has at least as many offsets as its source topic."""
 
     def sizes(side: AuditedSide) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -185,7 +189,7 @@ def _has_as_much(source: AuditedSide, target: AuditedSide) -> bool:
 def _settings(
     source: PatientAdmin, target: PatientAdmin, topics: Iterable[AuditedTopic]
 ) -> tuple[dict[str, int], frozenset[str]]:
-    """Return ``Ranges.compacted`` and ``Ranges.stamped``."""
+    """Return the values of ``Ranges.compacted`` and ``Ranges.stamped``."""
     compacted: dict[str, int] = {}
     stamped = set()
     for topic in topics:

@@ -1,8 +1,8 @@
-"""Records of real topics as narrow DataFrames: the only Spark I/O of an audit.
+"""Records of real topics as DataFrames with few columns. All Spark I/O of an audit is here.
 
-Payloads are hashed where they are read. Keys, values and headers never leave Spark. In compacted
-topics the latest record of each key has to agree: older records of a key may be absent on either
-side, and so may old tombstones.
+Payloads are hashed when they are read. Keys, values and headers never leave Spark. In compacted
+topics only the latest record of each key must be equal, because either side may lack older records
+and old tombstones.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ from headrace_spark.blocks import PRIME
 from headrace_spark.records import OffsetRange, raw
 
 _ROW = (1 << 33) - 1
-"""The bits in which ``monotonically_increasing_id`` counts; the others are the task's number."""
+"""Bits of ``monotonically_increasing_id`` that count records. The other bits are the partition."""
 _COLUMNS = (
     *("topic", "partition", "offset", "timestamp_ms"),
     *("key_hash", "value_hash", "headers_hash", "content"),
@@ -36,17 +36,17 @@ _KEY = ("topic", "lane", "key_hash")
 
 @dataclass(frozen=True)
 class Scale:
-    """The intervals of timestamps that make the blocks of one topic."""
+    """Time intervals that define the blocks of one topic."""
 
     oldest_ms: int
     width_ms: int
     blocks: int
     is_stamped: bool = False
-    """Whether the target stamps records itself: blocks are then by content."""
+    """True if the target has ``LogAppendTime``. Blocks are then defined by content."""
 
 
 def scale_of(oldest_ms: int, newest_ms: int, blocks: int, *, is_stamped: bool) -> Scale:
-    """Return the scale that divides a time into at most this number of blocks."""
+    """Return the scale that divides a period into at most ``blocks`` intervals."""
     width_ms = max(1, -(-(newest_ms - oldest_ms + 1) // blocks))
     return Scale(oldest_ms, width_ms, blocks, is_stamped)
 
@@ -54,7 +54,7 @@ def scale_of(oldest_ms: int, newest_ms: int, blocks: int, *, is_stamped: bool) -
 def read(
     spark: SparkSession, cluster: ClusterAccess, wanted: OffsetRange, stamped: Collection[str]
 ) -> DataFrame:
-    """Read the committed records between two offsets of each partition, as of ``hashed``."""
+    """Read the committed records of a range, with the columns of ``hashed``."""
     return hashed(raw(spark, cluster, wanted), wanted.source_names, stamped)
 
 
@@ -63,14 +63,20 @@ def hashed(
 ) -> DataFrame:
     """Reduce records of Spark's Kafka source to hashes of their content.
 
-    Columns: ``topic`` (its name on the source), ``partition``, ``offset``, ``timestamp_ms`` (0 in a
-    topic whose target stamps records itself), ``key_hash``, ``value_hash``, ``headers_hash``,
-    ``content`` (a second hash of all three), ``is_tombstone``, ``size_bytes``, ``row`` (the number
-    of records before it: Spark reads a partition in one task, in the order of the log).
+    The columns are:
+
+    - ``topic``: the topic's name on the source
+    - ``partition``, ``offset``
+    - ``timestamp_ms``: 0 if the target has ``LogAppendTime``
+    - ``key_hash``, ``value_hash``, ``headers_hash``
+    - ``content``: a second hash of key, value and headers
+    - ``is_tombstone``, ``size_bytes``
+    - ``row``: number of records before this one in the partition. Spark reads a partition in one
+      task, in the order of the log.
     """
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
-    # Hashes of Spark skip nulls: the flags keep null and empty, and key and value, apart. JSON
-    # keeps the borders of headers, and is only written where there are some.
+    # Spark's hashes skip nulls. The flags distinguish null from empty, and key from value. JSON
+    # keeps the borders of headers, and is written only if there are headers.
     nulls = (F.col("key").isNull(), F.col("value").isNull())
     headers = F.when(F.size("headers") > 0, F.to_json("headers"))
     topic = names[F.col("topic")]
@@ -94,7 +100,7 @@ def hashed(
 
 
 def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool) -> DataFrame:
-    """Add the columns ``lane`` and ``number`` of the block of each record."""
+    """Add the columns ``lane`` and ``number`` of each record's block."""
 
     def of_topic(values: Iterable[int]) -> Column:
         pairs = zip(
@@ -105,7 +111,7 @@ def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool)
     oldest = of_topic(scale.oldest_ms for scale in scales.values())
     width = of_topic(scale.width_ms for scale in scales.values())
     blocks = of_topic(scale.blocks for scale in scales.values())
-    # Older and newer records than those that the scale was made from are in the outer blocks.
+    # Records that are older or newer than the scale are in the outer blocks.
     interval = F.floor((F.col("timestamp_ms") - oldest) / width)
     by_time = F.least(F.greatest(interval, F.lit(-1)), blocks)
     stamped = [name for name, scale in scales.items() if scale.is_stamped]
@@ -119,7 +125,7 @@ def in_blocks(records: DataFrame, scales: Mapping[str, Scale], *, ordered: bool)
 
 
 def summarised(records: DataFrame) -> list[AuditBlock]:
-    """Return the sums of each block; ``records`` as from ``in_blocks``."""
+    """Return the sums of each block. ``records`` are the result of ``in_blocks``."""
     mixed = F.xxhash64("key_hash", "value_hash", "headers_hash", "timestamp_ms")
     weight = F.xxhash64("content", "timestamp_ms")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
@@ -140,7 +146,7 @@ def summarised(records: DataFrame) -> list[AuditBlock]:
 
 
 def of_blocks(records: DataFrame, keys: Collection[Key]) -> list[HashedRecord]:
-    """Return the records of some blocks; ``records`` as from ``in_blocks``."""
+    """Return the records of some blocks. ``records`` are the result of ``in_blocks``."""
     wanted = records.sparkSession.createDataFrame(
         sorted(keys), "topic string, lane int, number bigint"
     )
@@ -149,7 +155,7 @@ def of_blocks(records: DataFrame, keys: Collection[Key]) -> list[HashedRecord]:
 
 
 def with_content(records: DataFrame, contents: Collection[int]) -> dict[int, HashedRecord]:
-    """Return the first record of each of these contents (``HashedRecord.content``)."""
+    """Return the first record with each of the given hashes ``HashedRecord.content``."""
     wanted = records.sparkSession.createDataFrame(
         [(content,) for content in sorted(contents)], "content bigint"
     )
@@ -165,21 +171,24 @@ def oldest_and_newest(records: DataFrame) -> dict[str, tuple[int, int]]:
 
 
 class Latest(NamedTuple):
-    """The latest record of one key on both sides, where they differ."""
+    """Latest records of one key that differ between source and target."""
 
     source: HashedRecord | None
-    """Latest record before the frontier."""
+    """Latest record before the frontier, or None."""
     source_is_tombstone: bool
     target: HashedRecord | None
     target_is_tombstone: bool
     is_rewritten: bool
-    """Whether the source has newer records of the key."""
+    """True if the source has newer records of the key."""
 
 
 def latest_differing(
     source: DataFrame, target: DataFrame, frontier: Mapping[TopicPartition, int], most: int
 ) -> list[Latest]:
-    """Return the keys whose latest records differ, at most ``most``; frames as of ``in_blocks``."""
+    """Return at most ``most`` keys whose latest records differ.
+
+    ``source`` and ``target`` are results of ``in_blocks``.
+    """
     spark = source.sparkSession
     rows = [(at.topic, at.partition, offset) for at, offset in frontier.items()]
     ends = spark.createDataFrame(rows, "topic string, partition int, frontier bigint")
@@ -222,9 +231,9 @@ def latest_differing(
 
 
 def judge_latest(latest: Latest, tombstones_end_ms: int) -> RecordDifference | None:
-    """Return the difference between both sides, or ``None`` if compaction explains it.
+    """Return the difference of a key, or None if compaction explains it.
 
-    ``tombstones_end_ms``: tombstones that are older may have been removed.
+    Tombstones that are older than ``tombstones_end_ms`` may have been removed.
     """
     source, target = latest.source, latest.target
 
@@ -232,7 +241,7 @@ def judge_latest(latest: Latest, tombstones_end_ms: int) -> RecordDifference | N
         return record is None or (is_tombstone and record.timestamp_ms < tombstones_end_ms)
 
     if source is None and target is not None:
-        # A tombstone without its original says that the key is absent, as it is on the source.
+        # A tombstone says that the key is absent, as it is on the source.
         return (
             None
             if latest.target_is_tombstone

@@ -56,7 +56,7 @@ def test_records_after_the_frontier_are_not_called_copied() -> None:
     verdict, [reason], [warning] = judged(lag=5, after_frontier=4)
     assert verdict is Verdict.PASSED
     assert reason.startswith("all 96 records")
-    assert warning.startswith("the source got 5 offsets during the audit")
+    assert warning.startswith("the source received 5 offsets during the audit")
 
 
 def test_a_count_above_its_budget_fails_with_a_place() -> None:

@@ -70,7 +70,7 @@ def test_a_damaged_manifest_is_replaced_by_the_journals(
     keep(monkeypatch, manifest=MANIFEST.model_dump(mode="json", by_alias=True))
     (tmp_path / "manifest.json").write_text('{"version": 2, "run": "r1", "topi')
     assert job_documents.manifest(RUN, tmp_path) == MANIFEST
-    assert "the copy in mm2-headrace-tests.internal of east is taken" in capsys.readouterr().err
+    assert "the copy in mm2-headrace-tests.internal of east is used" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("copy", [{}, {"manifest": {"version": 1}}])
@@ -93,7 +93,7 @@ def test_a_load_without_a_manifest_says_how_far_it_came(
 
 
 def test_a_plan_that_is_lost_is_no_plan_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(GaveUp, match="nobody knows what was to be broken"):
+    with pytest.raises(GaveUp, match="so the planned faults are unknown"):
         job_documents.faults(RUN, tmp_path, tmp_path / "plan.json")
 
 

@@ -81,12 +81,16 @@ def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, Clu
     ("alias", "logs", "said"),
     [
         ("east", {"t-0": ((120, 200), (0, 50))}, "t-0-0 begins at offset 120, and the test's"),
-        ("east", {"t-0": ((0, 10), (0, 50))}, "t-0-0 ends at offset 10 and had 200"),
-        ("east", {"t-0": ((0, 200),)}, "topic t-0 has 1 partitions and had 2: it was made again"),
-        ("east", {}, "topic t-0 is gone"),
+        ("east", {"t-0": ((0, 10), (0, 50))}, "t-0-0 ends at offset 10, and ended at 200 before"),
+        ("east", {"t-0": ((0, 200),)}, "topic t-0 has 1 partitions, not 2: it was replaced"),
+        ("east", {}, "topic t-0 was deleted"),
         ("west", {"east.t-0": ((90, 170), (0, 9))}, "east.t-0-0 begins at offset 90"),
-        ("west", {"east.t-0": ((0, 30), (0, 9))}, "east.t-0-0 ends at offset 30 and had 70"),
-        ("west", {}, "topic east.t-0 is gone"),
+        (
+            "west",
+            {"east.t-0": ((0, 30), (0, 9))},
+            "east.t-0-0 ends at offset 30, and ended at 70 before",
+        ),
+        ("west", {}, "topic east.t-0 was deleted"),
     ],
 )
 def test_a_lost_range_is_said_with_cluster_topic_and_offset(

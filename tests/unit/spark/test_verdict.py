@@ -83,7 +83,7 @@ def test_a_manifest_without_a_topic_is_inconclusive() -> None:
     )
     assert verdict is Verdict.INCONCLUSIVE
     assert reasons == (
-        "the manifest does not have t-0, which the test names: nobody knows what was sent there",
+        "the manifest does not have t-0, which the test names: it is unknown what was sent there",
     )
 
 
@@ -119,7 +119,7 @@ def test_records_of_earlier_runs_are_told_and_blamed_only_where_the_test_asks_fo
     verdict, _, warnings = judge(replayed)
     assert verdict is Verdict.PASSED
     assert warnings == (
-        "200 messages are of earlier runs, and came to the target while this one ran (allowed)",
+        "200 messages are of earlier runs, and arrived on the target during this run (allowed)",
     )
     assert judge(replace(replayed, run=run(budgets={"replayed": 199})))[0] is Verdict.FAILED
 
@@ -195,10 +195,10 @@ def test_messages_that_nobody_saw_arrive_are_told() -> None:
     [
         (replace(GOOD, counts=counts(acknowledged=0)), "acknowledged no message at all"),
         (replace(GOOD, manifest=manifest(errors=("no leader",))), "stopped early: no leader"),
-        (replace(GOOD, counts=counts(source_lost=2)), "no mirror can be blamed"),
+        (replace(GOOD, counts=counts(source_lost=2)), "so the mirror is not responsible"),
         (replace(GOOD, counts=counts(unmanifested=2)), "not in its manifest"),
         (replace(GOOD, contradictions=("producer p in t-0",)), "by number and checksum"),
-        (replace(GOOD, faults=(Fault(step=STEP, error="no driver"),)), "not done: no driver"),
+        (replace(GOOD, faults=(Fault(step=STEP, error="no driver"),)), "not injected: no driver"),
         (replace(GOOD, measured=None, run=run(budgets={"latencyP99Ms": 1})), "was not measured"),
         (
             replace(GOOD, measured=ProbeMeasurements(), run=run(budgets={"latencyP99Ms": 1})),
@@ -219,7 +219,7 @@ def test_a_truncated_manifest_is_inconclusive(lost: dict[str, Any]) -> None:
     evidence = replace(GOOD, manifest=whole.model_copy(update={"streams": (stream,)}))
     verdict, reasons, _ = judge(evidence)
     assert verdict is Verdict.INCONCLUSIVE
-    assert any("the manifest does not add up" in reason for reason in reasons)
+    assert any("the manifest is not consistent" in reason for reason in reasons)
 
 
 def test_failed_outweighs_inconclusive_and_both_are_said() -> None:
@@ -264,13 +264,13 @@ def test_a_rate_that_was_not_reached_is_a_warning() -> None:
     assert judge(replace(GOOD, run=run(load={"messagesPerSecond": 1_000})))[2] == ()
     verdict, _, warnings = judge(replace(GOOD, run=run(load={"messagesPerSecond": 2_000})))
     assert verdict is Verdict.PASSED
-    assert "reached 1,000 messages/s a topic, not the 2,000 asked for" in warnings[0]
+    assert "reached 1,000 messages/s a topic, not the 2,000 requested" in warnings[0]
 
 
 def test_a_low_rate_is_told_from_the_one_asked_for() -> None:
     slow = manifest().model_copy(update={"finished_ms": 531_915})  # 1.88 messages a second
     evidence = replace(GOOD, manifest=slow, run=run(load={"messagesPerSecond": 2}))
-    assert "reached 1.88 messages/s a topic, not the 2 asked for" in judge(evidence)[2][0]
+    assert "reached 1.88 messages/s a topic, not the 2 requested" in judge(evidence)[2][0]
 
 
 def rehearsed(reread: int, skipped: int) -> Rehearsed:

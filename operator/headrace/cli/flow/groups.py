@@ -13,7 +13,7 @@ from headrace.errors import InvalidSpec
 
 
 def names(document: Document) -> list[str]:
-    """Return the names of groups as ``-o name`` prints them."""
+    """Return the names of groups for ``-o name``."""
     return [f"group/{name}" for name in dict.fromkeys(one["group"] for one in document["groups"])]
 
 

@@ -9,7 +9,7 @@ class Exit(IntEnum):
     """Exit code of a command."""
 
     OK = 0
-    """Done, or nothing to do. The verdict of ``verify`` is Passed."""
+    """Success, or nothing to do. The verdict of ``verify`` is Passed."""
     FAILED = 1
     """Failed or refused. The verdict of ``verify`` is Failed."""
     INCONCLUSIVE = 2
@@ -17,7 +17,7 @@ class Exit(IntEnum):
     USAGE = 3
     """A flag, a manifest or the environment is wrong. The message says what to change."""
     UNREACHABLE = 4
-    """The flow or sandbox does not run, or a cluster does not answer."""
+    """The flow or sandbox does not run, or a cluster does not respond."""
 
 
 def exit_for(error: HeadraceError) -> Exit:
