@@ -33,6 +33,7 @@ from headrace.kafka.errors import (
     translate,
     translated,
 )
+from headrace.kafka.patience import patiently
 from headrace.kafka.permissions import AclAdmin, Operation, Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import (
     MECHANISMS,
@@ -83,6 +84,7 @@ __all__ = [
     "make_consumer",
     "make_producer",
     "partition_of",
+    "patiently",
     "principal_of",
     "protocol",
     "read_credentials",

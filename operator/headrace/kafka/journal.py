@@ -17,6 +17,7 @@ from headrace.errors import Fatal, GaveUp
 from headrace.kafka.admin import Admin, Position
 from headrace.kafka.clients import assign, make_consumer, make_producer
 from headrace.kafka.errors import is_about_group, translate
+from headrace.kafka.patience import patiently
 
 TOPIC = JOURNAL
 
@@ -38,14 +39,14 @@ def create(cluster: ClusterAccess) -> None:
     Raise errors as ``wait_for_topics`` does.
     """
     admin = Admin(cluster)
-    admin.create_topic(TOPIC, 1, config=_CONFIG)
+    patiently(lambda: admin.create_topic(TOPIC, 1, config=_CONFIG))
     wait_for_topics(admin, {TOPIC})
 
 
 def wait_for_topics(admin: Admin, names: Set[str]) -> None:
     """Wait until the brokers list new topics. Raise ``GaveUp`` after 30 s."""
     deadline = time.monotonic() + _CREATION_S
-    while absent := names - admin.topics().keys():
+    while absent := names - patiently(admin.topics).keys():
         if time.monotonic() > deadline:
             missing = ", ".join(sorted(absent))
             raise GaveUp(f"{admin.name} did not show {missing} within {_CREATION_S:.0f} s")
@@ -87,8 +88,11 @@ class JournalTail:
         self._consumer = make_consumer(cluster)
         admin = Admin(cluster)
         position = Position.EARLIEST if from_start else Position.LATEST
-        topics = {from_start} if from_start else {TOPIC, *(admin.topics().keys() & {_EARLIER})}
-        offsets = admin.offsets([TopicPartition(topic, 0) for topic in topics], position)
+        topics = {from_start}
+        if not from_start:
+            topics = {TOPIC, *(patiently(admin.topics).keys() & {_EARLIER})}
+        places = [TopicPartition(topic, 0) for topic in topics]
+        offsets = patiently(lambda: admin.offsets(places, position))
         assign(self._consumer, offsets.items())
         self._unread = topics
 
@@ -124,7 +128,7 @@ def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) ->
 
 def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[str, Any]:
     """Return the latest value of each key of a run. Raise ``GaveUp`` after ``timeout_s``."""
-    there = Admin(cluster).topics().keys()
+    there = patiently(Admin(cluster).topics).keys()
     found: dict[str, Any] = {}
     for topic in (_EARLIER, TOPIC):
         if topic in there:

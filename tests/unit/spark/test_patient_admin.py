@@ -9,7 +9,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import ClusterAccess, MirrorTest, TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka import Position
+from headrace.kafka import Position, journal, patience
 from headrace.mirror_test import MirrorTestRun
 from headrace_spark import messages, patient_admin
 
@@ -24,7 +24,7 @@ Fail = Callable[..., list[str]]
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
     monkeypatch.setattr(
-        patient_admin, "time", SimpleNamespace(monotonic=clock.monotonic, sleep=clock.advance)
+        patience, "time", SimpleNamespace(monotonic=clock.monotonic, sleep=clock.advance)
     )
     return clock
 
@@ -81,3 +81,28 @@ def test_refusal_is_not_retried(fail: Fail) -> None:
     with pytest.raises(Fatal):
         messages.on_target(RUN)
     assert asked == ["topics"]
+
+
+def test_journal_is_created_although_the_first_request_times_out(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
+    left, created = [SLOW], list[str]()
+
+    class Slow:
+        name = "east"
+
+        def __init__(self, cluster: ClusterAccess) -> None:
+            pass
+
+        def create_topic(self, name: str, *_: object, **__: object) -> bool:
+            if left:
+                raise left.pop()
+            created.append(name)
+            return True
+
+        def topics(self) -> dict[str, int]:
+            return dict.fromkeys(created, 1)
+
+    monkeypatch.setattr(journal, "Admin", Slow)
+    journal.create(RUN.source)
+    assert created == [journal.TOPIC]
