@@ -57,7 +57,7 @@ def read_plan(text: str, name: str, kind: type[Document]) -> Document:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
+        raise InvalidSpec(f"{name} is not a plan of this version of headrace: {error}") from error
 
 
 def write(path: Path, document: BaseModel) -> None:

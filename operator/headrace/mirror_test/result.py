@@ -352,7 +352,7 @@ def bounded(result: Result) -> Result:
 def _few(sentences: tuple[str, ...], most: int = _SENTENCES) -> tuple[str, ...]:
     more = max(0, len(sentences) - most)
     shown = tuple(sentence[:_LETTERS] for sentence in sentences[:most])
-    return (*shown, f"and {more} more of the kind") if more else shown
+    return (*shown, f"and {more} more like these") if more else shown
 
 
 def _short(fault: Fault, most: int) -> Fault:
