@@ -122,7 +122,6 @@ def freeze_s(lease_s: int, pod: Object) -> float:
 
 
 def driver_container(pod: Object) -> Object:
-    """Return the container of the driver in its pod."""
     containers: list[Object] = pod["spec"]["containers"]
     return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
 

@@ -260,7 +260,6 @@ class Result(Model):
     checks: tuple[Check, ...] = ()
     """Checks that the test requires. Empty if the clusters could not be compared."""
     run: str
-    """Name of the run."""
     flow: str | None = None
     """Name of the flow under test. Absent if the test names no flow."""
     test: MirrorTest
@@ -390,7 +389,6 @@ class Second(Model):
     p99_ms: int
     """Latency that 99 % of the messages did not exceed."""
     max_ms: int
-    """Highest latency."""
 
 
 class ProbeMeasurements(Model):

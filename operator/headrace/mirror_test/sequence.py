@@ -126,7 +126,6 @@ class Activity(StrEnum):
 
     @property
     def phase(self) -> MirrorTestPhase:
-        """Phase of the test."""
         return _PHASES.get(self, MirrorTestPhase.FINISHED)
 
     @property
@@ -173,7 +172,6 @@ class StageState:
 
     @property
     def has_ended(self) -> bool:
-        """True if the stage has ended."""
         return self.ended_s is not None
 
 

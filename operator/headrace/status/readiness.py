@@ -100,13 +100,11 @@ class FlowFacts:
 
     @property
     def desired(self) -> int:
-        """Desired number of drivers."""
         stopped = self.flow.spec.state is FlowState.STOPPED
         return 0 if stopped else self.flow.spec.drivers.replicas
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:
-        """Source tasks of the flow."""
         return [task for task in self.tasks if task.spec.type is TaskType.SOURCE_TASK]
 
 

@@ -80,8 +80,6 @@ def find_java() -> Java:
             passed_over = f"`java` on PATH is not suitable: {why}"
 
     try:
-        # The import requires an extra of the package, which ``headrace run`` does not need.
-
         home_from_pypi = packaged_jre()
         version, _ = _probe(home_from_pypi / "bin" / "java")
     except (ModuleNotFoundError, _Unusable) as why:
