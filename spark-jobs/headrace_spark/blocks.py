@@ -159,7 +159,6 @@ def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = Fal
 
 
 def collected(summaries: DataFrame) -> list[Block]:
-    """Collect the blocks from a DataFrame of summaries."""
     return [Block(**row.asDict()) for row in summaries.collect()]
 
 

@@ -48,7 +48,6 @@ def has_mirror_tester_flags() -> bool:
 
 
 def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
-    """Return the parser of ``kafka-mirror-tester produce``."""
     parser = _mirror_tester_parser(does)
     parser.add_argument(
         "--throughput", type=int, required=True, help="messages a second to each topic"
@@ -73,7 +72,6 @@ def mirror_tester_produce_parser(does: str) -> argparse.ArgumentParser:
 def mirror_tester_consume_parser(
     does: str, metrics_port: int | None = None
 ) -> argparse.ArgumentParser:
-    """Return the parser of ``kafka-mirror-tester consume``."""
     parser = _mirror_tester_parser(does)
     parser.add_argument("--source-bootstrap-servers", required=True, help="brokers of the source")
     parser.add_argument(
@@ -190,7 +188,6 @@ def create_mirror_tester_topics(run: MirrorTestRun, arguments: argparse.Namespac
 
 
 def produce_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``produce.py``."""
     does = "send the load of a mirror test"
     if has_mirror_tester_flags():
         return mirror_tester_produce_parser(does)
@@ -198,7 +195,6 @@ def produce_parser() -> argparse.ArgumentParser:
 
 
 def probe_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``probe.py``."""
     does = "watch the load of a mirror test arrive on the target"
     if has_mirror_tester_flags():
         parser = mirror_tester_consume_parser(does, 8000)
@@ -214,7 +210,6 @@ def probe_parser() -> argparse.ArgumentParser:
 
 
 def verify_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``verify.py``."""
     does = "compare both clusters and judge the mirror between them"
     flags = has_mirror_tester_flags()
     parser = mirror_tester_consume_parser(does) if flags else _parser(does)

@@ -70,7 +70,6 @@ class ConnectorsAndTasks:
         return bool(self.connectors or self.tasks)
 
     def copy(self) -> "ConnectorsAndTasks":
-        """Return a copy that may be changed."""
         return ConnectorsAndTasks(self.connectors.copy(), self.tasks.copy())
 
     def add(self, other: "ConnectorsAndTasks") -> None:

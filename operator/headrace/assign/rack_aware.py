@@ -70,7 +70,7 @@ def _arcs(items: Sequence[Item], here: int, bins: int, cost: Cost[Item]) -> dict
     cheapest: dict[int, _Arc] = {}
     for place, item in enumerate(items):
         now = cost(item, here, here)
-        assert now is not None, "an item lies where it must not"
+        assert now is not None, "an item is in a bin where it is not allowed"
         for there in range(bins):
             then = cost(item, there, here) if there != here else None
             if then is not None and (there not in cheapest or then - now < cheapest[there][0]):

@@ -56,7 +56,7 @@ class ByAction:
         """Inject the fault of a step. Raise ``InvalidSpec`` if no injector supports its action."""
         injector = self.injectors.get(step.action)
         if injector is None:
-            raise InvalidSpec(f"{step.action} cannot be done to the mirror of this test")
+            raise InvalidSpec(f"{step.action} is not possible with the mirror of this test")
         return injector.inject(step)
 
 

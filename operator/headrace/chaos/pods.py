@@ -122,7 +122,6 @@ def freeze_s(lease_s: int, pod: Object) -> float:
 
 
 def driver_container(pod: Object) -> Object:
-    """Return the container of the driver in its pod."""
     containers: list[Object] = pod["spec"]["containers"]
     return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
 
@@ -194,8 +193,8 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     if not pod["spec"].get("shareProcessNamespace"):
         raise InvalidSpec(
-            f"pod {name} does not share its processes, so no signal gets to its driver: an older "
-            "operator made it; let the operator of this version roll out the drivers"
+            f"pod {name} does not share its processes, so its driver cannot be signalled: an older "
+            "operator created the pod; let the operator of this version roll out the drivers"
         )
     added = build_container(pod, arguments)
     there = pod["spec"].get("ephemeralContainers") or []
@@ -218,7 +217,7 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Condition) 
             await asyncio.sleep(_POLL_S)
             continue
         if found is None:
-            raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
+            raise InvalidSpec(f"pod {name} was deleted before its driver received a signal")
         state = _state(found, container)
         ended = state.get("terminated") or {}
         if ended.get("exitCode"):
@@ -227,7 +226,7 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Condition) 
         if ("running" in state or ended) and holds(state):
             return state
         await asyncio.sleep(_POLL_S)
-    raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
+    raise GaveUp(f"container {container} in pod {name} did not start in {_WITHIN_S:.0f} s: {waits}")
 
 
 def _state(pod: Object, container: str) -> Object:
@@ -300,8 +299,8 @@ class PodInjector:
         pod = snapshot.victim()
         if len(snapshot.remaining) < 2:
             raise InvalidSpec(
-                f"no driver can take the units of driver {pod['metadata']['name']} while it is "
-                "frozen: the flow has no other; set spec.drivers.replicas to 2 or more"
+                f"no driver can take over the units of driver {pod['metadata']['name']} while it "
+                "is frozen: the flow has no other; set spec.drivers.replicas to 2 or more"
             )
         lasts_s = freeze_s(snapshot.flow.spec.drivers.lease_seconds, pod)
         frozen_at_s = await freeze_driver(self._client, pod, lasts_s)
@@ -333,7 +332,7 @@ class PodInjector:
 
         def another_leads() -> bool:
             if (names := self._run(self._who_led())) is None:
-                raise InvalidSpec("the operator took the request off and did not end")
+                raise InvalidSpec("the operator removed the request and did not end")
             return LED_NEXT in names
 
         return Injection(at_ms, another_leads)
@@ -381,7 +380,7 @@ class PodInjector:
         """
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
-            raise InvalidSpec(f"MirrorTest {self._test} is gone")
+            raise InvalidSpec(f"MirrorTest {self._test} does not exist any more")
         names: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
         return names
 
@@ -405,7 +404,7 @@ class PodInjector:
     async def _read(self) -> FlowSnapshot:
         found = await self._client.get(FLOW, self._namespace, self._flow)
         if found is None:
-            raise InvalidSpec(f"ReplicationFlow {self._flow} is gone")
+            raise InvalidSpec(f"ReplicationFlow {self._flow} does not exist any more")
         of_flow = f"{FLOW_LABEL}={label_value(self._flow)}"
         units = await self._client.list(TASK, self._namespace, labels=of_flow)
         of_drivers = f"{of_flow},{COMPONENT_LABEL}={DRIVER_COMPONENT}"

@@ -142,7 +142,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "lose-target-broker",
-        "The target has a broker less, for good",
+        "The target loses a broker permanently",
         _broker("Target", returns=False),
     ),
     Experiment(

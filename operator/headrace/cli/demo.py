@@ -34,7 +34,7 @@ _KILL_WINDOW_PERCENT = (30, 70)
     metavar="NUMBER",
     help="Number of test messages.",
 )
-@click.option("--keep", is_flag=True, help="Clusters and flow stay, until `sandbox down demo`.")
+@click.option("--keep", is_flag=True, help="Clusters and flow run until `sandbox down demo`.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
@@ -163,7 +163,7 @@ def _check_kill(report: Path) -> None:
     try:
         document = json.loads((report / "report.json").read_text())
     except FileNotFoundError:
-        raise GaveUp(f"there is no report in {report}: its logs say why") from None
+        raise GaveUp(f"there is no report in {report}: see the logs there") from None
     low, high = _KILL_WINDOW_PERCENT
     percents = [fault.get("percent") for fault in document["faults"]]
     if not any(percent is not None and low <= percent <= high for percent in percents):

@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         if is_plug_in(ctx) and not (entry.for_cluster or entry.hidden):
             path = " ".join((*ctx.command_path.split()[2:], cmd_name))
             raise InvalidSpec(
-                f"`{path}` does not act on a Kubernetes cluster: type `headrace {path}`"
+                f"`{path}` does not act on a Kubernetes cluster: run `headrace {path}`"
             )
         if isinstance(entry, Noun):
             return _noun(cmd_name, entry)

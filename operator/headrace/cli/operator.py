@@ -122,14 +122,14 @@ _Defaults = TypeVar("_Defaults", bound=Model)
 @click.option(
     "--rehearsal-role",
     metavar="ROLE",
-    help="Role of the Jobs that carry out spec.rehearsal, as above. [default: tests with "
+    help="Role of the Jobs that carry out spec.rehearsal, like --chaos-role. [default: tests with "
     "spec.rehearsal are refused]",
 )
 @click.option(
     "--executor-role",
     metavar="ROLE",
-    help="Role of the mirror tests' Spark drivers, which make executors: a ClusterRole; with "
-    "--namespace a Role there. [default: one for each test, of the operator's own rights]",
+    help="Role of the mirror tests' Spark drivers, which create executors: a ClusterRole; with "
+    "--namespace a Role there. [default: one for each test, with permissions of the operator]",
 )
 @click.option(
     "--no-mirror-tests",
@@ -155,7 +155,7 @@ _Defaults = TypeVar("_Defaults", bound=Model)
 @click.option(
     "--check",
     is_flag=True,
-    help="Check only: whether an operator with these options leads and sees its objects.",
+    help="Check only whether an operator with these options leads and sees its objects.",
 )
 @log_format_option
 def command(

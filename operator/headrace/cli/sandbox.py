@@ -44,7 +44,7 @@ def broker() -> None:
 def freeze(brokers: str, sandbox: str | None) -> None:
     """Freeze a broker, or all brokers of a cluster, until `thaw`.
 
-    A frozen broker keeps its connections and does not answer, like a machine that hangs.
+    A frozen broker keeps its connections and does not respond, like a machine that hangs.
 
     Examples:
       headrace sandbox broker freeze west:1
@@ -52,9 +52,9 @@ def freeze(brokers: str, sandbox: str | None) -> None:
     """
     for one in _chosen_brokers(brokers, sandbox):
         if one.process is None:
-            raise InvalidSpec(f"{one} is down: there is nothing to freeze")
+            raise InvalidSpec(f"{one} does not run, so it cannot be frozen")
         one.freeze()
-        click.echo(f"{one} is frozen; `headrace sandbox broker thaw {brokers}` ends that.")
+        click.echo(f"{one} is frozen until `headrace sandbox broker thaw {brokers}`.")
 
 
 @broker.command(short_help="Let frozen brokers continue.")
@@ -195,8 +195,8 @@ def mirror_maker(topics: tuple[str, ...], settings: tuple[str, ...], sandbox: st
         raise InvalidSpec("a mirror needs two clusters, and this sandbox has one")
     if not meant.detached:
         raise InvalidSpec(
-            f"sandbox {meant.name} ends with the command that started it: start one of your own "
-            "by `headrace sandbox up`"
+            f"sandbox {meant.name} ends with the command that started it: start another sandbox "
+            "with `headrace sandbox up`"
         )
     process, log = start_mirror_maker(meant, source, target, ",".join(topics), more)
     click.echo(
@@ -213,7 +213,7 @@ DEFAULT_CLUSTERS = ("east", "west")
 def command() -> None:
     """Run real Kafka clusters on this machine.
 
-    Every broker is a process of its own on 127.0.0.1.
+    Every broker is a separate process on 127.0.0.1.
     """
     logs.configure()
 
@@ -245,7 +245,7 @@ def command() -> None:
 @click.option(
     "--secure",
     is_flag=True,
-    help="TLS listeners as well: one for passwords, one for client certificates.",
+    help="Additional TLS listeners: one for passwords, one for client certificates.",
 )
 @click.option(
     "--sandbox",
@@ -391,7 +391,7 @@ def _show(sandbox: Sandbox) -> None:
     console = unfolded()
     console.print(f"Sandbox [bold]{sandbox.name}[/]", table, sep="\n")
     for companion in sandbox.companions:
-        console.print(f"With it runs {companion.label} (process {companion.pid}).")
+        console.print(f"Also running: {companion.label} (process {companion.pid}).")
     if any(cluster.sasl_servers for cluster in sandbox.clusters):
         console.print(_secure(sandbox), soft_wrap=True)
     console.print(f"Logs: {sandbox.folder}/<cluster>/broker-<n>/broker.log", soft_wrap=True)

@@ -95,9 +95,7 @@ def held_task(task: ReplicationTask) -> ReplicationTask:
     if not held_by:
         raise InvalidSpec(f"no driver holds {name} at the moment: try again when it runs")
     if to != held_by:
-        raise InvalidSpec(
-            f"{name} is being handed over from {held_by} to {to}: try again in a moment"
-        )
+        raise InvalidSpec(f"{name} is moving from {held_by} to {to}: try again in a moment")
     return task
 
 
@@ -112,7 +110,9 @@ def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], fl
         if task.spec.type is TaskType.SOURCE_TASK and task.status.driver_name in drivers
     )
     if not held:
-        raise InvalidSpec(f"no driver holds a source task of flow {flow}: nothing to break")
+        raise InvalidSpec(
+            f"no driver holds a source task of flow {flow}, so there is nothing to break"
+        )
     return max(held, key=lambda driver: (held[driver], driver))
 
 
@@ -212,7 +212,7 @@ def why_behind(tasks: Sequence[ReplicationTask]) -> str:
         if paused := condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED):
             return f"{task.metadata.name}: {paused.message}"
     waiting = [t.metadata.name for t in tasks if t.status.phase is not TaskPhase.RUNNING]
-    return f"still waiting for {', '.join(waiting)}" if waiting else "records are still on the way"
+    return f"still waiting for {', '.join(waiting)}" if waiting else "records are still in flight"
 
 
 def _reached_ends(task: ReplicationTask) -> bool:

@@ -23,7 +23,7 @@ def convert_security(draft: Draft, side: str, alias: str, settings: dict[str, Se
     name = protocol.value.strip().upper() if protocol else "PLAINTEXT"
     encrypted = name in ("SSL", "SASL_SSL")
     if protocol and name not in ("SSL", "SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT"):
-        draft.stop(protocol, "headrace knows PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL only")
+        draft.stop(protocol, "headrace supports only PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL")
     if encrypted:
         _tls(draft, side, alias, left)
     if name.startswith("SASL"):
@@ -66,7 +66,7 @@ def _sasl(
         )
         return
     if found is None:
-        draft.stop(at, f"no username is known: write authentication of spec.{side}")
+        draft.stop(at, f"the username is missing: write authentication of spec.{side}")
         return
     secret = re.search(r'password="(\$\{[^"]*\})"', jaas.value) if jaas else None
     content = f"the password of {found[1]}"
@@ -91,4 +91,4 @@ def _note_left(draft: Draft, setting: Setting, *, encrypted: bool) -> None:
     elif key.startswith(_STORES):
         draft.note(setting, "the connection is not encrypted, so no store is needed")
     else:
-        draft.note(setting, "headrace's client chooses this itself")
+        draft.note(setting, "headrace's client sets this itself")

@@ -10,11 +10,11 @@ Handler = Callable[[Draft, Setting], None]
 
 _CONNECT = "is a setting of Kafka Connect, which headrace does not use"
 _REST = "headrace has no REST interface: use `headrace status`, or kubectl"
-_FETCHES = "headrace bounds what it fetches itself"
-_SENDS = "headrace sends the batches of the source as they are, and bounds its requests itself"
+_FETCHES = "headrace limits its fetches itself"
+_SENDS = "headrace sends the source's batches unchanged, and limits its requests itself"
 _TOPICS_OF_ITS_OWN = "headrace creates its topics with spec.target.replicationFactor replicas"
 _REASONS = {
-    "offset.lag.max": "headrace translates offsets exactly, so there is no lag to bound",
+    "offset.lag.max": "headrace translates offsets exactly, so there is no lag to limit",
     "emit.offset-syncs.enabled": "headrace always keeps the offset pairs that it translates with",
     "consumer.poll.timeout.ms": _FETCHES,
     "heartbeats.replication.enabled": "headrace always copies heartbeats",
@@ -29,7 +29,7 @@ _REASONS = {
     "topic.filter.class": "headrace selects topics by topics.include and topics.exclude only",
     "group.filter.class": "headrace selects groups by groups.include and groups.exclude only",
     "config.property.filter.class": "headrace selects settings by topicConfigs.exclude only",
-    "use.defaults.from": "headrace copies settings that a topic has of its own, never defaults",
+    "use.defaults.from": "headrace copies only settings that a topic overrides, never defaults",
     "forwarding.admin.class": "headrace creates topics itself",
     "metric.reporters": "headrace serves metrics for Prometheus",
     "admin.timeout.ms": "headrace chooses the timeouts of its requests itself",

@@ -28,7 +28,7 @@ _PLACED = {"replicas", "resources", "template", "clusters", "mirrors", "target",
 _REASONS = {
     "version": "a flow has no version of Kafka: `headrace check` tells what brokers need",
     "image": "the image is headrace's own",
-    "rack": "a driver learns its zone by itself, and reads from brokers there",
+    "rack": "a driver detects its zone itself, and reads from brokers there",
     "jvmOptions": "drivers run without a JVM",
     "jmxOptions": "drivers run without a JVM",
     "metricsConfig": "drivers serve metrics for Prometheus without configuration",
@@ -37,7 +37,7 @@ _REASONS = {
     "livenessProbe": "the operator sets the probes of drivers",
     "readinessProbe": "the operator sets the probes of drivers",
     "externalConfiguration": "headrace resolves no placeholders: values go into Secrets",
-    "clientRackInitImage": "a driver learns its zone by itself",
+    "clientRackInitImage": "a driver detects its zone itself",
 }
 _CONNECT = "headrace uses no Kafka Connect, so it needs no group and no topics of Connect"
 _MECHANISMS = {
@@ -143,7 +143,7 @@ class _Strimzi:
                 elif part == "connectContainer" and field == "env":
                     draft.put("drivers.env", inner)
                 else:
-                    draft.note(setting, "the operator makes the pods of drivers itself")
+                    draft.note(setting, "the operator creates the pods of drivers itself")
         for field, value in self._spec.items():
             if field not in _PLACED:
                 reason = _REASONS.get(field, "headrace has no counterpart")

@@ -45,7 +45,6 @@ class ForkedProcess:
             signal.pidfd_send_signal(self._handle, number)
 
     def kill(self) -> None:
-        """Kill the process with -9."""
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:

@@ -133,7 +133,7 @@ def audited_topics(
         patterns = ", ".join(pattern.pattern for pattern in unmatched or chosen)
         raise InvalidSpec(
             f"{where}: no topic of {alias} matches {patterns}: correct the patterns, or check that "
-            "the user of headrace may describe the topics"
+            "the user of headrace has the permission to describe the topics"
         )
     for name, copy in sorted(copies.items()):
         here, there = source.get(name, 0), target.get(copy, 0)

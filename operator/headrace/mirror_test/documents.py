@@ -57,7 +57,7 @@ def read_plan(text: str, name: str, kind: type[Document]) -> Document:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
+        raise InvalidSpec(f"{name} is not a plan of this version of headrace: {error}") from error
 
 
 def write(path: Path, document: BaseModel) -> None:
@@ -110,7 +110,6 @@ _PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentine
 
 
 def progress_key(producer: str) -> str:
-    """Return the key of a producer's progress."""
     return producer + _PROGRESS
 
 
@@ -150,10 +149,8 @@ def is_sentinels(key: str) -> bool:
 
 
 def created_key(topic: str) -> str:
-    """Return the key of a topic that the run created on the source."""
     return _CREATED + topic
 
 
 def is_created(key: str) -> bool:
-    """Return True if this is the key of a topic that the run created."""
     return key.startswith(_CREATED)

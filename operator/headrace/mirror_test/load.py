@@ -212,6 +212,5 @@ def window_load(test: MirrorTest) -> Load:
 
 
 def window_of(test: MirrorTest) -> MirrorTest:
-    """Return the test of one window."""
     spec = test.spec.model_copy(update={"load": window_load(test)})
     return test.model_copy(update={"spec": spec})

@@ -260,7 +260,6 @@ class Result(Model):
     checks: tuple[Check, ...] = ()
     """Checks that the test requires. Empty if the clusters could not be compared."""
     run: str
-    """Name of the run."""
     flow: str | None = None
     """Name of the flow under test. Absent if the test names no flow."""
     test: MirrorTest
@@ -352,7 +351,7 @@ def bounded(result: Result) -> Result:
 def _few(sentences: tuple[str, ...], most: int = _SENTENCES) -> tuple[str, ...]:
     more = max(0, len(sentences) - most)
     shown = tuple(sentence[:_LETTERS] for sentence in sentences[:most])
-    return (*shown, f"and {more} more of the kind") if more else shown
+    return (*shown, f"and {more} more like these") if more else shown
 
 
 def _short(fault: Fault, most: int) -> Fault:
@@ -390,7 +389,6 @@ class Second(Model):
     p99_ms: int
     """Latency that 99 % of the messages did not exceed."""
     max_ms: int
-    """Highest latency."""
 
 
 class ProbeMeasurements(Model):

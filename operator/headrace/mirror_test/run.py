@@ -117,9 +117,9 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
         budgets = budgets.model_copy(update={"unequal_offsets": 0})
     if spec.rehearsal and flow.spec.offsets.mode is OffsetsMode.PRESERVED:
         raise InvalidSpec(
-            f"{test.metadata.name}: spec.rehearsal does not go with flow {flow.metadata.name}, "
-            "which has offsets.mode: Preserved: its fail-over ends the copies with a marker, so "
-            "that it cannot be undone"
+            f"{test.metadata.name}: spec.rehearsal is not possible with flow "
+            f"{flow.metadata.name}, which has offsets.mode: Preserved: its fail-over writes a "
+            "marker at the end of the copies, so it cannot be undone"
         )
     target = flow.spec.target
     return test.model_copy(
@@ -189,6 +189,6 @@ def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
         if (copy := policy.target_topic(topic)) != template.format(topic=topic):
             raise InvalidSpec(
                 f"flow {flow.metadata.name} copies topic {topic} as {copy}, and others as "
-                f"{template}: a mirror test needs topics that are all named alike; give it others"
+                f"{template}: a mirror test requires topics with the same naming; use other topics"
             )
     return template

@@ -116,7 +116,7 @@ class Activity(StrEnum):
     SENDING = "sending the load"
     AWAITING_ARRIVALS = "waiting for the last message on the target"
     AWAITING_RECOVERY = "waiting for the recovery from the last fault"
-    REHEARSING = "failing over, reading on at the target, and undoing it"
+    REHEARSING = "failing over, resuming on the target, and undoing it"
     COMPARING = "comparing the clusters"
     REPORTED = "the verifier has reported"
     CHAOS_FAILED = "nothing was sent: the Job of chaos was not ready"
@@ -126,7 +126,6 @@ class Activity(StrEnum):
 
     @property
     def phase(self) -> MirrorTestPhase:
-        """Phase of the test."""
         return _PHASES.get(self, MirrorTestPhase.FINISHED)
 
     @property
@@ -173,7 +172,6 @@ class StageState:
 
     @property
     def has_ended(self) -> bool:
-        """True if the stage has ended."""
         return self.ended_s is not None
 
 

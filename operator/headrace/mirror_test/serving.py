@@ -42,7 +42,7 @@ def served(address: str, port: int, text: Text) -> Iterator[int]:
     try:
         server = ThreadingHTTPServer((address, port), Handler)
     except (OSError, OverflowError) as error:
-        why = from_exception(error) if isinstance(error, OSError) else "no port has this number"
+        why = from_exception(error) if isinstance(error, OSError) else "there is no such port"
         raise InvalidSpec(
             f"cannot serve metrics on port {port} of {address}: {why}. Change --metrics-port or "
             "--metrics-address"

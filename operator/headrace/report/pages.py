@@ -16,14 +16,14 @@ from headrace.report.plots import Drawing
 _GLOSSES = {
     FindingType.MISSING: "acknowledged by the source, not on the target",
     FindingType.DUPLICATED: "copies on the target after the first",
-    FindingType.REORDERED: "first arrived behind a later message of its topic, producer and key",
-    FindingType.CORRUPTED: "key, value, headers, timestamp, partition or topic is not the source's",
-    FindingType.ALIEN: "on the target under this run's name, sent by nobody",
+    FindingType.REORDERED: "first arrived after a later message of its topic, producer and key",
+    FindingType.CORRUPTED: "key, value, headers, timestamp, partition or topic differs",
+    FindingType.ALIEN: "on the target under this run's name, but never sent",
     FindingType.UNEQUAL_OFFSETS: "copies at another offset than on the source",
-    FindingType.REPLAYED: "of an earlier run, came to the target while this one ran",
-    FindingType.UNACKNOWLEDGED: "on the source without an acknowledgement; the mirror may carry it",
+    FindingType.REPLAYED: "of an earlier run, arrived on the target during this run",
+    FindingType.UNACKNOWLEDGED: "on the source without an acknowledgement; the mirror may copy it",
     FindingType.UNMANIFESTED: "on the source under this run's name, not in its manifest",
-    FindingType.SOURCE_LOST: "acknowledged by the source and no longer there",
+    FindingType.SOURCE_LOST: "acknowledged by the source, and no longer on it",
 }
 
 _AUDIT_GLOSSES = {
@@ -160,7 +160,7 @@ def _drawings(result: Result) -> dict[str, Drawing]:
     if result.points and result.started_ms is not None:
         over_time = (result.points, result.faults, result.started_ms)
         drawings["Throughput"] = plots.throughput(*over_time)
-        drawings["On the way"] = plots.backlog(*over_time)
+        drawings["In flight"] = plots.backlog(*over_time)
         if result.latency_ms:
             drawings["Latency over time"] = plots.latency_over_time(*over_time)
     if result.latency_ms:
@@ -263,7 +263,7 @@ def _figures(result: Result) -> dict[str, str]:
             "the mirror's own share, 99 %": f"{own.p99:,} ms",
         }
     if result.points:
-        found["most messages on the way"] = f"{max(p.behind for p in result.points):,}"
+        found["maximum of messages in flight"] = f"{max(p.behind for p in result.points):,}"
     for number, fault in enumerate(result.faults, 1):
         found[f"recovery {number}"] = f"{fault.step.action}: {_recovery(fault)}"
     return found | {"run": result.run, "headrace": result.versions.get("headrace", _NOTHING)}
@@ -271,7 +271,7 @@ def _figures(result: Result) -> dict[str, str]:
 
 def _recovery(fault: Fault) -> str:
     if fault.recovery_seconds is None:
-        return "not done" if fault.at_ms is None else "not seen"
+        return "not injected" if fault.at_ms is None else "not observed"
     return f"{fault.recovery_seconds:.1f} s"
 
 
@@ -334,7 +334,7 @@ def markdown(table: SideBySide) -> str:
 def recovery(fault: Fault) -> str:
     """Describe the outcome of a fault."""
     if fault.at_ms is None:
-        return f"not done: {fault.error}"
+        return f"not injected: {fault.error}"
     if fault.recovery_seconds is None:
         return f"not recovered: {fault.error}"
     return f"recovered in {fault.recovery_seconds:.1f} s"
@@ -347,7 +347,7 @@ def _cell(outcome: ExperimentResult) -> str:
     parts = [f"{result.verdict}"]
     if counts := result.counts:
         wrong = [f"{n:,} {kind}" for kind in _TABLE_KINDS if (n := getattr(counts, kind))]
-        parts.append(", ".join(wrong) or f"all {counts.acknowledged:,} there, once, in order")
+        parts.append(", ".join(wrong) or f"all {counts.acknowledged:,} arrived, once, in order")
     if result.faults:
         if result.faults[0].at_ms is None:
             return recovery(result.faults[0])

@@ -148,7 +148,7 @@ def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("messages")
 
-    return drawn("Messages on their way over time", draw)
+    return drawn("Messages in flight over time", draw)
 
 
 def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:

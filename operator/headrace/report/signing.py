@@ -35,9 +35,9 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(_read(path, "the key"), None)
     except TypeError as error:
-        raise InvalidSpec(f"{path} is encrypted: give a key without a passphrase") from error
+        raise InvalidSpec(f"{path} is encrypted: use a key without a passphrase") from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidSpec(f"{path} is no private key in PEM format: {hint}") from error
+        raise InvalidSpec(f"{path} is not a private key in PEM format: {hint}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InvalidSpec(f"{path} is a private key of another kind than {_ALGORITHM}: {hint}")
     return key
@@ -52,7 +52,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(_read(path, "the key"))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidSpec(f"{path} is no public key in PEM format: {hint}") from error
+        raise InvalidSpec(f"{path} is not a public key in PEM format: {hint}") from error
     if not isinstance(key, Ed25519PublicKey):
         raise InvalidSpec(f"{path} is a public key of another kind than {_ALGORITHM}: {hint}")
     return key
@@ -89,7 +89,9 @@ def verify_report(path: Path, key: Ed25519PublicKey) -> tuple[dict[str, Any], Re
     """
     text = _read(path, "the report")
     if _parse(text, path).get(_FIELD) is None:
-        raise HeadraceError(f"{path} has no signature: `headrace verify --sign-key KEY.pem` signs")
+        raise HeadraceError(
+            f"{path} has no signature: `headrace verify --sign-key KEY.pem` signs a report"
+        )
     report = _parse(text, path, _unchanged)
     found = report.pop(_FIELD)
     changed = f"{path} was changed after it was signed"
@@ -130,11 +132,11 @@ def _parse(text: bytes, path: Path, parse_float: Callable[[str], float] = float)
             parse_constant=_refuse,
         )
     except (ValueError, RecursionError) as error:
-        raise HeadraceError(f"{path} is no valid JSON: it is no report, or it was changed") from (
-            error
-        )
+        raise HeadraceError(
+            f"{path} is not valid JSON: it is not a report, or it was changed"
+        ) from (error)
     if not isinstance(report, dict):
-        raise HeadraceError(f"{path} is no report of headrace")
+        raise HeadraceError(f"{path} is not a report of headrace")
     return report
 
 

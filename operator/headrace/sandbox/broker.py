@@ -135,7 +135,7 @@ class BrokerProcess:
     def wait_until_formatted(self, formatting: "subprocess.Popen[bytes]") -> None:
         """Wait for the data folder. Raise ``Fatal`` if it could not be created."""
         if formatting.wait() != 0:
-            raise Fatal(f"could not make the data folder of {self}: {self._last_words()}")
+            raise Fatal(f"could not create the data folder of {self}: {self._last_words()}")
 
     def launch(self) -> None:
         """Begin to start the broker. ``wait_until_up`` waits until it is ready."""

@@ -37,7 +37,7 @@ class ProcessRecord(BaseModel):
         """Return the record of a running process. Raise ``Fatal`` if it has ended."""
         started = _started(pid)
         if started is None:
-            raise Fatal(f"{label}: process {pid} is not there any more")
+            raise Fatal(f"{label}: process {pid} has ended")
         return cls(label=label, pid=pid, started=started)
 
     @classmethod
@@ -130,7 +130,9 @@ def held_ports(given: list[int | None]) -> Iterator[list[int]]:
         for index, port in enumerate(given):
             if port is not None:
                 if port in ports.values():
-                    raise InvalidSpec(f"port {port} is asked for twice: give each broker its own")
+                    raise InvalidSpec(
+                        f"port {port} is requested twice: give each broker its own port"
+                    )
                 ports[index] = _hold_given(port, held)
         for index, port in enumerate(given):
             if port is None:
@@ -144,9 +146,13 @@ def _hold_given(port: int, held: ExitStack) -> int:
     try:
         holder.bind((HOST, port))
     except OSError as error:
-        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+        why = (
+            "is in use"
+            if error.errno == errno.EADDRINUSE
+            else f"is not available: {error.strerror}"
+        )
         raise InvalidSpec(
-            f"port {port} on {HOST} {why}. Give another one, or none: free ports are then picked"
+            f"port {port} on {HOST} {why}. Set another port, or none to use free ports"
         ) from error
     return port
 

@@ -29,8 +29,8 @@ def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
     if free < needed_bytes:
         raise InvalidSpec(
             f"{purpose} needs {needed_bytes / 1e9:.1f} GB of free disk for its data, and there are "
-            f"{free / 1e9:.1f} GB in {folder}. Make room, or set XDG_STATE_HOME to a folder on a "
-            "larger disk"
+            f"{free / 1e9:.1f} GB in {folder}. Free some space, or set XDG_STATE_HOME to a folder "
+            "on a larger disk"
         )
 
 

@@ -158,7 +158,7 @@ def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
         if asked.times and facts.source_tasks:
             copied = (TopicPartitions.unpack(task.spec.partitions) for task in facts.source_tasks)
             if (absent := asked.absent(chain.from_iterable(copied))).times:
-                words = f"{RESET_ANNOTATION} names what the flow does not copy (yet): {absent}"
+                words = f"{RESET_ANNOTATION} names partitions that are not copied (yet): {absent}"
                 messages.append(words)
     if messages:
         yield Condition(
@@ -197,7 +197,7 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             status=ConditionStatus.TRUE,
             reason=Reason.RECONCILIATION_PAUSED,
             message=f"the annotation {PAUSE_ANNOTATION} keeps the operator from changing what the "
-            "flow owns; units of lost drivers are assigned all the same",
+            "flow owns; units of lost drivers are still assigned",
         )
     elif (asked := facts.flow.metadata.annotations.get(PAUSE_ANNOTATION, "")).lower() not in (
         "",
@@ -216,7 +216,7 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
         enough = facts.alive >= facts.desired
         of = f"{facts.alive} of {facts.desired} drivers are alive"
         if facts.alive > facts.desired:
-            of = f"{facts.alive} drivers are alive, {facts.desired} are wanted: others are ending"
+            of = f"{facts.alive} drivers are alive, {facts.desired} are desired: others are ending"
         why = "" if enough else _why_missing(facts)
         yield Condition(
             type=ConditionType.DRIVERS_AVAILABLE,
@@ -233,6 +233,6 @@ def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
             status=ConditionStatus.TRUE,
             reason=Reason.REVOKE_NOT_ACKNOWLEDGED,
             message="taken from drivers that did not release them in time: "
-            f"{'; '.join(late)[:3000]}; what hangs there ends with that driver's process: end it "
-            "when it does no other work",
+            f"{'; '.join(late)[:3000]}; a hanging unit ends only with its driver's process: end "
+            "the process when it does no other work",
         )

@@ -100,13 +100,11 @@ class FlowFacts:
 
     @property
     def desired(self) -> int:
-        """Desired number of drivers."""
         stopped = self.flow.spec.state is FlowState.STOPPED
         return 0 if stopped else self.flow.spec.drivers.replicas
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:
-        """Source tasks of the flow."""
         return [task for task in self.tasks if task.spec.type is TaskType.SOURCE_TASK]
 
 
@@ -142,7 +140,7 @@ def _target_taken(facts: FlowFacts) -> Readiness | None:
         Reason.TARGET_TOPIC_TAKEN,
         f"flow {other.name} of namespace {other.namespace} is older and writes topic "
         f"{facts.taken.topic} on the same target; this flow copies nothing until spec.topics of "
-        "one is narrowed, or their source aliases or policies differ",
+        "one flow is narrowed, or their source aliases or policies differ",
     )
 
 
@@ -157,7 +155,9 @@ def _stopped(facts: FlowFacts) -> Readiness | None:
     if facts.pods or (held and facts.alive):
         ends = " and end" if facts.pods else ""
         return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units{ends}")
-    message = "stopped, as spec.state asks; with state: Running it goes on from where it stood"
+    message = (
+        "stopped, as spec.state requires; with state: Running it resumes at its stored offsets"
+    )
     return Readiness.ready(Reason.STOPPED, message)
 
 
@@ -187,7 +187,9 @@ def _no_pods(facts: FlowFacts) -> Readiness | None:
             f"the API server takes no driver pod: {facts.refused_pods}; change spec.drivers, "
             "or what the namespace allows",
         )
-    message = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
+    message = (
+        "there is no driver pod yet; if none appears, `kubectl describe` the flow's ReplicaSet"
+    )
     return Readiness.reconciling(Reason.NO_DRIVERS, message)
 
 
@@ -199,7 +201,7 @@ def _no_leases(facts: FlowFacts) -> Readiness | None:
         return None
     return Readiness.reconciling(
         Reason.NO_DRIVERS,
-        f"{started} driver pods run and none renews its Lease: check whether they reach the API "
+        f"{started} driver pods run and none renews its Lease: check that they can reach the API "
         "server",
     )
 
@@ -304,7 +306,7 @@ def _paused(facts: FlowFacts) -> Readiness | None:
         return None
     return Readiness.ready(
         Reason.RUNNING,
-        f"{paused} of {len(facts.tasks)} units are paused: spec.state Running lets them go on",
+        f"{paused} of {len(facts.tasks)} units are paused: spec.state Running resumes them",
     )
 
 
@@ -320,7 +322,7 @@ def _partitions_paused(facts: FlowFacts) -> Readiness | None:
     of = sum(map(len, known.values()))
     message = f"{paused} of {of} partitions are paused by spec.pausedPartitions"
     if absent := [str(item) for item in items if not Pauses.of([item]).among(known[item.topic])]:
-        message += f"; the flow has none of these (yet): {', '.join(absent)}"
+        message += f"; the flow does not copy these (yet): {', '.join(absent)}"
     return Readiness.ready(Reason.RUNNING, message[:_LONGEST_MESSAGE])
 
 

@@ -293,8 +293,8 @@ def _fetch(absent: Sequence[Jar], java: Java) -> None:
             if not jar.is_at(fetched / jar.file_name):
                 raise Fatal(
                     f"{jar.coordinates} as downloaded from {repository()} is not the jar that "
-                    f"headrace was made with: its SHA-256 is not {jar.sha256}. Nothing was kept. "
-                    "Whoever runs that repository, or a proxy on the way, can say why"
+                    f"headrace requires: its SHA-256 is not {jar.sha256}. Nothing was stored. "
+                    "Ask the operator of that repository, or of a proxy in between, why"
                 )
         for jar in absent:
             jar.path.parent.mkdir(parents=True, exist_ok=True)

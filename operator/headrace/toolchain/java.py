@@ -66,8 +66,8 @@ def find_java() -> Java:
             version, _ = _probe(Path(home) / "bin" / "java")
         except _Unusable as why:
             raise InvalidSpec(
-                f"JAVA_HOME is {home}, but {why}. Point it at a Java {_either()}, or unset it: "
-                "then `java` on PATH is taken when it suits, else the one that comes from PyPI"
+                f"JAVA_HOME is {home}, but {why}. Set it to a Java {_either()}, or unset it: "
+                "then `java` on PATH is used if it is suitable, or the Java from PyPI"
             ) from why
         return Java(Path(home).absolute(), version, "JAVA_HOME")
 
@@ -77,11 +77,9 @@ def find_java() -> Java:
             version, java_home = _probe(Path(on_path))
             return Java(java_home, version, "PATH")
         except _Unusable as why:
-            passed_over = f"`java` on PATH is passed over: {why}"
+            passed_over = f"`java` on PATH is not suitable: {why}"
 
     try:
-        # The import requires an extra of the package, which ``headrace run`` does not need.
-
         home_from_pypi = packaged_jre()
         version, _ = _probe(home_from_pypi / "bin" / "java")
     except (ModuleNotFoundError, _Unusable) as why:
@@ -116,11 +114,11 @@ def _probe(executable: Path) -> tuple[int, Path]:
     except OSError as error:
         raise _Unusable(f"{executable} cannot be run: {error.strerror}") from error
     except subprocess.SubprocessError as error:
-        raise _Unusable(f"{executable} does not say its version: {error}") from error
+        raise _Unusable(f"{executable} does not print its version: {error}") from error
     version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)$", output, re.MULTILINE)
     home = re.search(r"^ *java\.home = (.+)$", output, re.MULTILINE)
     if not version or not home:
-        raise _Unusable(f"{executable} does not say its version")
+        raise _Unusable(f"{executable} does not print its version")
     if int(version[1]) not in SUITABLE:
         raise _Unusable(f"{executable} is Java {version[1]}")
     return int(version[1]), Path(home[1])
@@ -166,8 +164,8 @@ def trust_store(bundle: Path) -> Path:
         entries = [PKCS12Certificate(c, b"ca-%d" % n) for n, c in enumerate(_certificates(pem))]
         if not entries:
             raise InvalidSpec(
-                f"{bundle} holds no certificate that can be read: point SSL_CERT_FILE at a file of "
-                "PEM certificates"
+                f"{bundle} contains no readable certificate: set SSL_CERT_FILE to a file with PEM "
+                "certificates"
             )
         write_whole(store, serialize_java_truststore(entries, NoEncryption()))
     return store

@@ -100,12 +100,12 @@ def shortages(needs: Iterable[DiskRequirement], memory_bytes: int) -> Iterator[s
             parts = ", ".join(f"{_size(n.size_bytes)} in {n.folder} ({n.purpose})" for n in wanted)
             yield (
                 f"Too little disk: {parts} would be needed, and {_size(free)} are free there. "
-                "Make room, or point XDG_CACHE_HOME, XDG_STATE_HOME or the clone itself elsewhere."
+                "Free some space, or move XDG_CACHE_HOME, XDG_STATE_HOME or the clone itself."
             )
     if (available := _available_memory()) < memory_bytes:
         yield (
             f"Too little memory: {_size(memory_bytes)} would be needed, and {_size(available)} are "
-            "available. End something that holds memory, or use a larger machine."
+            "available. End other programs, or use a larger machine."
         )
 
 

@@ -26,7 +26,6 @@ class AuditedSide:
     names: Mapping[str, str]
     """Topic names on the source, by the names on this cluster."""
     ids: Mapping[str, str]
-    """Topic ids by name."""
     oldest: Offsets
     """First existing offset of each partition."""
     start: Offsets

@@ -171,7 +171,9 @@ def test_a_driver_is_frozen_for_longer_than_its_lease_and_shorter_than_its_kubel
 
 def test_the_only_driver_is_not_frozen(api: Api, flow: PodInjector) -> None:
     api.pods["a"] = pod("a", leaving=True)
-    with pytest.raises(InvalidSpec, match=r"no driver can take the units of driver b .* 2 or more"):
+    with pytest.raises(
+        InvalidSpec, match=r"no driver can take over the units of driver b .* 2 or more"
+    ):
         flow.inject(step(ChaosAction.FREEZE_DRIVER))
     assert not api.patches
 
@@ -307,5 +309,5 @@ def test_an_operator_that_was_asked_and_did_not_die_is_no_recovery(
 ) -> None:
     injection = flow.inject(step(ChaosAction.KILL_OPERATOR))
     api.test["metadata"]["annotations"].clear()
-    with pytest.raises(InvalidSpec, match="took the request off and did not end"):
+    with pytest.raises(InvalidSpec, match="removed the request and did not end"):
         injection.recovered()

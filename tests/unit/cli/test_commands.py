@@ -122,7 +122,7 @@ def test_plug_in_names_the_command_that_acts_on_this_machine(
 ) -> None:
     assert main(words, "kubectl headrace") == Exit.USAGE
     assert capsys.readouterr().err == (
-        f"headrace: `{path}` does not act on a Kubernetes cluster: type `headrace {path}`\n"
+        f"headrace: `{path}` does not act on a Kubernetes cluster: run `headrace {path}`\n"
     )
 
 

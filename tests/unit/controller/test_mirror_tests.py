@@ -609,7 +609,7 @@ def test_a_load_waits_for_the_groups_of_a_rehearsal_and_the_comparison_for_its_e
     sent = {Stage.PROBE: ended(Stage.PROBE), Stage.PRODUCE: ended(Stage.PRODUCE)}
     waits = decide(begun(test), jobs=there | sent, **facts)
     assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.RUNNING)
-    assert message(waits) == "failing over, reading on at the target, and undoing it"
+    assert message(waits) == "failing over, resuming on the target, and undoing it"
     done = there | sent | {Stage.REHEARSAL: ended(Stage.REHEARSAL, "Failed")}
     assert decide(test, jobs=done, **facts).start is Stage.VERIFY
 

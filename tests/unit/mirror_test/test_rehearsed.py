@@ -45,5 +45,5 @@ def test_a_plan_names_its_groups_and_the_error_that_stays_if_nobody_reports() ->
     planned = read_rehearsal(build_rehearsal("r-1", Rehearsal(groups=2), "it ended"), "plan")
     assert [one.group for one in planned.groups] == [f"headrace-rehearsal-r-1-{n}" for n in (0, 1)]
     assert planned.error == "it ended"
-    with pytest.raises(InvalidSpec, match="plan is no plan of this version of headrace"):
+    with pytest.raises(InvalidSpec, match="plan is not a plan of this version of headrace"):
         read_rehearsal('{"groups": 2}', "plan")

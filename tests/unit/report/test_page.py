@@ -380,7 +380,7 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
     )
     cut = bounded(largest)
     assert len(cut.model_dump_json(by_alias=True, indent=1)) < 512 * 1024
-    assert cut.reasons[-1] == "and 980 more of the kind"
+    assert cut.reasons[-1] == "and 980 more like these"
     assert cut.warnings[-1] == "900 more topics are not listed"
     assert cut.faults[0].units[-1] == "and 992 more"
     assert cut.flow == largest.flow

@@ -148,7 +148,7 @@ def test_files_that_cannot_be_read_are_usage_errors(
     absent = tmp_path / "absent"
     for key, file, sentence in (
         (absent, report, "the key"),
-        (report, report, "is no public key in PEM format"),
+        (report, report, "is not a public key in PEM format"),
         (other, report, "is a public key of another kind than Ed25519"),
         (public, absent, "the report"),
     ):
@@ -167,5 +167,5 @@ def test_a_private_key_of_another_kind_is_refused_before_the_test(
     write_private(tmp_path, ec.generate_private_key(ec.SECP256R1()))
     assert main(words) == Exit.USAGE
     assert "create one with `openssl genpkey -algorithm ed25519`" in capsys.readouterr().err
-    with pytest.raises(InvalidSpec, match="is encrypted: give a key without a passphrase"):
+    with pytest.raises(InvalidSpec, match="is encrypted: use a key without a passphrase"):
         read_private_key(write_private(tmp_path, KEY, b"secret"))

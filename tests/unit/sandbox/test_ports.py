@@ -17,7 +17,7 @@ def taken() -> Iterator[int]:
 
 def test_a_given_port_in_use_is_named(taken: int) -> None:
     with (
-        pytest.raises(InvalidSpec, match=f"port {taken} on {HOST} is in use. Give another one"),
+        pytest.raises(InvalidSpec, match=f"port {taken} on {HOST} is in use. Set another port"),
         held_ports([None, taken]),
     ):
         pass
@@ -26,7 +26,7 @@ def test_a_given_port_in_use_is_named(taken: int) -> None:
 def test_a_port_cannot_be_given_twice() -> None:
     with (
         held_ports([None]) as (free,),  # no other process takes it meanwhile
-        pytest.raises(InvalidSpec, match=f"port {free} is asked for twice"),
+        pytest.raises(InvalidSpec, match=f"port {free} is requested twice"),
         held_ports([free] * 2),
     ):
         pass

@@ -51,7 +51,7 @@ def test_one_that_ended_is_not_found(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     psutil.Process(child.pid).wait()
     assert record.find() is None
-    with pytest.raises(Fatal, match=f"sleeper: process {child.pid} is not there any more"):
+    with pytest.raises(Fatal, match=f"sleeper: process {child.pid} has ended"):
         ProcessRecord.of(child.pid, "sleeper")
 
 

@@ -86,7 +86,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             facts(running(61), replace(running(61), name="b"), replace(POD, name="c")),
             NO,
             Reason.NO_DRIVERS,
-            "2 driver pods run and none renews its Lease: check whether they reach the API server",
+            "2 driver pods run and none renews its Lease: check that they can reach the API server",
             False,
         ),
         (
@@ -118,7 +118,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             True,
         ),
         (facts(POD, alive=True), NO, Reason.STARTING, "connector waits for a driver", False),
-        (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
+        (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state requires", False),
         (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over 0 units and end", False),
         (
             replace(facts(POD), blocked=BLOCKED),
@@ -231,7 +231,7 @@ def test_every_condition_says_which_generation_it_describes() -> None:
             2,
             {"drivers": {"replicas": 1}},
             YES,
-            "2 drivers are alive, 1 are wanted: others are ending",
+            "2 drivers are alive, 1 are desired: others are ending",
         ),
         (0, {"drivers": {"replicas": 10}, "state": "Stopped"}, YES, "0 of 0 drivers are alive"),
     ],

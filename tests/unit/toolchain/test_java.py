@@ -94,7 +94,7 @@ def test_java_home_that_does_not_run_is_refused(
     home = make_java("broken", "17")
     (home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("JAVA_HOME", str(home))
-    with pytest.raises(InvalidSpec, match="does not say its version"):
+    with pytest.raises(InvalidSpec, match="does not print its version"):
         find_java()
     (home / "bin" / "java").chmod(0o644)
     with pytest.raises(InvalidSpec, match="cannot be run: Permission denied"):

@@ -99,7 +99,9 @@ def test_an_unreadable_authority_is_left_out(bundle: Path) -> None:
 
 def test_a_bundle_without_certificates_is_refused(bundle: Path) -> None:
     bundle.write_text("hello")
-    with pytest.raises(InvalidSpec, match=r"bundle\.pem holds no certificate.*SSL_CERT_FILE"):
+    with pytest.raises(
+        InvalidSpec, match=r"bundle\.pem contains no readable certificate.*SSL_CERT_FILE"
+    ):
         trust_store(bundle)
 
 

@@ -96,7 +96,7 @@ def test_too_little_disk_is_a_sentence_with_folder_needed_and_free(
     assert refusal.startswith("Too little disk: ")
     assert f"1000000000.0 GB in {tmp_path / 'state' / 'headrace'} (two clusters" in refusal
     assert "would be needed, and " in refusal
-    assert " GB are free there. Make room, or point" in refusal
+    assert " GB are free there. Free some space, or move" in refusal
 
 
 def test_folders_of_one_disk_are_added_up(tmp_path: Path) -> None:

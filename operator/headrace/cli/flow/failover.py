@@ -225,17 +225,17 @@ def _sentences(found: _Json) -> list[str]:
         lines.append(
             f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "
             f"progress last at {found['progressStored']}, {found['progressAgeSeconds']} s ago: "
-            "what came to the source since is not known."
+            "later records of the source are not known."
         )
     if not found["planned"] and (lag := found["lagSeen"]):
         lines.append(
             f"The drivers were {lag.get('records', 0):,} records and {lag.get('seconds', 0):,} s "
-            "behind when they saw the source last."
+            "behind when they last reached the source."
         )
     if any(one.get("unfenced") for one in found["partitions"]):
         lines.append(
             "Not every earlier writer could be fenced (a permission is missing, or the target has "
-            "no transactions): a driver that was cut off may append behind the switch, for an "
+            "no transactions): an isolated driver may append records after the switch, for an "
             "hour at most."
         )
     lines += [f"Lost: {one['sentence']}." for one in found["losses"]]
@@ -352,7 +352,7 @@ class _Run:
     def fail_over(self) -> FailoverResult:
         planned = not self.options.source_is_gone
         if self.options.deny_writes and not planned:
-            raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
+            raise InvalidSpec("--deny-writes needs the source: leave out --source-is-gone")
         found = self._survey()
         if self.options.dry_run:
             with closing(GroupCheckpoints(self.context, creates=False)) as groups:
@@ -403,7 +403,7 @@ class _Run:
         try:
             plan_groups(self.context, groups, planned=not self.options.source_is_gone)
         except HeadraceError as error:
-            return [f"what becomes of consumer groups is not known: {error}"]
+            return [f"the plan for consumer groups is not known: {error}"]
         return [str(groups.problem)] if groups.problem else []
 
     def _untranslated(self) -> list[str]:
@@ -464,7 +464,7 @@ class _Run:
             if self.context.clock.monotonic() > deadline_s:
                 raise GaveUp(
                     f"not copied within {self.options.timeout_seconds} s: {sentence(found.waits)}"
-                    f"; the flow runs on, see `headrace status {self.context.name}`"
+                    f"; the flow keeps running, see `headrace status {self.context.name}`"
                 )
             found = survey(self.context, _POLL_S)
         self._stop(found)
@@ -475,13 +475,13 @@ class _Run:
             if runs:
                 self._set_state(FlowState.RUNNING)
             raise Fatal(
-                f"{self.context.name} is not failed over, and runs on: {growth(late)} meanwhile"
+                f"{self.context.name} is not failed over, and keeps running: {growth(late)}"
             )
         if self._losses_refused(found):
             if runs:
                 self._set_state(FlowState.RUNNING)
             raise Fatal(
-                f"{self.context.name} is not failed over: a loss was noticed meanwhile, see "
+                f"{self.context.name} is not failed over: a new loss was detected, see "
                 f"`headrace failover {self.context.name} --dry-run`"
             )
         return found
@@ -562,8 +562,8 @@ def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> li
     why = []
     if found.grew and not found.switched:
         why.append(
-            f"{growth(found.grew)}: stop the producers of {context.source.name}, or name "
-            "a disaster by --source-is-gone"
+            f"{growth(found.grew)}: stop the producers of {context.source.name}, or "
+            "declare a disaster with --source-is-gone"
         )
     if found.active:
         why.append(
@@ -572,7 +572,7 @@ def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> li
         )
     waits = found.waits
     if paused := context.pauses.among(waits):
-        why.append(f"{sentence({at: waits[at] for at in paused})}, and is paused: resume it")
+        why.append(f"{sentence({at: waits[at] for at in paused})} are paused: resume them")
     elif behind and waits:
-        why.append(f"not copied are {sentence(waits)}, and the flow does not run: resume it")
+        why.append(f"{sentence(waits)} are not copied, and the flow does not run: resume it")
     return why

@@ -199,5 +199,5 @@ def _named(file: Path, flows: Sequence[ReplicationFlow], flow: str | None) -> Re
     found = [one for one in flows if flow in (None, one.metadata.name)]
     if len(found) != 1:
         names = ", ".join(one.metadata.name for one in flows) or "none"
-        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
+        raise InvalidSpec(f"{file} contains these ReplicationFlows: {names}; name one of them")
     return found[0]

@@ -135,7 +135,7 @@ partitions_argument = click.argument("partitions", metavar="[TOPIC[/PARTITIONS]]
 def pause(flows: Flows, flow: str, partitions: str | None, stop: bool) -> None:
     """Pause FLOW, or the partitions TOPIC[/PARTITIONS] of it.
 
-    Tasks of a paused flow keep their positions and connections. Paused partitions are listed in
+    Tasks of a paused flow keep their offsets and connections. Paused partitions are listed in
     spec.pausedPartitions; the others are copied.
 
     Examples:
@@ -185,7 +185,7 @@ def resume(flows: Flows, flow: str, partitions: str | None) -> None:
     if answer["paused"]:
         click.echo(f"Still paused, by spec.pausedPartitions: {', '.join(answer['paused'])}.")
     if answer["state"] != "Running":
-        click.echo(f"But spec.state is {answer['state']}: `headrace flow resume {flow}` ends that.")
+        click.echo(f"But spec.state is {answer['state']}: run `headrace flow resume {flow}`.")
 
 
 @click.command()
@@ -240,6 +240,6 @@ def command(flow: str | None) -> None:
 def _by_hand(url: str) -> str:
     where = urlsplit(url)
     return (
-        "No browser was found here: open that address in one. On another machine, first "
+        "No browser was found: open that address in a browser. On another machine, first run "
         f"`ssh -L {where.port}:{where.hostname}:{where.port} {platform.node()}`."
     )

@@ -71,7 +71,7 @@ def show_import(found: Document, *, wide: bool = False) -> None:
     """Print the plan or result of an import as a table and sentences."""
     partitions = found["partitions"]
     show_rows(
-        ("PARTITION", "MIRRORMAKER 2", "STORED", "GOES ON AT", "END", "TO COPY"),
+        ("PARTITION", "MIRRORMAKER 2", "STORED", "RESUMES AT", "END", "TO COPY"),
         (
             (
                 f"{one['topic']}/{one['partition']}",
@@ -89,14 +89,14 @@ def show_import(found: Document, *, wide: bool = False) -> None:
         if one["goesOnAt"] < one["sourceStart"]:
             click.echo(
                 f"{one['topic']}/{one['partition']} begins at {one['sourceStart']} on the source: "
-                "what was before is lost, and spec.onDataLoss decides how the flow goes on."
+                "earlier records are lost, and spec.onDataLoss decides how the flow continues."
             )
     if found["notOfFlow"]:
-        click.echo(f"Not of the flow, and not taken over: {', '.join(found['notOfFlow'])}.")
+        click.echo(f"Not copied by the flow, and not imported: {', '.join(found['notOfFlow'])}.")
     if found["notOfMirrorMaker"]:
         click.echo(
             f"MirrorMaker 2 has copied nothing of {', '.join(found['notOfMirrorMaker'])}: the flow "
-            f"begins by spec.startFrom: {found['startFrom']}."
+            f"begins with spec.startFrom: {found['startFrom']}."
         )
     if taken := found["groupsTakenOver"]:
         click.echo(
@@ -112,8 +112,8 @@ def show_import(found: Document, *, wide: bool = False) -> None:
         click.echo(f"But {problem}.")
     if found["done"]:
         click.echo(
-            f"{found['flow']} goes on there, with {found['offsetSyncs']} offset syncs of "
-            "MirrorMaker 2: leave that stopped, and start the flow."
+            f"{found['flow']} resumes there, with {found['offsetSyncs']} offset syncs of "
+            "MirrorMaker 2: leave MirrorMaker 2 stopped, and start the flow."
         )
     else:
         click.echo("Nothing was changed.")
@@ -149,7 +149,7 @@ def export_document(
 def show_export(found: Document, *, wide: bool = False) -> None:
     """Print the plan or result of an export as a table and sentences."""
     show_rows(
-        ("PARTITION", "MIRRORMAKER 2", "GOES ON AT"),
+        ("PARTITION", "MIRRORMAKER 2", "RESUMES AT"),
         (
             (f"{one['topic']}/{one['partition']}", one["mirrorMaker"], one["goesOnAt"])
             for one in found["partitions"]
@@ -173,7 +173,7 @@ def show_export(found: Document, *, wide: bool = False) -> None:
         )
     if found["done"]:
         click.echo(
-            f"MirrorMaker 2 goes on there, by {found['offsetsTopic']}: start it, and leave "
+            f"MirrorMaker 2 resumes there, by {found['offsetsTopic']}: start it, and leave "
             f"{found['flow']} stopped."
         )
     else:
@@ -202,11 +202,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--group",
             metavar="GROUP",
-            help="Group of its workers: group.id of a Connect cluster. "
+            help="Group of the workers: group.id of a Connect cluster. "
             "[default: <source alias>-mm2]",
         ),
         click.option(
-            "--connector", metavar="NAME", help="Name of its connector on a Connect cluster."
+            "--connector", metavar="NAME", help="Name of the connector on a Connect cluster."
         ),
         click.option(
             "--quiet-seconds",
@@ -223,9 +223,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @import_.command("mm2")
-@click.option(
-    "--again", is_flag=True, help="Also partitions that the flow copied before MirrorMaker 2."
-)
+@click.option("--again", is_flag=True, help="Import of partitions that the flow copied earlier.")
 @_options
 @of_flow("does not run", show_import)
 def import_mm2(context: FlowContext, flows: Flows | None, **options: Any) -> Document:

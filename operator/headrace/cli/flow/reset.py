@@ -37,7 +37,7 @@ Answer = dict[str, Any]
 
 _WHAT_IS_COPIED = {
     StartMode.EARLIEST: "all records that are on the source are copied again",
-    StartMode.LATEST: "records since the flow was made are copied",
+    StartMode.LATEST: "records since the creation of the flow are copied",
     StartMode.TIMESTAMP: "records since spec.startFrom.timestamp are copied again",
     StartMode.OFFSETS: "records from spec.startFrom.offsets on are copied again",
 }
@@ -52,8 +52,8 @@ _WHAT_IS_COPIED = {
 def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Path | None) -> None:
     """Copy partitions of FLOW again, from spec.startFrom.
 
-    TOPIC/PARTITIONS is a topic, or partitions of it like orders/0-3,7. The stored position and
-    reported losses are ignored. Records that are on the target already are appended again, and
+    TOPIC/PARTITIONS is a topic, or partitions of it like orders/0-3,7. The stored offset and
+    reported losses are ignored. Records that the target already has are appended again, and
     consumers read them twice. Other partitions are not affected.
 
     With --dry-run, the brokers must be reachable from this machine.
@@ -74,16 +74,16 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
     if spec.offsets.mode is OffsetsMode.PRESERVED:
         click.echo(
             f"{partitions_text(meant)} of {flow}: reset. With offsets.mode: Preserved the copy is "
-            "compared with the source, and what the target has is not copied again. "
+            "compared with the source, and records that the target has are not copied again. "
             f"`headrace flow rebuild {flow} TOPIC` deletes and rebuilds a copy."
         )
         say_what_rests(found, meant)
         return
     click.echo(
-        f"{partitions_text(meant)} of {flow}: reset. By spec.startFrom.mode: "
+        f"{partitions_text(meant)} of {flow}: reset. With spec.startFrom.mode: "
         f"{spec.start_from.mode} "
-        f"{_WHAT_IS_COPIED[spec.start_from.mode]}; what the target has of them stays there, and is "
-        "there twice then."
+        f"{_WHAT_IS_COPIED[spec.start_from.mode]}; records that the target already has "
+        "stay there, and are then there twice."
     )
     say_what_rests(found, meant)
 
@@ -93,7 +93,7 @@ def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
     spec = flow.spec
     if spec.state is not FlowState.RUNNING:
         name = flow.metadata.name
-        click.echo(f"But spec.state is {spec.state}: `headrace flow resume {name}` ends that.")
+        click.echo(f"But spec.state is {spec.state}: run `headrace flow resume {name}`.")
     if paused := Pauses.of(spec.paused_partitions).among(meant):
         click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(paused)}.")
 
@@ -109,8 +109,8 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
     unfolded().print(table)
     repeated = sum(found.repeated for found in previews.values())
     click.echo(
-        f"By spec.startFrom.mode: {flow.spec.start_from.mode} {repeated} offsets would be "
-        "copied again (at most so many records), from those that are on the source now. "
+        f"With spec.startFrom.mode: {flow.spec.start_from.mode} {repeated} offsets would be "
+        "copied again, as the source is now (the number of records can be lower). "
         "Nothing was changed."
     )
 
@@ -143,7 +143,7 @@ def rebuild_command(
 
     The command is for flows with offsets.mode: Preserved that have a stopped partition. Without
     PARTITIONS, or with all of them, the topic is deleted on the target. Single partitions, like
-    orders/0-3,7, can be rebuilt only if the source begins behind the end of their copies.
+    orders/0-3,7, can be rebuilt only if the source begins after the end of their copies.
 
     The brokers must be reachable from this machine.
 
@@ -173,7 +173,7 @@ def _what(plan: Rebuild) -> str:
     if plan.topic_id:
         return f"topic {plan.topic}"
     there = {TopicPartition(plan.topic, at.partition) for at in plan.copies}
-    return f"what {partitions_text(there)} holds"
+    return f"the content of {partitions_text(there)}"
 
 
 def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
@@ -191,20 +191,21 @@ def _print_rebuild(context: FlowContext, plan: Rebuild) -> None:
     unfolded().print(table)
     target = context.target.name
     click.echo(
-        f"To be deleted: {_what(plan)} on {target}. Then {filled} offsets are filled, as the "
-        f"source begins behind them, and {copied} are copied (at most so many records)."
+        f"To be deleted: {_what(plan)} on {target}. Then {filled} offsets are filled, "
+        f"because the source begins after them, and {copied} are copied (the number of records can "
+        "be lower)."
     )
     if lost:
         click.echo(f"{lost} offsets are on {target} only: what they hold is lost.")
     if plan.topic_id:
         click.echo(
-            f"Readers of {plan.topic} get errors until it is there again, then what is copied so "
-            "far. The offsets of groups in it are deleted with it; with "
+            f"Consumers of {plan.topic} get errors until it exists again, and then the records "
+            "that are already copied. The offsets of groups in it are deleted with it; with "
             "spec.checkpoints.applyToGroups the flow sets them again."
         )
     else:
         click.echo(
-            "Readers that have reached the end of these partitions go on where the source begins."
+            "Consumers that have reached the end of these partitions resume at the source's start."
         )
 
 
@@ -221,7 +222,7 @@ def _paused(flows: Flows, flow: str, partitions: str, meant: Set[TopicPartition]
             if time.monotonic() > deadline_s:
                 raise GaveUp(
                     f"{busy} did not pause {partitions} within {_RESTS_WITHIN_S:.0f} s: nothing "
-                    f"was deleted; `headrace task describe {busy}` says how it is"
+                    f"was deleted; `headrace task describe {busy}` shows its state"
                 )
             time.sleep(_POLL_S)
         yield

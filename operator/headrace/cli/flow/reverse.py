@@ -29,7 +29,7 @@ from headrace.replication import Applied
 _SUFFIX = "-back"
 _LEFT = {
     Applied.FOREIGN: "consumers of the old source have committed",
-    Applied.LATER: "the group is further there already",
+    Applied.LATER: "the group is already further ahead there",
     Applied.ACTIVE: "it has members there",
     Applied.REFUSED: "the old source refuses it",
 }
@@ -50,8 +50,8 @@ def command(
     copied back.
 
     With policy Default, the flow back copies the target's own topics from their start, with a
-    prefix. It copies no copies. Groups resume on the old source at the record that they had reached
-    in the copies.
+    prefix. It does not copy copies. Groups resume on the old source at the record that they had
+    reached in the copies.
 
     Examples:
       headrace flow reverse orders --dry-run
@@ -78,7 +78,7 @@ def command(
     if left:
         click.echo(
             f"{there.source.name} has {sentence(left)} that were never sent to "
-            f"{there.target.name}: they stay there, before what is copied back.",
+            f"{there.target.name}: they remain there, before records that are copied back.",
             err=True,
         )
 
@@ -99,15 +99,15 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
     if behind:
         click.echo(
             f"{there.target.name} has {sentence(behind)} in copies, written since the fail-over: "
-            "the flow back copies no copies, so applications have to write to topics of the "
-            "target's own.",
+            "the flow back does not copy copies, so applications must write to the target's own "
+            "topics.",
             err=True,
         )
     left = unsent(found, there.source.offsets(found.partitions, Position.LATEST))
     if left:
         click.echo(
             f"{there.source.name} has {sentence(left)} that were never sent to "
-            f"{there.target.name}: they stay there, and groups read them next.",
+            f"{there.target.name}: they remain there, and groups read them next.",
             err=True,
         )
     if denied := still_denied(there):
@@ -124,11 +124,11 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
         click.echo(f"Group {group} {verb} at {at.topic}/{at.partition} {offset}.", err=True)
     for (group, at), how in sorted(returned.kept.items()):
         why = _LEFT[how]
-        click.echo(f"Group {group}, {at.topic}/{at.partition}, is left alone: {why}.", err=True)
+        click.echo(f"Group {group}, {at.topic}/{at.partition}, is not changed: {why}.", err=True)
     for group, at in sorted(returned.unknown):
         click.echo(
-            f"Group {group}, {at.topic}/{at.partition}, stays where it was: no pair of offsets as "
-            "old is known.",
+            f"Group {group}, {at.topic}/{at.partition}, keeps its offset: no pair of offsets "
+            "of that age is known.",
             err=True,
         )
     for problem in returned.problems:
@@ -142,16 +142,16 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
     """
     if flow.spec.replication_policy.type not in ("Identity", "Default"):
         raise InvalidSpec(
-            "the flow back is made with spec.replicationPolicy.type: Identity or Default only, and "
-            f"{flow.metadata.name} has {flow.spec.replication_policy.type}: write a flow of "
-            "your own in the other direction, whose topics are no copies"
+            "the flow back requires spec.replicationPolicy.type: Identity or Default, and "
+            f"{flow.metadata.name} has {flow.spec.replication_policy.type}: write your own flow in "
+            "the other direction, with topics that are not copies"
         )
     if flow.spec.offsets.mode is OffsetsMode.PRESERVED:
         raise InvalidSpec(
             f"{flow.metadata.name} has offsets.mode: Preserved, which headrace flow reverse "
             "does not support: write a flow in the other direction with offsets.mode: Preserved. "
-            "It compares all that the old source holds, goes on where that is equal, and refuses a "
-            "partition that has records which were never copied, with the first offset"
+            "It compares all records of the old source, resumes where they are equal, and rejects "
+            "a partition with records that were never copied, with the first offset"
         )
     name = flow.metadata.name
     name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"

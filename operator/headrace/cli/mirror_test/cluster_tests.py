@@ -39,8 +39,8 @@ async def _read(client: Client, namespace: str, name: str) -> Result:
         return Result.model_validate_json(((kept or {}).get("data") or {})[documents.REPORT])
     except (KeyError, ValidationError) as error:
         raise GaveUp(
-            f"ConfigMap {where} in namespace {namespace} holds no report that can be read: "
-            "somebody removed or changed it, or another version of headrace made it"
+            f"ConfigMap {where} in namespace {namespace} contains no readable report: "
+            "it was removed or changed, or another version of headrace wrote it"
         ) from error
 
 
@@ -56,7 +56,7 @@ async def _last_run(client: Client, schedule: MirrorTest) -> MirrorTest:
 def _no_report(test: MirrorTest) -> str:
     status = test.status
     conditions = status.conditions if status else ()
-    message = conditions[0].message if conditions else "it was not begun yet"
+    message = conditions[0].message if conditions else "it has not started yet"
     how = "ended without a report" if status and status.verdict else "has no report yet"
     return f"MirrorTest {test.metadata.name} {how}: {message}"
 
@@ -82,7 +82,7 @@ async def _annotate(client: Client, namespace: str, name: str) -> None:
     if test.spec.repeats:
         raise InvalidSpec(
             f"{name} sends nothing itself: name the run whose load is to end; spec.suspend: true "
-            "keeps further ones from starting"
+            "prevents further runs"
         )
     if test.status and test.status.verdict:
         raise InvalidSpec(f"{name} has ended: {test.status.verdict}")

@@ -43,7 +43,7 @@ def command(
         annotate_end(test, namespace, context)
     else:
         (report or _latest(test)).joinpath(documents.END_LOAD).touch()
-    click.echo(f"{test} sends no more; the verdict follows.")
+    click.echo(f"{test} sends no further messages; the verdict follows.")
 
 
 def _latest(test: str) -> Path:

@@ -311,7 +311,7 @@ class _Watch:
             elif time.monotonic() > begins_by_s:
                 raise GaveUp(f"no load began within {_LOAD_BEGINS_WITHIN_S:.0f} s")
         if documents.MANIFEST_KEY not in self.seen:
-            raise GaveUp("the load ended without a manifest, so there is nothing to go on with")
+            raise GaveUp("the load ended without a manifest, so no fail-over is rehearsed")
         ends_by_s = time.monotonic() + self._settle_s + ENDS_WITHIN_S
         while not self._awaited <= self.seen and time.monotonic() < ends_by_s:
             self._load.receive(_POLL_S)

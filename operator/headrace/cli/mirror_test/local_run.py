@@ -161,7 +161,7 @@ class LocalStages:
         if (stage, event["event"]) == (Stage.PROBE, "ready"):
             self._probe_is_ready = True
             if event["missing"]:
-                self._view.note(f"not on the target yet: {', '.join(event['missing'])}")
+                self._view.note(f"topics missing on the target: {', '.join(event['missing'])}")
         elif (stage, event["event"]) == (Stage.PRODUCE, "progress"):
             self._clock.acknowledged = event["acknowledged"]
         elif event["event"] == "metrics" and self._on_metrics:
@@ -178,7 +178,7 @@ class LocalStages:
 
     def _fail_over(self) -> None:
         if self._rehearsal:
-            self._view.stage("Failing over, and reading on at the target")
+            self._view.stage("Failing over, and resuming on the target")
             found = self._rehearsal.fail_over()
             outcome = found.model_copy(update={"not_undone": self._end_rehearsal()})
             documents.write(self._folder / documents.REHEARSAL, outcome)
@@ -272,5 +272,5 @@ def _result(folder: Path, run: MirrorTestRun, last_words: str) -> Result:
     except (OSError, ValidationError) as error:
         raise GaveUp(f"there is no verdict: {last_words}") from error
     if result.run != run.name:
-        raise GaveUp(f"there is no verdict: {path} is of another run, {result.run}")
+        raise GaveUp(f"there is no verdict: {path} belongs to another run, {result.run}")
     return result

@@ -95,7 +95,7 @@ class VerifyProgress:
                 lag = control.request(self._run.flow, "status").get("lag", {})
                 self._lag = f", mirror {lag.get('records', 0):,} behind"
             except HeadraceError:
-                self._lag = ", mirror does not answer"
+                self._lag = ", mirror does not respond"
         return self._lag
 
     def _say(self, line: str) -> None:

@@ -36,7 +36,7 @@ from headrace.cli.screen.output import show, show_document
     "--verify-signature",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="KEY",
-    help="Verify with this public key (PEM) that the file TEST is a report as it was signed.",
+    help="Verify with this public key (PEM) that the file TEST is a report and was not changed.",
 )
 def command(  # noqa: PLR0917 - click gives them by name
     test: str,
@@ -83,7 +83,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     path.write_text(html, encoding="utf-8")
     click.echo(summary(result, path))
     if file is None and not webbrowser.open(path.absolute().as_uri()):
-        click.echo("  no browser was found here: open that file in one")
+        click.echo("  no browser was found: open that file in a browser")
 
 
 def _verify(path: Path, key: Path) -> None:

@@ -137,7 +137,7 @@ timeout_option = click.option(
     help="Permission to run the commands of spec.chaos (RunCommand).",
 )
 @output_options
-@metrics_options("/metrics, with kafka-mirror-tester's metrics and those of the last verdict")
+@metrics_options("/metrics, with metrics of kafka-mirror-tester and of the last verdict")
 def command(  # noqa: PLR0917 - click gives them by name
     files: tuple[Path, ...],
     name: str | None,
@@ -154,7 +154,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     With spec.audit, it compares the records that applications wrote, and sends nothing.
 
     With load.durationSeconds: 0, each window gets a verdict, until Ctrl-C or
-    `headrace test end-load`. The exit code is that of the worst window.
+    `headrace test end-load`. The exit code is the code of the worst window.
 
     The exit code is 0 for Passed, 1 for Failed, and 2 for Inconclusive and for every end without a
     verdict. It is 3 for a usage error, and 4 if the flow of the test does not run here.
@@ -364,7 +364,7 @@ def _read(file: Path) -> Result:
     except OSError as error:
         raise InvalidSpec(f"{file} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, ValidationError) as error:
-        raise InvalidSpec(f"{file} is no report of this version of headrace") from error
+        raise InvalidSpec(f"{file} is not a report of this version of headrace") from error
 
 
 def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:

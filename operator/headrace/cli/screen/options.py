@@ -143,7 +143,7 @@ def confirm(deletion: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidSpec(f"{deletion}: confirm it with --yes, as there is no terminal to ask on")
+        raise InvalidSpec(f"{deletion}: confirm it with --yes, because there is no terminal")
     click.confirm(f"{deletion}?", abort=True)
 
 

@@ -72,7 +72,7 @@ def test_in_one_load_each_experiment_has_its_own_recovery(tmp_path: Path) -> Non
     assert rows[titles["kill-source-broker"]] == "recovered in 5.0 s"
     assert rows[titles["new-topic"]] == "recovered in 7.0 s"
     assert rows[titles["kill-worker"]] == rows[titles["steady"]] == "not run"
-    assert rows["These in one load"] == "Passed; all 12,000 there, once, in order"
+    assert rows["These in one load"] == "Passed; all 12,000 arrived, once, in order"
 
 
 def test_all_rows_of_the_peer_s_table_are_there() -> None:
@@ -149,11 +149,11 @@ def test_a_cell_says_what_came_out() -> None:
     assert markdown(table).splitlines() == [
         "| experiment | one | two |",
         "| --- | --- | --- |",
-        "| a | Passed; all 12,000 there, once, in order | Failed; 3 missing, 1,200 duplicated; "
+        "| a | Passed; all 12,000 arrived, once, in order | Failed; 3 missing, 1,200 duplicated; "
         "recovered in 2.2 s; own latency 3 / 70 / 1,500 ms |",
-        "| b | not done: broker 2 is down already | not run |",
-        "| c | Passed; all 12,000 there, once, in order; not recovered: it did not recover within "
-        "120 s | no report |",
+        "| b | not injected: broker 2 is down already | not run |",
+        "| c | Passed; all 12,000 arrived, once, in order; not recovered: it did not recover "
+        "within 120 s | no report |",
         "",
         "where",
     ]

@@ -314,7 +314,7 @@ def test_a_record_that_comes_while_the_flow_is_stopped_lets_it_run_on(
     meanwhile: list[Callable[[], object]],
 ) -> None:
     meanwhile += [lambda: None, lambda: scene.source.append(TOPIC, b"x")]
-    assert "f is not failed over, and runs on: the source still grows: orders/0 +1" in say(
+    assert "f is not failed over, and keeps running: the source still grows: orders/0 +1" in say(
         "failover", "f", code=1
     )
     assert state(herder) is FlowState.RUNNING
@@ -331,14 +331,14 @@ def test_what_a_stopped_flow_has_not_copied_is_named(
 ) -> None:
     herder.pause("f", state=FlowState.STOPPED)
     scene.source.append(TOPIC, b"x", b"x")
-    why = "not copied are 2 offsets (orders/0 2), and the flow does not run: resume it"
+    why = "2 offsets (orders/0 2) are not copied, and the flow does not run: resume it"
     assert why in say("failover", "f", code=1)
 
 
 def test_what_is_not_copied_in_time_is_unknown(say: Say, scene: Scene) -> None:
     scene.source.append(TOPIC, b"x")
     printed = say("failover", "f", "--timeout-seconds", "1", code=2)
-    assert "not copied within 1 s: 1 offsets (orders/0 1); the flow runs on" in printed
+    assert "not copied within 1 s: 1 offsets (orders/0 1); the flow keeps running" in printed
 
 
 def test_without_the_source_the_last_checkpoints_count(
@@ -491,7 +491,7 @@ def test_a_fail_over_that_is_refused_denies_nothing(say: Say, scene: Scene) -> N
     say("failover", "f", "--deny-writes", "--dry-run")
     assert scene.source.acls == []
     printed = say("failover", "f", "--deny-writes", "--source-is-gone", code=3)
-    assert "--deny-writes asks the source" in printed
+    assert "--deny-writes needs the source" in printed
 
 
 def test_what_an_interrupted_one_denied_is_allowed_again(say: Say, scene: Scene) -> None:
@@ -551,5 +551,5 @@ def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: S
     scene.source.not_committable["billing"] = GroupActive("it has members")
     scene.source.committed_by["billing"][P0] = Committed(9, "")
     printed = say("flow", "reverse", "f")
-    assert "Group audit, orders/0, is left alone: consumers of the old source have" in printed
+    assert "Group audit, orders/0, is not changed: consumers of the old source have" in printed
     assert scene.source.committed_by["audit"][P0].offset == 3

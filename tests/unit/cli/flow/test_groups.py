@@ -109,7 +109,7 @@ def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Pat
     file.write_text(yaml.safe_dump(document))
     assert "billing" in say("flow", "groups", "-f", str(file))
     assert "billing" in say("flow", "groups", "f", "-f", str(file))
-    sentence = "holds these ReplicationFlows: f; name one of those"
+    sentence = "contains these ReplicationFlows: f; name one of them"
     assert sentence in say("flow", "groups", "other", "-f", str(file), code=3)
 
 

@@ -60,4 +60,4 @@ def test_a_flow_that_the_manifest_does_not_hold_is_refused(
         main(["job", "failover", "other", "-f", file, "--image", "example/headrace:1"])
         == Exit.USAGE
     )
-    assert "holds these ReplicationFlows" in capsys.readouterr().err
+    assert "contains these ReplicationFlows" in capsys.readouterr().err

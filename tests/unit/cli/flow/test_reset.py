@@ -18,9 +18,9 @@ def asked(herder: StandaloneHerder) -> Resets:
 
 def test_it_says_what_is_copied_again(herder: StandaloneHerder, say: Say) -> None:
     assert say("flow", "reset", "f", "orders/1") == (
-        "orders/1 of f: reset. By spec.startFrom.mode: Earliest all records that are on the "
+        "orders/1 of f: reset. With spec.startFrom.mode: Earliest all records that are on the "
         "source are "
-        "copied again; what the target has of them stays there, and is there twice then.\n"
+        "copied again; records that the target already has stay there, and are then there twice.\n"
     )
     assert (asked(herder).time_ms(P0), asked(herder).time_ms(P1) > 0) == (0, True)
 
@@ -31,8 +31,8 @@ def test_with_preserved_offsets_it_says_that_nothing_is_copied_again(
     herder.change_spec("f", offsets=Offsets(mode=OffsetsMode.PRESERVED))
     assert say("flow", "reset", "f", "orders/1") == (
         "orders/1 of f: reset. With offsets.mode: Preserved the copy is compared with the source, "
-        "and what the target has is not copied again. `headrace flow rebuild f TOPIC` deletes "
-        "and rebuilds a copy.\n"
+        "and records that the target has are not copied again. `headrace flow rebuild f TOPIC` "
+        "deletes and rebuilds a copy.\n"
     )
 
 
@@ -41,7 +41,7 @@ def test_it_says_what_keeps_the_flow_from_copying(herder: StandaloneHerder, say:
     herder.change_spec("f", state=FlowState.STOPPED, paused_partitions=paused)
     printed = say("flow", "reset", "f", TOPIC)
     assert "orders/0-1 of f: reset." in printed
-    assert "But spec.state is Stopped: `headrace flow resume f` ends that." in printed
+    assert "But spec.state is Stopped: run `headrace flow resume f`." in printed
     assert "But paused, by spec.pausedPartitions: orders/1." in printed
 
 
@@ -59,8 +59,8 @@ def test_a_dry_run_asks_the_brokers_and_changes_nothing(
         ["orders/1", "0", "0", "0", "0"],
     ]
     assert rows[3] == (
-        "By spec.startFrom.mode: Earliest 2 offsets would be copied again (at most so many "
-        "records), from those that are on the source now. Nothing was changed."
+        "With spec.startFrom.mode: Earliest 2 offsets would be copied again, as the source is now "
+        "(the number of records can be lower). Nothing was changed."
     )
     assert asked(herder).times == {}
 

@@ -26,7 +26,7 @@ def test_the_clusters_change_places_and_the_rest_stays() -> None:
 
 
 def test_copies_of_a_policy_of_ones_own_have_no_way_back() -> None:
-    with pytest.raises(InvalidSpec, match="Identity or Default only, and f has RenameMap"):
+    with pytest.raises(InvalidSpec, match="Identity or Default, and f has RenameMap"):
         reversed_flow(flow(replicationPolicy={"type": "RenameMap", "renames": {"orders": "sales"}}))
 
 

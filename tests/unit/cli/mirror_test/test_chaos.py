@@ -135,5 +135,5 @@ def test_the_plan_is_read_or_refused(tmp_path: Path) -> None:
     plan.write_text(build_plan((KILL, ROLL), "nobody did it"))
     assert job._read_plan(plan) == PLAN
     plan.write_text(json.dumps({"faults": [{"step": {"action": "Burn", "atPercent": 1}}]}))
-    with pytest.raises(InvalidSpec, match="is no plan of this version of headrace"):
+    with pytest.raises(InvalidSpec, match="is not a plan of this version of headrace"):
         job._read_plan(plan)

@@ -61,5 +61,7 @@ def test_in_a_cluster_each_step_is_done_or_refused() -> None:
 
 
 def test_a_step_that_nobody_does_is_a_sentence() -> None:
-    with pytest.raises(InvalidSpec, match="KillDriver cannot be done to the mirror of this test"):
+    with pytest.raises(
+        InvalidSpec, match="KillDriver is not possible with the mirror of this test"
+    ):
         ByAction(in_pods.injectors(load=Injector())).inject(step(ChaosAction.KILL_DRIVER))

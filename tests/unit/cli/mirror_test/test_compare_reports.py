@@ -78,7 +78,7 @@ def test_runs_of_one_test_are_told_apart(
         (["a"], "a comparison needs at least two reports"),
         (["a", "nowhere.json"], "nowhere.json cannot be read: No such file or directory"),
         (["a", "a"], "a report is named twice"),
-        (["a", "b.json"], "b.json is no report of this version of headrace"),
+        (["a", "b.json"], "b.json is not a report of this version of headrace"),
     ],
 )
 def test_what_cannot_be_compared_is_said(

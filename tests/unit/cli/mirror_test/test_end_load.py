@@ -30,7 +30,7 @@ def test_the_run_that_is_under_way_is_told(
     assert main(["test", "end-load", "orders"]) == Exit.OK
     assert (under_way / "end-load").exists()
     assert not (over / "end-load").exists()
-    assert "orders sends no more" in capsys.readouterr().out
+    assert "orders sends no further messages" in capsys.readouterr().out
 
 
 def test_a_run_with_a_folder_of_its_own_is_named(folder: Path) -> None:

@@ -275,7 +275,9 @@ def test_of_a_flow_that_preserves_offsets_none_may_be_another(
 
 def test_a_fail_over_that_cannot_be_undone_is_not_rehearsed() -> None:
     test = MirrorTest.model_validate(manifest(flowName="orders", rehearsal={}))
-    sentence = "t: spec.rehearsal does not go with flow orders, which has offsets.mode: Preserved: "
+    sentence = (
+        "t: spec.rehearsal is not possible with flow orders, which has offsets.mode: Preserved: "
+    )
     with pytest.raises(InvalidSpec, match=sentence):
         resolve(test, a_flow(offsets={"mode": "Preserved"}))
     assert resolve(test, a_flow()).spec.rehearsal is None

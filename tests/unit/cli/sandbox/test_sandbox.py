@@ -25,7 +25,7 @@ def test_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         errors = _errors(capsys, "up", "east", "--port", str(port))
-    assert f"port {port} on 127.0.0.1 is in use. Give another one, or none" in errors
+    assert f"port {port} on 127.0.0.1 is in use. Set another port, or none" in errors
 
 
 def test_unusable_java_home(
