@@ -33,7 +33,9 @@ class Described:
         return family(self.name, self.help, labels=(*self.labels, *more_labels))
 
 
-BUILD_INFO = Described("headrace_build_info", "gauge", "1, by the version that runs.", ("version",))
+BUILD_INFO = Described(
+    "headrace_build_info", "gauge", "1, with the version as a label.", ("version",)
+)
 
 
 def make_registry(*, process: bool = True) -> CollectorRegistry:
@@ -62,25 +64,28 @@ FLOW_CONDITION = Described(
 FLOW_TASKS = Described(
     "headrace_flow_tasks",
     "gauge",
-    "Tasks of the flow (connectors are none), by phase; Other: they begin or go.",
+    "Tasks of the flow by phase, without connectors. Other: starting or stopping.",
     (*_FLOW, "phase"),
 )
 DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that are alive.", _FLOW)
 DRIVERS_DESIRED = Described(
     "headrace_flow_drivers_desired",
     "gauge",
-    "Drivers that the spec asks for; 0 of a flow that is stopped.",
+    "Drivers that the spec requests. 0 for a stopped flow.",
     _FLOW,
 )
 FLOW_LAG_RECORDS = Described(
     "headrace_flow_lag_records",
     "gauge",
     "Records on the source that the target has not acknowledged, in the coarse steps of the "
-    "status; the drivers' metrics are exact. Absent while the lag is unknown.",
+    "status. The drivers' metrics are exact. Absent while the lag is unknown.",
     _FLOW,
 )
 FLOW_LAG_S = Described(
-    "headrace_flow_lag_seconds", "gauge", "Age of the oldest of them, in the same steps.", _FLOW
+    "headrace_flow_lag_seconds",
+    "gauge",
+    "Age of the oldest record of the lag, in coarse steps.",
+    _FLOW,
 )
 FLOW_METRICS: Sequence[Described] = (
     FLOW_CONDITION,
@@ -117,8 +122,8 @@ def flow_samples(flow: Object) -> Iterator[Sample]:
 
 _TEST = ("namespace", "test")
 _OF_TEST = (
-    "of a finished MirrorTest; runs of a "
-    "schedule, and windows of a load without end, go by its name, and the last one counts."
+    "for a finished MirrorTest. Of the runs of a "
+    "schedule, and the windows of an endless load, the last one counts."
 )
 
 TEST_VERDICT = Described(
@@ -136,13 +141,13 @@ TEST_MESSAGES = Described(
 TEST_LATENCY = Described(
     "headrace_mirror_test_latency_seconds",
     "gauge",
-    f"Quantiles of the mirror's latency (quantile 1: the slowest), {_OF_TEST}",
+    f"Quantiles of the mirror's latency (quantile 1: the highest), {_OF_TEST}",
     (*_TEST, "quantile"),
 )
 TEST_ENDED = Described(
     "headrace_mirror_test_completion_timestamp_seconds",
     "gauge",
-    f"When it ended (Unix time), {_OF_TEST}",
+    f"Unix time of the end, {_OF_TEST}",
     _TEST,
 )
 TEST_METRICS: Sequence[Described] = (TEST_VERDICT, TEST_MESSAGES, TEST_LATENCY, TEST_ENDED)
