@@ -145,10 +145,14 @@ class ApplicationState:
             raise ValueError(f"the weight of {wrong.id.name} must be 0 or more, got {wrong.weight}")
         if any(map(ne, self.tasks, map(itemgetter(0), self.tasks.values()))):
             id, info = next((id, i) for id, i in self.tasks.items() if id != i.id)
-            raise ValueError(f"{id.name} stands for {info.id.name}: a task goes by its own id")
+            raise ValueError(
+                f"key {id.name} has task {info.id.name}: a task's key must be its own id"
+            )
         for name, driver in self.drivers.items():
             if name != driver.name:
-                raise ValueError(f"{name} stands for driver {driver.name}: it goes by its own name")
+                raise ValueError(
+                    f"key {name} has driver {driver.name}: a driver's key must be its own name"
+                )
         for flow, wanted in self.flows.items():
             if wanted.standbys < 0 or not 0 <= wanted.movement_budget <= 1:
                 raise ValueError(
@@ -173,10 +177,10 @@ class ApplicationState:
         by_name = {driver.name: driver for driver in drivers}
         if len(by_id) < len(tasks):
             twice = Counter(info.id for info in tasks).most_common(1)[0][0]
-            raise ValueError(f"task {twice.name} is there twice")
+            raise ValueError(f"task {twice.name} is given twice")
         if len(by_name) < len(drivers):
             twice_named = Counter(driver.name for driver in drivers).most_common(1)[0][0]
-            raise ValueError(f"driver {twice_named} is there twice")
+            raise ValueError(f"driver {twice_named} is given twice")
         return cls(
             tasks=by_id,
             drivers=by_name,

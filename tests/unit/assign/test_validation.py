@@ -131,13 +131,13 @@ def test_what_waits_has_to_be_a_task() -> None:
 
 def test_nothing_is_there_twice_or_under_another_name() -> None:
     task, a, b = TaskInfo(SOURCE[0], True), DriverState("a"), DriverState("b")
-    with pytest.raises(ValueError, match="task orders-source-task-0 is there twice"):
+    with pytest.raises(ValueError, match="task orders-source-task-0 is given twice"):
         ApplicationState.of([task, task._replace(weight=1.0)], [a])
-    with pytest.raises(ValueError, match="driver a is there twice"):
+    with pytest.raises(ValueError, match="driver a is given twice"):
         ApplicationState.of([task], [a, b, a])
-    with pytest.raises(ValueError, match="orders-source-task-1 stands for orders-source-task-0"):
+    with pytest.raises(ValueError, match="key orders-source-task-1 has task orders-source-task-0"):
         ApplicationState({SOURCE[1]: task}, {})
-    with pytest.raises(ValueError, match="b stands for driver a"):
+    with pytest.raises(ValueError, match="key b has driver a"):
         ApplicationState({}, {"b": a})
 
 
