@@ -54,7 +54,7 @@ class ClusterPlan:
         if self.port is not None and not 1024 <= self.port <= 65536 - self.brokers:
             raise InvalidSpec(
                 f"cluster {self.name} cannot have {self.brokers} ports from {self.port} on: "
-                "ports for it lie between 1024 and 65535"
+                "its ports must be between 1024 and 65535"
             )
 
 

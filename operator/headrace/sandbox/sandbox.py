@@ -117,7 +117,7 @@ class Sandbox:
         folder = (home or sandboxes_home()) / name
         if not Layout.is_in(folder):
             there = ", ".join(sandbox.name for sandbox in cls.all(home)) or "none"
-            raise InvalidSpec(f"there is no sandbox {name} (there: {there})")
+            raise InvalidSpec(f"there is no sandbox {name} (existing sandboxes: {there})")
         return cls._at(folder)
 
     @classmethod

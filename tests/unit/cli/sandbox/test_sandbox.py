@@ -54,10 +54,10 @@ def test_too_little_disk(
         (["up", "east:three"], "'east:three': after the ':' goes the number of brokers"),
         (["up", "east:0"], "cluster east is to have 0 brokers: at least 1"),
         (["up", "east", "east"], "sandbox default has two clusters named east"),
-        (["up", "--port", "80"], "ports for it lie between 1024 and 65535"),
+        (["up", "--port", "80"], "its ports must be between 1024 and 65535"),
         (["up", "--sandbox", "../etc"], "'../etc' cannot name a sandbox"),
-        (["status", "other"], "there is no sandbox other (there: none)"),
-        (["down", "other"], "there is no sandbox other (there: none)"),
+        (["status", "other"], "there is no sandbox other (existing sandboxes: none)"),
+        (["down", "other"], "there is no sandbox other (existing sandboxes: none)"),
         (["consume", "orders", "--sandbox", "x"], "there is no sandbox x"),
     ],
 )
