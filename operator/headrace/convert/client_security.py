@@ -70,7 +70,7 @@ def _sasl(
         return
     secret = re.search(r'password="(\$\{[^"]*\})"', jaas.value) if jaas else None
     content = f"the password of {found[1]}"
-    content += f", for which {secret[1]} stands" if secret else ", as sasl.jaas.config has it"
+    content += f", given as {secret[1]}" if secret else ", as sasl.jaas.config has it"
     password = draft.need(f"{alias}-credentials", "password", content)
     draft.put(f"{side}.authentication", {"type": kind, "username": found[1], "password": password})
     if "${" in found[1]:

@@ -26,7 +26,7 @@ _PATTERNS = {
 }
 _PLACED = {"replicas", "resources", "template", "clusters", "mirrors", "target", "connectCluster"}
 _REASONS = {
-    "version": "a flow has no version of Kafka: `headrace check` tells what brokers need",
+    "version": "a flow has no Kafka version: `headrace check` prints the requirements of brokers",
     "image": "the image is headrace's own",
     "rack": "a driver detects its zone itself, and reads from brokers there",
     "jvmOptions": "drivers run without a JVM",
