@@ -299,7 +299,7 @@ def test_offsets_have_a_line_and_examples_where_they_were_compared(html: str) ->
 
 def test_a_fault_that_was_not_done_says_why() -> None:
     fault = Fault(step=FAULT.step, error="no driver holds a task")
-    assert "KillDriver not done: no driver holds a task" in text_of(
+    assert "KillDriver not injected: no driver holds a task" in text_of(
         page(result(faults=(fault,), points=()))
     )
 
