@@ -30,7 +30,8 @@ from headrace.datapath.lane import (
 )
 from headrace.datapath.mover import BatchMover
 from headrace.datapath.preserved.mover import PreservedMover
-from headrace.datapath.progress import ANSWER_S, PARTITIONS, ProgressLog, Storing
+from headrace.datapath.progress import PARTITIONS, ProgressLog
+from headrace.datapath.storing import ANSWER_S, Storing
 
 __all__ = [
     "ANSWER_S",

@@ -13,7 +13,7 @@ from headrace.api import ClusterAccess
 from headrace.assign import TaskId
 from headrace.datapath.clients import Clients
 from headrace.datapath.lane import RecordRefused, SourceRecord
-from headrace.datapath.progress import Storing
+from headrace.datapath.storing import Storing
 from headrace.errors import Retriable
 from headrace.kafka import KafkaException, Producer, Renewed, translated
 from headrace.logs import get_logger
