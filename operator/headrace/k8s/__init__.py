@@ -1,9 +1,9 @@
 """Client of the Kubernetes API. The only importer of ``kubernetes``.
 
-``client`` connects and sends requests with time-outs,
-``errors`` translates errors of the API server, and ``kinds`` contains the API paths and types of
-kinds. ``reflector`` keeps a local copy of objects. ``leases`` renews and observes Leases, and
-``election`` elects a leader. ``in_force`` decides which spec of a flow applies.
+``client`` connects and sends requests with timeouts, ``errors`` translates errors of the API
+server, and ``kinds`` contains the API paths and types of kinds. ``reflector`` keeps a local copy of
+objects. ``leases`` renews and observes Leases, and ``election`` elects a leader. ``in_force``
+decides which spec of a flow applies.
 """
 
 from headrace.k8s.client import (

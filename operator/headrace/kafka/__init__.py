@@ -1,10 +1,9 @@
 """Everything that uses Kafka clients. The only importer of ``confluent_kafka``.
 
-``make_consumer`` and ``make_producer`` create
-clients whose settings protect against loss and duplication. ``Admin`` reads and changes topics,
-groups and offsets. ``errors.translate`` turns librdkafka's errors into headrace's errors, whose
-messages say what failed and what to do. ``journal`` reads and writes the topic in which mirror
-tests store their progress.
+``make_consumer`` and ``make_producer`` create clients whose settings protect against loss and
+duplication. ``Admin`` reads and changes topics, groups and offsets. ``errors.translate`` turns
+librdkafka's errors into headrace's errors, whose messages say what failed and what to do.
+``journal`` reads and writes the topic in which mirror tests store their progress.
 """
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
