@@ -17,7 +17,7 @@ from support.source_tasks import TOPIC
 
 from headrace.api import TaskPhase
 from headrace.api.offsets import GapPolicy
-from headrace.datapath.preserved import holes, takeover, writer
+from headrace.datapath.preserved import delivery, holes, takeover
 
 STEPS, FAULTS = 40, ["", "", "", "", "", "lost", "unanswered", "refused", "late"]
 
@@ -123,10 +123,10 @@ MORE = [pytest.param(seeds, marks=pytest.mark.long) for seeds in (range(1, 15), 
 def test_each_offset_holds_what_the_source_holds_there(
     monkeypatch: pytest.MonkeyPatch, seeds: range, method: GapPolicy
 ) -> None:
-    for module in (holes, holes, writer):
+    for module in (holes, delivery):
         monkeypatch.setattr(module, "BATCH_RECORDS", 5)
     monkeypatch.setattr(takeover, "_TRANSACTION_OFFSETS", 11)
-    monkeypatch.setattr(writer, "_MARKERS", 2)
+    monkeypatch.setattr(delivery, "_MARKERS", 2)
     for seed in seeds:
         try:
             with preserved_scenes(holes=method) as scenes:

@@ -3,8 +3,8 @@
 ``fetch`` reads batches from the source. ``plan`` decides whether a batch is copied unchanged,
 rebuilt or skipped. ``append`` sends it to the target. ``ledger`` records acknowledgements.
 ``progress`` stores how far each partition is copied. ``pipeline`` drives the stages in the event
-loop's thread. ``lane`` is the interface to a source task, and ``mover`` and ``preserved`` implement
-it.
+loop's thread, ``partition`` has the state of each partition, and ``delivery`` the differences
+between delivery modes. ``lane`` is the interface to a source task, and ``mover`` implements it.
 """
 
 from headrace.datapath.bandwidth import TokenBucket

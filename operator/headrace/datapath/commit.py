@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from headrace.api import TopicPartition
 from headrace.datapath import transactions
 from headrace.datapath.append import Appender, RowsAcknowledged
-from headrace.datapath.ledger import LaneState
+from headrace.datapath.lane_state import LaneState
 from headrace.datapath.producer import Leaders
 from headrace.datapath.spans import Acknowledged, Failed, Outgoing
 from headrace.datapath.transactions import (
@@ -245,7 +245,7 @@ class Commits:
             await self._loop.sleep(POLL_S)
         with self._state.lock:
             if self._state.stage is TransactionStage.CUTTING:
-                self._state.stage = TransactionStage.CUT
+                self._state.enter(TransactionStage.CUT)
 
     async def commit(
         self, progress: Mapping[TopicPartition, Records], committed: Committed
@@ -260,9 +260,9 @@ class Commits:
             await self._append(progress)
             with state.lock:
                 ends = {
-                    one.target: one.target_offset
-                    for one in state.windows.values()
-                    if one.uncommitted and one.target_offset is not None
+                    at: ledger.target_offset
+                    for at, ledger in state.ledgers.items()
+                    if ledger.uncommitted and ledger.target_offset is not None
                 }
             added = frozenset(transactions.added)
             await transactions.commit()
@@ -272,21 +272,21 @@ class Commits:
             return
         self.appender.hold()
         with state.lock:
-            for window in state.windows.values():
-                window.commit(marked=window.target in added)
+            for at, ledger in state.ledgers.items():
+                ledger.commit(marked=at in added)
         try:
             await transactions.visible(ends)
         except HeadraceError as error:
             self._break(error)
         else:
             with state.lock:
-                state.stage = TransactionStage.COPYING
+                state.enter(TransactionStage.COPYING)
         committed(None)
         self._wake()
 
     async def abort(self) -> None:
         """Abort the open transaction, unless it is being committed or has failed."""
-        if self._state.stage is TransactionStage.COMMITTING or self._error is not None:
+        if self._state.stage in {TransactionStage.COMMITTING, TransactionStage.LOST}:
             return
         await self._transactions.abort()
 
@@ -319,9 +319,12 @@ class Commits:
         """Record the first error. No more transactions are committed; a new lane must continue."""
         if self._error is None:
             self._error = as_lost(error)
-        with self._state.lock:
-            if self._state.broken is None:
-                self._state.broken = self._error
+        state = self._state
+        with state.lock:
+            if state.broken is None:
+                state.broken = self._error
+            if state.stage is not TransactionStage.LOST:
+                state.enter(TransactionStage.LOST)
 
 
 def _batch(records: Records) -> Batch:

@@ -1,18 +1,15 @@
 """Ledger of each partition: batches that are read, sent and acknowledged."""
 
-import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.datapath.chunk import TOGETHER_BYTES
-from headrace.datapath.lane import CopiedCounts, CopyFrom, Problem, TargetLoss
+from headrace.datapath.lane import CopiedCounts, CopyFrom, TargetLoss
 from headrace.datapath.producer import Entry
-from headrace.datapath.rebuild import OneAtATime
 from headrace.datapath.spans import Outgoing, Span
-from headrace.datapath.transactions import CommitWindow, Mark, TransactionStage
-from headrace.errors import HeadraceError
+from headrace.datapath.transactions import CommitLedger, Mark
 from headrace.kafka.wire import HEADER_BYTES
 from headrace.kafka.wire.scan import BASE, COLUMNS, LAST, MAX_TIMESTAMP, RECORDS
 from headrace.replication import TargetSeen
@@ -26,7 +23,7 @@ class _Sent(NamedTuple):
     timestamp_ms: int | None
 
 
-class BatchWindow(CommitWindow):
+class Ledger(CommitLedger):
     """Records between the acknowledged source offset and the read position.
 
     Batches of a partition are acknowledged in order, so the end of the last acknowledged batch can
@@ -51,7 +48,7 @@ class BatchWindow(CommitWindow):
     def __init__(
         self, at: TopicPartition, target: TopicPartition, start: CopyFrom, copied: CopiedCounts
     ) -> None:
-        """Create a window without records in flight.
+        """Create a ledger without records in flight.
 
         Args:
             at: Partition of the source.
@@ -176,46 +173,46 @@ class BatchWindow(CommitWindow):
 
     @staticmethod
     def rows_delivered(
-        entries: Sequence[Entry], windows: Mapping[TopicPartition, "BatchWindow"]
+        entries: Sequence[Entry], ledgers: Mapping[TopicPartition, "Ledger"]
     ) -> None:
-        """Count appended batches of spans, each in the window of its target partition.
+        """Count appended batches of spans, each in the ledger of its target partition.
 
         This does the work of ``delivered`` for each batch, without a call for each.
         """
         for entry in entries:
-            window, span = windows.get(entry.queue.at), entry.source
-            if window is None or window.lost is not None or not isinstance(span, Span):
+            ledger, span = ledgers.get(entry.queue.at), entry.source
+            if ledger is None or ledger.lost is not None or not isinstance(span, Span):
                 continue
-            base_offset, expected = entry.base_offset, window.target_offset
-            lowest = window._floor if expected is None else expected
+            base_offset, expected = entry.base_offset, ledger.target_offset
+            lowest = ledger._floor if expected is None else expected
             if base_offset < lowest:
-                window.lost = TargetLoss(window.at, base_offset, lowest)
+                ledger.lost = TargetLoss(ledger.at, base_offset, lowest)
                 continue
             rows, at = span.rows, entry.row * COLUMNS
             records, first_offset = rows[at + RECORDS], rows[at + BASE]
-            if expected is not None and base_offset != expected + window._markers:
-                window.unexpected_offsets += 1
-            window._markers = 0
-            timestamp_ms = window.last_timestamp_ms = rows[at + MAX_TIMESTAMP]
-            if window.committed is not None:
-                if not window.uncommitted:
-                    window._uncommitted_ms = timestamp_ms
-                window.uncommitted += records
-            runs = window.runs
+            if expected is not None and base_offset != expected + ledger._markers:
+                ledger.unexpected_offsets += 1
+            ledger._markers = 0
+            timestamp_ms = ledger.last_timestamp_ms = rows[at + MAX_TIMESTAMP]
+            if ledger.committed is not None:
+                if not ledger.uncommitted:
+                    ledger._uncommitted_ms = timestamp_ms
+                ledger.uncommitted += records
+            runs = ledger.runs
             count = runs.records
             if first_offset == runs.source + count and base_offset == runs.target + count:
                 runs.records = count + records
             else:
                 runs.add(first_offset, base_offset, records)
             size = entry.size - HEADER_BYTES
-            window.target_offset = base_offset + records
-            window.in_flight -= records
-            window.bytes_in_flight -= size
-            window._copied.records += records
-            window._copied.bytes += size
+            ledger.target_offset = base_offset + records
+            ledger.in_flight -= records
+            ledger.bytes_in_flight -= size
+            ledger._copied.records += records
+            ledger._copied.bytes += size
             span.first_offset = rows[at + LAST] + 1
             span.acknowledged = entry.row + 1
-            pending = window._pending
+            pending = ledger._pending
             while pending and pending[0].next_offset <= span.first_offset:
                 pending.popleft()
 
@@ -232,151 +229,3 @@ class BatchWindow(CommitWindow):
         self.position = self.acknowledged
         self._pending.clear()
         self.in_flight = self.bytes_in_flight = 0
-
-
-# State shared by a lane's two threads: the task's thread, which controls the lane, and the loop's
-# thread, which copies. ``lock`` guards the state. No thread waits while it holds the lock.
-
-LANE_BYTES = 32 << 20
-"""Maximum size in bytes of a lane's data in flight. It is divided between its partitions."""
-MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
-"""Maximum and minimum share of one partition, in bytes."""
-_STUCK_S = 1.0
-LEASE_S = 0.5
-"""Time for which a lane copies after each ``run_once``. A task that releases its unit, or a frozen
-task, does not call ``run_once``. A task calls it about every 20 ms."""
-
-
-class LaneState:
-    """State of a lane. A method needs the lock unless its docstring says otherwise."""
-
-    def __init__(self, copied: CopiedCounts) -> None:
-        self.lock = threading.RLock()
-        """Reentrant, because the appender may call back while the loop's thread passes data to
-        it."""
-        self.windows: dict[TopicPartition, BatchWindow] = {}
-        self.by_target: dict[TopicPartition, BatchWindow] = {}
-        self.ends: dict[TopicPartition, int] = {}
-        """High watermarks of source partitions at the last fetch."""
-        self.suspects: dict[TopicPartition, OneAtATime] = {}
-        self.paused: frozenset[TopicPartition] = frozenset()
-        self.leaving: frozenset[TopicPartition] = frozenset()
-        self.problems: dict[TopicPartition, Problem] = {}
-        self.waiting_since_s: dict[TopicPartition, float] = {}
-        """Time of the last acknowledgement, on the loop's clock, of partitions with records in
-        flight."""
-        self.away: dict[str, None] = {}
-        """Messages about unreachable brokers, in order of arrival. The values of the dict are not
-        used."""
-        self.broken: HeadraceError | None = None
-        """Error that concerns all partitions."""
-        self.stage = TransactionStage.COPYING
-        self._leased_until_s = 0.0
-        self._rested = False
-        self.ended = False
-        """Whether no more batches are sent."""
-        self.handed = 0
-        """Number of records given to the appender."""
-        self.copied = copied
-
-    def open(
-        self,
-        at: TopicPartition,
-        target: TopicPartition,
-        position: CopyFrom,
-        *,
-        transactional: bool = False,
-    ) -> None:
-        window = BatchWindow(at, target, position, self.copied)
-        if transactional:
-            window.begin_transactions()
-        self.windows[at] = self.by_target[target] = window
-        if position.suspects:
-            self.suspects[at] = OneAtATime(position.suspects)
-
-    def forget(self, at: TopicPartition) -> None:
-        window = self.windows.pop(at)
-        del self.by_target[window.target]
-        for known in (self.problems, self.suspects, self.ends, self.waiting_since_s):
-            known.pop(at, None)
-        self.leaving -= {at}
-
-    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
-        """Record a problem. Only the first one of each partition is kept."""
-        if at in self.windows:
-            self.problems.setdefault(at, Problem(at, error))
-
-    def lease(self, now_s: float) -> bool:
-        """Allow copying for ``LEASE_S``, and return whether the loop must be woken.
-
-        The call does not need the lock.
-        """
-        self._leased_until_s = now_s + LEASE_S
-        rested, self._rested = self._rested, False
-        return rested
-
-    def end_lease(self) -> None:
-        """Stop copying at once, until the next ``lease``."""
-        self._leased_until_s = 0.0
-
-    def rests(self, now_s: float) -> bool:
-        """Return whether nothing may be read or accepted now.
-
-        The call does not need the lock. Call it in the loop's thread.
-        """
-        if self.stage is not TransactionStage.COPYING:
-            return True
-        if now_s <= self._leased_until_s:
-            return False
-        self._rested = True
-        return now_s > self._leased_until_s  # the task may have extended the lease in between
-
-    def say(self, alias: str, why: object) -> None:
-        """Record a message for the task. The method acquires the lock itself."""
-        with self.lock:
-            self.away[f"{alias}: {why}"] = None
-
-    def wanted(self, at: TopicPartition) -> bool:
-        """Return whether a partition is open and neither paused, leaving nor failed.
-
-        The call does not need the lock. Call it in the loop's thread.
-        """
-        return (
-            not self.ended
-            and at in self.windows
-            and at not in self.leaving
-            and at not in self.paused
-            and at not in self.problems
-        )
-
-    def readable(self, ats: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that may be read and whose share of data in flight is not used up.
-
-        The call does not need the lock.
-        """
-        if self.ended:
-            return set()
-        share = LANE_BYTES // max(1, len(self.waiting_since_s))
-        room = max(LEAST_BYTES, min(MOST_BYTES, share))
-        windows, suspects = self.windows, self.suspects
-        out = self.leaving | self.paused | self.problems.keys()
-        out |= {at for at, one in suspects.items() if one.waiting}
-        return {
-            at
-            for at in ats
-            if at not in out
-            and (window := windows.get(at)) is not None
-            and window.bytes_in_flight < room
-        }
-
-    def is_stuck(self, at: TopicPartition, now_s: float) -> bool:
-        """Return whether a partition with records in flight got no acknowledgement for a second.
-
-        The call does not need the lock.
-        """
-        since_s = self.waiting_since_s.get(at)
-        return since_s is not None and now_s - since_s > _STUCK_S
-
-    def all_stuck(self, now_s: float) -> bool:
-        """Return whether every partition with records in flight is stuck."""
-        return all(now_s - since_s > _STUCK_S for since_s in self.waiting_since_s.values())

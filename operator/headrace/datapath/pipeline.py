@@ -1,146 +1,88 @@
 """Pipeline of a lane in the loop's thread: from fetch to append and back."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 
 from headrace.api import TopicPartition
-from headrace.datapath.append import Appender
 from headrace.datapath.chunk import Found, HeldResponse, Misjoined, Run, each_found_in, found_in
-from headrace.datapath.commit import Commits, Committed
+from headrace.datapath.delivery import DeliveryStrategy, LaneParts
 from headrace.datapath.fetch import Reader
-from headrace.datapath.lane import RecordRefused
-from headrace.datapath.ledger import BatchWindow, LaneState
+from headrace.datapath.lane import Reached, RecordRefused
+from headrace.datapath.lane_state import LaneState
+from headrace.datapath.ledger import Ledger
 from headrace.datapath.locate import SourcePartition
+from headrace.datapath.partition import OpenPartition
 from headrace.datapath.plan import Passing
 from headrace.datapath.producer import Entry
-from headrace.datapath.rebuild import OneAtATime, TopicChanges
 from headrace.datapath.resources import LaneResources, LoopThread
-from headrace.datapath.spans import BatchCorrupt, BatchRefused, Outgoing, Sending, Span
-from headrace.datapath.transactions import Records
+from headrace.datapath.spans import BatchCorrupt, BatchRefused, Outgoing, Span
+from headrace.datapath.transactions import Mark
 from headrace.datapath.verify import TargetEpochs, Verifier
-from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.kafka.wire import (
-    ClusterClient,
-    ProducerIdentity,
-    UnreadableBatch,
-    UnsupportedBroker,
-    idempotent_producer,
-)
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka.wire import ClusterClient, UnreadableBatch
 from headrace.logs import get_logger
-from headrace.replication import OwnerProducer, TargetSeen
-from headrace.timing import Backoff
+from headrace.replication import TargetSeen
 
 log = get_logger(__name__)
 
 _DRAIN_S = 0.005
-_IDENTITY_S = 5.0
+
+MakeDelivery = Callable[[LaneParts], DeliveryStrategy]
+"""Creates the delivery mode of a lane."""
 
 
 class Pipeline:
-    """Reader and appender of one lane. It is the reader's ``Sink``.
+    """Stages of one lane, from reader to appender and back. It is the reader's ``Sink``."""
 
-    The appender has its own producer id.
-    """
-
-    _copies_spans = True
-    """Whether runs of batches are sent as spans."""
-
-    def __init__(self, resources: LaneResources, state: LaneState, thread: LoopThread) -> None:
+    def __init__(
+        self, resources: LaneResources, state: LaneState, thread: LoopThread, deliver: MakeDelivery
+    ) -> None:
+        """Create the pipeline. ``deliver`` creates the delivery mode of the lane."""
         self._resources, self._state = resources, state
         self._loop = thread.loop
         buffers = thread.buffers
         self._source = ClusterClient(thread.loop, resources.source, buffers=buffers)
         self._outlet = resources.outlet(thread)
-        self._target = self._outlet.cluster
         self._closed = False
         self.reader = Reader(self._source, thread.memory, self, resources.bandwidth, resources.rack)
+        target = self._outlet.cluster
         self._verifier = Verifier(
-            self._target,
+            target,
             resources.verification,
             state.copied,
             differs=self._differs,
             room=self.reader.wake,
         )
-        self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
-        self._appender: Appender | None = None
-        self._commits: Commits | None = None
-        """Commits of a transactional lane; None before its first partition."""
-        self._identities: dict[TopicPartition, ProducerIdentity] = {}
+        self._epochs = TargetEpochs(target, self._unseen, self._saw, self._failed)
         self._joiner, self._scanner = thread.joiner, thread.scanner
         self._passing = Passing(
-            state,
-            self._loop,
-            self._verifier,
-            self._joiner,
-            append=self._append,
-            rewind=self.reader.rewind,
+            state, self._loop, self._verifier, append=self._append, rewind=self.reader.rewind
+        )
+        self.delivery = deliver(
+            LaneParts(
+                resources,
+                state,
+                self._loop,
+                self._outlet,
+                self.reader,
+                self._passing,
+                self._verifier,
+                acknowledged=self._delivered,
+                rows_acknowledged=self._rows_delivered,
+                filled=self._filled,
+                failed=self._failed,
+                waiting=self._say_target,
+                reached=self.reached,
+            )
         )
 
     # Begin and end.
 
-    async def begin(self) -> None:
-        """Get a producer id. Nothing is read before that.
-
-        A transactional lane gets its producer id with its first partition instead.
-        """
-        if self._resources.exactly_once:
-            return
-        backoff = Backoff(0.1, 1.0)
-        while not self._state.ended:
-            try:
-                identity = await idempotent_producer(self._target, timeout_s=_IDENTITY_S)
-            except HeadraceError as error:
-                if isinstance(error, UnsupportedBroker) or not isinstance(error, Retriable):
-                    self._state.broken = error
-                    return
-                self._say_target(error)
-                await self._loop.sleep(backoff.next_s())
-                continue
-            self._appender = Appender(
-                self._loop,
-                self._outlet.leaders,
-                identity,
-                self._delivered,
-                self._failed,
-                waiting=self._say_target,
-                rows_acknowledged=self._rows_delivered,
-            )
-            for at, writes_as in self._identities.items():
-                self._appender.begin(at, writes_as)
-            self.reader.wake()
-            return
-
-    def write_as(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Set the identity for a partition of the target, before the partition is read."""
-        self._identities[at] = identity
-        if self._appender is not None:
-            self._appender.begin(at, identity)
-
-    def write_in_transactions(self, writer: OwnerProducer) -> None:
-        """Write all partitions in transactions of this producer. Call it before they are read."""
-        if self._commits is None:
-            self._commits = Commits(
-                self._target,
-                self._state,
-                writer,
-                self._delivered,
-                self._failed,
-                rows_acknowledged=self._rows_delivered,
-                waiting=self._say_target,
-                wake=self.reader.wake,
-            )
-            self._appender = self._commits.appender
-
-    @property
-    def _sending(self) -> Sending | None:
-        """The appender; None while nothing can be sent."""
-        return self._appender
-
     def drop_unsent(self) -> None:
         """Drop unsent batches, and stop sending."""
-        if self._sending is not None:
-            self._sending.drop_unsent()
+        if (sending := self.delivery.sending) is not None:
+            sending.drop_unsent()
 
     async def drain(self, drained: threading.Event, timeout_s: float) -> None:
         """Set the event once the outcome of all sent batches is known.
@@ -148,23 +90,11 @@ class Pipeline:
         If that takes longer than ``timeout_s``, the event is not set.
         """
         deadline_s = self._loop.now_s() + timeout_s
-        while self._sending is not None and self._sending.pending:
+        while (sending := self.delivery.sending) is not None and sending.pending:
             if self._loop.now_s() > deadline_s:
                 return
             await self._loop.sleep(_DRAIN_S)
         drained.set()
-
-    async def cut(self) -> None:
-        assert self._commits is not None
-        await self._commits.cut()
-
-    async def commit(self, progress: Mapping[TopicPartition, Records], done: Committed) -> None:
-        assert self._commits is not None
-        await self._commits.commit(progress, done)
-
-    async def abort(self) -> None:
-        if self._commits is not None:
-            await self._commits.abort()
 
     def close(self) -> None:
         """Close everything that no other lane uses. A second call does nothing."""
@@ -174,12 +104,25 @@ class Pipeline:
         self.reader.close()
         self._verifier.close()
         self._epochs.close()
-        if self._commits is not None:
-            self._commits.close()
-        elif self._sending is not None:
-            self._sending.close()
+        self.delivery.close()
         self._source.close()
         self._resources.release(self._outlet)
+
+    def reached(self, partition: OpenPartition, mark: Mark) -> Reached:
+        """Return the state of a partition's copy. The caller holds the lock."""
+        ledger = partition.ledger
+        since_s = self.reader.silence.since_s.get(partition.at)
+        return Reached(
+            acknowledged=mark.acknowledged,
+            target_offset=mark.target_offset,
+            leader_epoch=mark.leader_epoch,
+            in_flight=ledger.unfinished,
+            end=partition.end,
+            oldest_timestamp_ms=ledger.oldest_timestamp_ms,
+            unexpected_offsets=ledger.unexpected_offsets,
+            target_seen=mark.target_seen,
+            silent_s=self._loop.now_s() - since_s if since_s is not None else 0.0,
+        )
 
     def _say_target(self, why: object) -> None:
         self._state.say(self._resources.target.alias, why)
@@ -187,27 +130,28 @@ class Pipeline:
     # Methods of ``Sink`` that control the reader
 
     def ready(self) -> bool:
-        if self._sending is None or self._verifier.full:
+        if self.delivery.sending is None or self._verifier.full:
             return False
         return not self._state.rests(self._loop.now_s())
 
     def readable(self, ats: Iterable[TopicPartition]) -> Set[TopicPartition]:
-        return self._state.readable(ats)
+        return self.delivery.readable(self._state.readable(ats))
 
     def held_back(self, at: TopicPartition) -> bool:
         state, now_s = self._state, self._loop.now_s()
-        return state.wanted(at) and not state.rests(now_s) and not state.is_stuck(at, now_s)
+        return state.copies(at) and not state.rests(now_s) and not state.is_stuck(at, now_s)
 
     def stuck(self) -> bool:
         with self._state.lock:
             return self._state.all_stuck(self._loop.now_s())
 
     def saw_end(self, at: TopicPartition, end: int) -> None:
-        self._state.ends[at] = end
+        if (partition := self._state.partitions.get(at)) is not None:
+            partition.end = end
 
     def problem(self, at: TopicPartition, error: HeadraceError) -> None:
         with self._state.lock:
-            self._state.problem(at, error)
+            self._state.stop(at, error)
 
     def damaged(self, at: TopicPartition, why: str) -> None:
         self._state.copied.damaged += 1
@@ -229,36 +173,35 @@ class Pipeline:
     ) -> None:
         state, at = self._state, source.at
         with state.lock:
-            window, suspects = state.windows.get(at), state.suspects.get(at)
-            if window is None or not state.wanted(at) or window.position != source.position:
+            partition = state.partitions.get(at)
+            if partition is None or not state.copies(at) or partition.searching:
                 return
-            if state.rests(self._loop.now_s()):
-                return
-            if suspects is not None and suspects.waiting:
+            ledger = partition.ledger
+            if ledger.position != source.position or state.rests(self._loop.now_s()):
                 return
             try:
-                each = self._passing.takes_each(suspects)
+                each = self._passing.takes_each(partition)
                 changes = self._resources.changes(at.topic)
                 unchanged = changes.nothing
                 helped = unchanged and not each and self._joiner.helper is not None
-                join = partial(self._join, window) if helped else None
+                join = partial(self._join, ledger) if helped else None
                 agreement = source.agreement
-                whole = self._scanner.scan(records, window.position, aborted)
+                whole = self._scanner.scan(records, ledger.position, aborted)
                 scanned = agreement.believed(
-                    whole, window.position, window.leader_epoch, source.epoch, aborted
+                    whole, ledger.position, ledger.leader_epoch, source.epoch, aborted
                 )
                 if scanned is not whole or agreement.disagreement:
                     self._doubt(source)
                 found: Iterable[Found] = (
                     found_in(records, scanned, join=join, release=held.release)
-                    if self._copies_spans and unchanged and suspects is None
+                    if self.delivery.copies_spans and unchanged and partition.suspects is None
                     else each_found_in(records, scanned, join=join)
                 )
-                self._pass(window, found, held, suspects, changes, singly=each or helped)
+                self.delivery.take(partition, found, held, changes, singly=each or helped)
             except UnreadableBatch as error:
-                state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
+                state.stop(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
-                source.advance(window.position, window.leader_epoch)
+                source.advance(ledger.position, ledger.leader_epoch)
 
     def _doubt(self, source: SourcePartition) -> None:
         """Fetch data again that were not accepted, and report responses that disagree."""
@@ -268,104 +211,98 @@ class Pipeline:
             self.damaged(source.at, agreement.disagreement)
             agreement.disagreement = ""
 
-    def _join(self, window: BatchWindow, records: memoryview, start: int) -> Run | None:
+    def _join(self, ledger: Ledger, records: memoryview, start: int) -> Run | None:
         check = self._verifier.wanted
         try:
-            return self._joiner.join(records, start, window.together_bytes, check=check)
+            return self._joiner.join(records, start, ledger.together_bytes, check=check)
         except Misjoined as error:
-            self._verifier.misjoined(window.at, error.first, error.last)
+            self._verifier.misjoined(ledger.at, error.first, error.last)
             return None
 
-    def _pass(
-        self,
-        window: BatchWindow,
-        found: Iterable[Found],
-        held: HeldResponse,
-        suspects: OneAtATime | None,
-        changes: TopicChanges,
-        *,
-        singly: bool,
-    ) -> None:
-        self._passing.take(window, found, held, suspects, changes, singly=singly)
-
     def taken(self) -> None:
-        if self._sending is not None:
-            self._sending.flush()
+        if (sending := self.delivery.sending) is not None:
+            sending.flush()
 
     def _append(self, at: TopicPartition, outgoing: Outgoing | Span) -> None:
-        assert self._appender is not None
-        self._appender.append(at, outgoing)
+        self.delivery.append(at, outgoing)
 
     # Callbacks of the appender
 
     def _delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         state = self._state
         with state.lock:
-            if (window := state.by_target.get(at)) is None:
+            if (ledger := state.ledgers.get(at)) is None:
                 return
-            window.delivered(outgoing, base_offset)
-            if window.lost is not None:
-                state.problem(window.at, window.lost)
+            ledger.delivered(outgoing, base_offset)
+            if ledger.lost is not None:
+                state.stop(ledger.at, ledger.lost)
             else:
                 self._verifier.delivered(at, outgoing, base_offset)
                 self._epochs.delivered()
-            if window.in_flight:
-                state.waiting_since_s[window.at] = self._loop.now_s()
-            else:
-                state.waiting_since_s.pop(window.at, None)
-                suspects = state.suspects.get(window.at)
-                if suspects is not None and suspects.waiting and state.wanted(window.at):
-                    self._passing.send_suspects(window, suspects)
-                    self._loop.call_later(0.0, self.taken)
+            state.acknowledged(ledger, self._loop.now_s())
+            partition = state.partitions[ledger.at]
+            if partition.searching and not ledger.in_flight and state.copies(ledger.at):
+                self._passing.send_suspects(partition)
+                self._loop.call_later(0.0, self.taken)
         self.reader.wake_left_out()
 
     def _rows_delivered(self, entries: Sequence[Entry]) -> None:
         state, verifier = self._state, self._verifier
         with state.lock:
-            BatchWindow.rows_delivered(entries, state.by_target)
+            Ledger.rows_delivered(entries, state.ledgers)
             now_s, due = self._loop.now_s(), verifier.due
             for entry in entries:
-                if (window := state.by_target.get(entry.queue.at)) is None:
+                if (ledger := state.ledgers.get(entry.queue.at)) is None:
                     continue
-                if window.lost is not None:
-                    state.problem(window.at, window.lost)
+                if ledger.lost is not None:
+                    state.stop(ledger.at, ledger.lost)
                 elif due:
                     verifier.delivered(entry.queue.at, entry.outgoing, entry.base_offset)
                     due = verifier.due
-                if window.in_flight:
-                    state.waiting_since_s[window.at] = now_s
+                if ledger.in_flight:
+                    state.waiting_since_s[ledger.at] = now_s
                 else:
-                    state.waiting_since_s.pop(window.at, None)
+                    state.waiting_since_s.pop(ledger.at, None)
             self._epochs.delivered()
         self.reader.wake_left_out()
+
+    def _filled(self, at: TopicPartition, next_offset: int) -> None:
+        state = self._state
+        with state.lock:
+            if (ledger := state.ledgers.get(at)) is None:
+                return
+            state.copied.filled += ledger.skipped(next_offset)
+            self._epochs.delivered()
+            state.acknowledged(ledger, self._loop.now_s())
+        self.reader.wake()
 
     def _unseen(self) -> dict[TopicPartition, int]:
         with self._state.lock:
             return {
-                at: window.target_offset
-                for at, window in self._state.by_target.items()
-                if window.target_offset is not None
-                and (window.target_seen is None or window.target_seen.offset < window.target_offset)
+                at: ledger.target_offset
+                for at, ledger in self._state.ledgers.items()
+                if ledger.target_offset is not None
+                and (ledger.target_seen is None or ledger.target_seen.offset < ledger.target_offset)
             }
 
     def _saw(self, at: TopicPartition, seen: TargetSeen) -> None:
         with self._state.lock:
-            if (window := self._state.by_target.get(at)) is not None:
-                window.target_seen = seen
+            if (ledger := self._state.ledgers.get(at)) is not None:
+                ledger.target_seen = seen
 
     def _differs(self, at: TopicPartition, error: HeadraceError) -> None:
         with self._state.lock:
-            if (window := self._state.by_target.get(at)) is not None:
-                self._state.problem(window.at, error)
+            if (ledger := self._state.ledgers.get(at)) is not None:
+                self._state.stop(ledger.at, error)
 
     def _failed(self, at: TopicPartition, error: HeadraceError) -> None:
         state = self._state
         with state.lock:
-            if (window := state.by_target.get(at)) is None:
+            if (ledger := state.ledgers.get(at)) is None:
                 return
-            window.rewind()
-            state.waiting_since_s.pop(window.at, None)
-            state.problem(window.at, self._explained(window.at, error))
+            ledger.rewind()
+            state.waiting_since_s.pop(ledger.at, None)
+            state.stop(ledger.at, self._explained(ledger.at, error))
 
     def _explained(self, at: TopicPartition, error: HeadraceError) -> HeadraceError:
         if isinstance(error, BatchRefused):

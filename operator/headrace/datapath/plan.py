@@ -1,13 +1,15 @@
-"""Treatment of judged batches: copied unchanged, rebuilt, joined or skipped."""
+"""Plan of a copy: each batch is copied unchanged, rebuilt, joined with others or skipped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeGuard, TypeVar
 
 from headrace.api import TopicPartition
-from headrace.datapath.chunk import Found, HeldResponse, Joiner, Judged, Passage, Run, Why
+from headrace.datapath.chunk import Found, HeldResponse, Judged, Passage, Run, Why
 from headrace.datapath.lane import SourceRecord
-from headrace.datapath.ledger import BatchWindow, LaneState
-from headrace.datapath.rebuild import OneAtATime, Rebuilt, TopicChanges, rebuilt
+from headrace.datapath.lane_state import LaneState
+from headrace.datapath.ledger import Ledger
+from headrace.datapath.partition import CopyState, OpenPartition
+from headrace.datapath.rebuild import Rebuilt, TopicChanges, rebuilt
 from headrace.datapath.spans import Outgoing, Span
 from headrace.datapath.verify import Verifier
 from headrace.kafka.wire import (
@@ -83,7 +85,6 @@ class Passing:
         state: LaneState,
         loop: EventLoop,
         verifier: Verifier,
-        joiner: Joiner,
         *,
         append: Callable[[TopicPartition, Outgoing | Span], None],
         rewind: Callable[[TopicPartition, int], None],
@@ -94,21 +95,19 @@ class Passing:
             state: State of the lane.
             loop: Loop in whose thread the object is used.
             verifier: Compares a part of the copied batches with the target.
-            joiner: Joiner of the loop.
             append: Appends a batch to a partition of the target.
             rewind: Makes the reader fetch a source partition again from an offset.
         """
         self._state, self._loop, self._verifier = state, loop, verifier
-        self._joiner, self._append, self._rewind = joiner, append, rewind
+        self._append, self._rewind = append, rewind
         self.alone: dict[TopicPartition, SourceRecord] = {}
         """Last record that was sent in a batch of its own, by source partition."""
 
     def take(
         self,
-        window: BatchWindow,
+        partition: OpenPartition,
         found: Iterable[Found],
         held: HeldResponse,
-        suspects: OneAtATime | None,
         changes: TopicChanges,
         *,
         singly: bool,
@@ -116,10 +115,9 @@ class Passing:
         """Copy the fetched batches of a partition.
 
         Args:
-            window: Ledger of the partition.
+            partition: Partition of the source.
             found: Fetched batches, joined batches and spans.
             held: Response that contains them.
-            suspects: Search for rejected records, or None.
             changes: Changes of the flow to the topic's batches.
             singly: Whether Python joins no batches.
 
@@ -127,30 +125,31 @@ class Passing:
             CorruptBatch: A batch is damaged. Earlier batches were sent.
             UnreadableBatch: The records of a batch cannot be read. Earlier batches were sent.
         """
+        ledger = partition.ledger
         for ones in map(_alone, found) if singly else self._together(found):
-            as_one = len(ones) > 1 and self._pass_as_one(window, ones, changes)
+            as_one = len(ones) > 1 and self._pass_as_one(ledger, ones, changes)
             for one in () if as_one else ones:
                 if isinstance(one, Run):
-                    self._send(window, one.outgoing)
+                    self._send(ledger, one.outgoing)
                     self._state.copied.rebuild(one.batches, one.size, Why.SMALL)
                 elif isinstance(one, Span):
                     held.use()
-                    self._send(window, one)
+                    self._send(ledger, one)
                     self._state.copied.batches_copied += one.row_count
                     self._state.copied.bytes_copied += one.size
                 else:
-                    self._pass(window, one, held, suspects, changes)
-                if self._stopped(window, suspects):
+                    self._pass(partition, one, held, changes)
+                if _stopped(partition):
                     break
-            if self._stopped(window, suspects):
+            if _stopped(partition):
                 return
 
-    def takes_each(self, suspects: OneAtATime | None) -> bool:
+    def takes_each(self, partition: OpenPartition) -> bool:
         """Return True if batches must not be joined.
 
         That is the case during a search for rejected records, and if all batches are verified.
         """
-        return suspects is not None or self._verifier.compares_all
+        return partition.suspects is not None or self._verifier.compares_all
 
     def _together(self, found: Iterable[Found]) -> Iterator[Sequence[Found]]:
         """Yield groups of batches. Python joins each group of several batches into one."""
@@ -163,45 +162,36 @@ class Passing:
             if rest := ones[alone:]:
                 yield rest
 
-    def _stopped(self, window: BatchWindow, suspects: OneAtATime | None) -> bool:
-        return window.at in self._state.problems or (suspects is not None and suspects.waiting)
-
-    def _pass_as_one(
-        self, window: BatchWindow, ones: Sequence[Found], changes: TopicChanges
-    ) -> bool:
+    def _pass_as_one(self, ledger: Ledger, ones: Sequence[Found], changes: TopicChanges) -> bool:
         """Copy small batches as one. Return False, without copying, if one of them is damaged."""
         batches = [one.batch for one in ones if not isinstance(one, Span)]
         try:
             made = rebuilt(
                 batches,
-                start=window.position,
+                start=ledger.position,
                 release=_nothing,
                 most_bytes=_TOGETHER_BYTES,
                 changes=changes,
             )
         except (CorruptBatch, UnreadableBatch):
             return False
-        self._send_rebuilt(window, made)
-        window.passed(batches[-1].last_offset + 1, batches[-1].leader_epoch)
+        self._send_rebuilt(ledger, made)
+        ledger.passed(batches[-1].last_offset + 1, batches[-1].leader_epoch)
         self._count_rebuilt(batches, Why.SMALL)
         return True
 
     def _pass(
-        self,
-        window: BatchWindow,
-        one: Judged,
-        held: HeldResponse,
-        suspects: OneAtATime | None,
-        changes: TopicChanges,
+        self, partition: OpenPartition, one: Judged, held: HeldResponse, changes: TopicChanges
     ) -> None:
-        batch, position = one.batch, window.position
+        ledger, suspects = partition.ledger, partition.suspects
+        batch, position = one.batch, ledger.position
         next_offset = batch.last_offset + 1
         epoch = batch.leader_epoch if batch.magic == 2 else -1
         why = one.why
         if why is None and not changes.nothing:
             why = _why(batch, changes)
         if one.passage is Passage.SKIP:
-            window.passed(next_offset, epoch)
+            ledger.passed(next_offset, epoch)
         elif suspects is not None and suspects.concerns(position, next_offset):
             few = suspects.together
             made = rebuilt(
@@ -212,42 +202,48 @@ class Passing:
                 suspects.remember(stored_records(batch))
             self._state.copied.filtered += made.left_out
             if not suspects.waiting:
-                window.passed(next_offset, epoch)
-            self.send_suspects(window, suspects)
+                ledger.passed(next_offset, epoch)
+            self.send_suspects(partition)
             self._count_rebuilt([batch], Why.REFUSED)
         elif why is None:
             held.use()
-            self._send(window, Outgoing(batch, next_offset, held.release))
+            self._send(ledger, Outgoing(batch, next_offset, held.release))
             self._state.copied.batches_copied += 1
             self._state.copied.bytes_copied += len(batch.data)
         else:
             made = rebuilt([batch], start=position, release=_nothing, changes=changes)
-            self._send_rebuilt(window, made)
-            window.passed(next_offset, epoch)
+            self._send_rebuilt(ledger, made)
+            ledger.passed(next_offset, epoch)
             self._count_rebuilt([batch], why)
 
-    def _send_rebuilt(self, window: BatchWindow, made: Rebuilt) -> None:
+    def _send_rebuilt(self, ledger: Ledger, made: Rebuilt) -> None:
         for outgoing in made.outgoing:
-            self._send(window, outgoing)
+            self._send(ledger, outgoing)
         self._state.copied.filtered += made.left_out
 
     def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
         self._state.copied.rebuild(len(batches), stored_bytes(batches), why)
 
-    def _send(self, window: BatchWindow, outgoing: Outgoing | Span) -> None:
-        if not window.in_flight:
-            self._state.waiting_since_s[window.at] = self._loop.now_s()
-        window.sent(outgoing)
+    def _send(self, ledger: Ledger, outgoing: Outgoing | Span) -> None:
+        if not ledger.in_flight:
+            self._state.waiting_since_s[ledger.at] = self._loop.now_s()
+        ledger.sent(outgoing)
         self._state.handed += outgoing.records
-        self._append(window.target, outgoing)
+        self._append(ledger.target, outgoing)
 
-    def send_suspects(self, window: BatchWindow, suspects: OneAtATime) -> None:
+    def send_suspects(self, partition: OpenPartition) -> None:
         """Send the next suspect records, if all earlier records are acknowledged."""
-        if not window.in_flight and (outgoing := suspects.next()) is not None:
-            if outgoing.records == 1:
-                self.alone[window.at] = suspects.source_record(outgoing.first_offset)
-            self._send(window, outgoing)
-            self._rewind(window.at, window.position)
+        ledger, suspects = partition.ledger, partition.suspects
+        if ledger.in_flight or suspects is None or (outgoing := suspects.next()) is None:
+            return
+        if outgoing.records == 1:
+            self.alone[ledger.at] = suspects.source_record(outgoing.first_offset)
+        self._send(ledger, outgoing)
+        self._rewind(ledger.at, ledger.position)
+
+
+def _stopped(partition: OpenPartition) -> bool:
+    return partition.state is CopyState.STOPPED or partition.searching
 
 
 def _alone(one: Found) -> Sequence[Found]:

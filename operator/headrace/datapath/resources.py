@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.client_settings import Compression
@@ -14,9 +15,17 @@ from headrace.datapath.producer import Leaders
 from headrace.datapath.rebuild import TopicChanges
 from headrace.errors import Fatal
 from headrace.kafka import Renewal
-from headrace.kafka.wire import Buffers, ClusterClient, EventLoop, ProducerIdentity, Scanner
+from headrace.kafka.wire import (
+    Buffers,
+    ClusterClient,
+    EventLoop,
+    ProducerIdentity,
+    Reply,
+    Scanner,
+    start,
+)
 from headrace.logs import get_logger
-from headrace.replication import RecordChanges
+from headrace.replication import OwnerProducer, RecordChanges
 
 log = get_logger(__name__)
 
@@ -64,6 +73,11 @@ def shared_loop() -> LoopThread:
         return _shared[0]
 
 
+def run_in(loop: EventLoop, coroutine: Coroutine[Reply[Any], None, None]) -> None:
+    """Run a coroutine in the thread of a loop; an error of the coroutine ends the driver."""
+    loop.call_from_thread(lambda: start(coroutine).then(lambda reply: reply.result()))
+
+
 class Outlet:
     """Connections to the target that several lanes share. The last lane closes them.
 
@@ -98,7 +112,6 @@ class LaneResources:
         verification: Callable[[], BatchVerification],
         *,
         bandwidth: TokenBucket,
-        exactly_once: bool,
         holes: GapPolicy,
         records: RecordChanges | None,
         compression: Compression,
@@ -112,7 +125,6 @@ class LaneResources:
             thread: Returns the loop thread.
             verification: Returns the current setting.
             bandwidth: Limit of the read rate.
-            exactly_once: Whether lanes copy in transactions.
             holes: How lanes with preserved offsets fill holes.
             records: Filter and header changes, or None.
             compression: Compression of batches on the target.
@@ -121,7 +133,7 @@ class LaneResources:
         self.target_topic = target_topic
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
-        self.exactly_once, self.holes = exactly_once, holes
+        self.holes = holes
         self._records, self._compression = records, compression
         self._changes: dict[str, TopicChanges] = {}
         self.rack = source.spec.config.get("client.rack", "")
@@ -138,8 +150,8 @@ class LaneResources:
             self._changes[topic] = found
         return found
 
-    def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Record that a lane writes to a target partition with a producer identity.
+    def begin(self, at: TopicPartition, writer: OwnerProducer) -> ProducerIdentity:
+        """Return the identity with which a lane writes to a target partition, and record its use.
 
         An identity serves only once for a partition. A second lane would begin with sequence 0
         again. Brokers would take its batch for a repeated one, and it would be lost.
@@ -147,10 +159,12 @@ class LaneResources:
         Raises:
             Fatal: The partition was last written with the same identity.
         """
+        identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
         with self._lock:
             if self._begun.get(at) == identity:
                 raise Fatal(f"internal error: {at} would be written with {identity} again")
             self._begun[at] = identity
+        return identity
 
     def outlet(self, thread: LoopThread) -> Outlet:
         """Return the shared outlet to the target, with current credentials.

@@ -6,8 +6,8 @@ offsets.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Mapping, Sequence, Set
+from enum import StrEnum
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
@@ -51,15 +51,33 @@ Records = Sequence[tuple[bytes, bytes]]
 """Keys and values of progress records."""
 
 
-class TransactionStage(Enum):
+class TransactionStage(StrEnum):
     """Stage of a lane's transaction."""
 
-    COPYING = auto()
-    CUTTING = auto()
+    COPYING = "Copying"
+    """Records are read and sent. The first one of a partition adds it to the transaction."""
+    CUTTING = "Cutting"
     """The lane sends no more records, and waits for the acknowledgement of sent records."""
-    CUT = auto()
+    CUT = "Cut"
     """All sent records are acknowledged."""
-    COMMITTING = auto()
+    COMMITTING = "Committing"
+    """Progress is appended, the commit is requested, and its markers are awaited."""
+    LOST = "Lost"
+    """Nothing more can be committed. The next owner ends the transaction."""
+
+
+STAGES: Mapping[TransactionStage, Set[TransactionStage]] = {
+    TransactionStage.COPYING: {TransactionStage.CUTTING, TransactionStage.LOST},
+    TransactionStage.CUTTING: {TransactionStage.CUT, TransactionStage.LOST},
+    TransactionStage.CUT: {
+        TransactionStage.COPYING,
+        TransactionStage.COMMITTING,
+        TransactionStage.LOST,
+    },
+    TransactionStage.COMMITTING: {TransactionStage.COPYING, TransactionStage.LOST},
+    TransactionStage.LOST: frozenset(),
+}
+"""Legal transitions. ``docs/architecture.md`` shows them as a picture."""
 
 
 def is_lost(code: str) -> bool:
@@ -116,7 +134,7 @@ class Mark(NamedTuple):
     target_seen: TargetSeen | None = None
 
 
-class CommitWindow(ABC):
+class CommitLedger(ABC):
     """Acknowledged and committed records of one partition.
 
     In a lane without transactions, ``committed`` is None, and acknowledged records count as copied.

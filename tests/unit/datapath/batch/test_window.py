@@ -4,7 +4,7 @@ from support.batches import record_batch
 
 from headrace.api import TopicPartition
 from headrace.datapath import CopiedCounts, CopyFrom
-from headrace.datapath.ledger import BatchWindow
+from headrace.datapath.ledger import Ledger
 from headrace.datapath.spans import Outgoing
 from headrace.kafka.wire import split_batches
 from headrace.replication import ContiguousRange
@@ -18,14 +18,14 @@ def batch(offset: int, records: int) -> Outgoing:
     return Outgoing(made, offset + records, lambda: None)
 
 
-def copied(window: BatchWindow, offset: int, records: int, target: int) -> None:
+def copied(window: Ledger, offset: int, records: int, target: int) -> None:
     outgoing = batch(offset, records)
     window.sent(outgoing)
     window.delivered(outgoing, target)
 
 
-def in_transactions() -> BatchWindow:
-    window = BatchWindow(AT, AT, CopyFrom(5, -1), CopiedCounts())
+def in_transactions() -> Ledger:
+    window = Ledger(AT, AT, CopyFrom(5, -1), CopiedCounts())
     window.committed = window.mark()
     return window
 

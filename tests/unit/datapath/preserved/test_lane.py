@@ -15,7 +15,7 @@ from headrace.api import TaskType, TopicPartition
 from headrace.api.offsets import GapPolicy
 from headrace.assign import TaskId
 from headrace.datapath import Before, Closed, CopiedCounts, CopyFrom, PreservedMover, Resumed
-from headrace.datapath.preserved import writer
+from headrace.datapath.preserved import delivery
 from headrace.datapath.preserved.holes import WrongOffset
 from headrace.errors import Retriable
 from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
@@ -395,7 +395,7 @@ def test_behind_a_fail_over_no_lane_appends_data_or_markers(lanes: Lanes) -> Non
 def test_a_partition_that_leaves_does_not_wait_for_the_end_of_a_long_hole(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_MARKERS", 10)
+    monkeypatch.setattr(delivery, "_MARKERS", 10)
     lanes.fill("ab" + "-" * 35 + "cd-e")
     lanes.west.holds_markers = True
     lanes.open()

@@ -1,0 +1,233 @@
+"""Delivery modes of a lane: how batches are written, and when records count as copied.
+
+The pipeline calls the hooks of a ``DeliveryStrategy``, and does not depend on the mode.
+``AtLeastOnce`` is here. ``transactional`` and ``preserved`` contain the other strategies.
+``lane.Fencing`` describes how partitions are taken over from earlier owners.
+"""
+
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from headrace.api import TopicPartition
+from headrace.datapath.append import Appender, RowsAcknowledged
+from headrace.datapath.chunk import Found, HeldResponse
+from headrace.datapath.fetch import Reader
+from headrace.datapath.lane import CopyFrom, Reached, Transactional
+from headrace.datapath.lane_state import LaneState
+from headrace.datapath.partition import OpenPartition
+from headrace.datapath.plan import Passing
+from headrace.datapath.rebuild import TopicChanges
+from headrace.datapath.resources import LaneResources, Outlet
+from headrace.datapath.spans import Acknowledged, Failed, Outgoing, Sending, Span
+from headrace.datapath.transactions import Mark
+from headrace.datapath.verify import Verifier
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    EventLoop,
+    ProducerIdentity,
+    UnsupportedBroker,
+    idempotent_producer,
+)
+from headrace.timing import Backoff
+
+_IDENTITY_S = 5.0
+
+
+class DeliveryStrategy(Protocol):
+    """Hooks of a delivery mode, for one lane.
+
+    Calls run in the loop's thread, except ``open`` and ``retire``.
+    """
+
+    @property
+    def copies_spans(self) -> bool:
+        """Whether runs of batches are sent as spans."""
+        ...
+
+    @property
+    def transactions(self) -> Transactional | None:
+        """Methods for transactions; None if the mode has no transactions. Any thread may use it."""
+        ...
+
+    @property
+    def sending(self) -> Sending | None:
+        """The appender; None while nothing can be sent."""
+        ...
+
+    async def begin(self) -> None:
+        """Get what the lane needs before it reads. Nothing is read while ``sending`` is None."""
+        ...
+
+    def open(self, target: TopicPartition, position: CopyFrom) -> Callable[[], None]:
+        """Accept a partition. The task's thread calls it with the lock.
+
+        Return a call for the loop's thread, which runs before the partition is read.
+
+        Raises:
+            Fatal: The partition cannot be written from this position.
+        """
+        ...
+
+    def readable(self, ats: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that have room for more data."""
+        ...
+
+    def take(
+        self,
+        partition: OpenPartition,
+        found: Iterable[Found],
+        held: HeldResponse,
+        changes: TopicChanges,
+        *,
+        singly: bool,
+    ) -> None:
+        """Copy fetched batches of a partition, as ``Passing.take`` does. The lock is held."""
+        ...
+
+    def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
+        """Append to a partition of the target, after everything that was appended before."""
+        ...
+
+    def drain(self, at: TopicPartition) -> None:
+        """Drop what waits for a partition that leaves, so that it has nothing in flight soon."""
+        ...
+
+    def forget(self, target: TopicPartition) -> None:
+        """Release a partition of the target that is closed."""
+        ...
+
+    def retire(self) -> None:
+        """End the use of producer identities by this lane. The task's thread calls it."""
+        ...
+
+    async def abort(self) -> None:
+        """Abort the open transaction, if there is one."""
+        ...
+
+    def close(self) -> None:
+        """Close everything that no other lane uses."""
+        ...
+
+
+@dataclass(frozen=True)
+class LaneParts:
+    """Parts of a lane that its delivery mode uses."""
+
+    resources: LaneResources
+    state: LaneState
+    loop: EventLoop
+    outlet: Outlet
+    """Connections to the target."""
+    reader: Reader
+    passing: Passing
+    """Plan of copies whose offsets differ from the source's. It calls ``append`` of the
+    strategy."""
+    verifier: Verifier
+    acknowledged: Acknowledged
+    """Receives acknowledged batches."""
+    rows_acknowledged: RowsAcknowledged
+    """Receives acknowledged batches of spans."""
+    filled: Callable[[TopicPartition, int], None]
+    """Receives a partition of the target, and the offset up to which a hole is filled."""
+    failed: Failed
+    """Receives failed partitions."""
+    waiting: Callable[[object], None]
+    """Receives messages about operations that are retried."""
+    reached: Callable[[OpenPartition, Mark], Reached]
+    """Returns the state of a partition's copy."""
+
+
+class AtLeastOnce:
+    """Mode without transactions: acknowledged records count as copied.
+
+    Each partition is written with an identity that later owners can fence, or with the lane's own.
+    """
+
+    copies_spans = True
+    transactions = None
+
+    def __init__(self, parts: LaneParts) -> None:
+        self._parts = parts
+        self._appender: Appender | None = None
+        self._identities: dict[TopicPartition, ProducerIdentity] = {}
+
+    @property
+    def sending(self) -> Appender | None:
+        return self._appender
+
+    async def begin(self) -> None:
+        """Get the lane's own producer id."""
+        parts, backoff = self._parts, Backoff(0.1, 1.0)
+        while not parts.state.ended:
+            try:
+                identity = await idempotent_producer(parts.outlet.cluster, timeout_s=_IDENTITY_S)
+            except HeadraceError as error:
+                if isinstance(error, UnsupportedBroker) or not isinstance(error, Retriable):
+                    parts.state.broken = error
+                    return
+                parts.waiting(error)
+                await parts.loop.sleep(backoff.next_s())
+                continue
+            self._appender = Appender(
+                parts.loop,
+                parts.outlet.leaders,
+                identity,
+                parts.acknowledged,
+                parts.failed,
+                waiting=parts.waiting,
+                rows_acknowledged=parts.rows_acknowledged,
+            )
+            for at, writes_as in self._identities.items():
+                self._appender.begin(at, writes_as)
+            parts.reader.wake()
+            return
+
+    def open(self, target: TopicPartition, position: CopyFrom) -> Callable[[], None]:
+        if (writer := position.writer) is None:
+            return _nothing
+        return partial(self._write_as, target, self._parts.resources.begin(target, writer))
+
+    def _write_as(self, target: TopicPartition, identity: ProducerIdentity) -> None:
+        self._identities[target] = identity
+        if self._appender is not None:
+            self._appender.begin(target, identity)
+
+    def readable(self, ats: Set[TopicPartition]) -> Set[TopicPartition]:
+        return ats
+
+    def take(
+        self,
+        partition: OpenPartition,
+        found: Iterable[Found],
+        held: HeldResponse,
+        changes: TopicChanges,
+        *,
+        singly: bool,
+    ) -> None:
+        self._parts.passing.take(partition, found, held, changes, singly=singly)
+
+    def append(self, target: TopicPartition, outgoing: Outgoing | Span) -> None:
+        assert self._appender is not None
+        self._appender.append(target, outgoing)
+
+    def drain(self, at: TopicPartition) -> None:
+        """Do nothing: everything that was read is sent."""
+
+    def forget(self, target: TopicPartition) -> None:
+        """Do nothing: the appender keeps the sequences of its partitions."""
+
+    def retire(self) -> None:
+        """Do nothing: the next owner fences the identities."""
+
+    async def abort(self) -> None:
+        """Do nothing, because there is no transaction."""
+
+    def close(self) -> None:
+        if self._appender is not None:
+            self._appender.close()
+
+
+def _nothing() -> None:
+    """Do nothing: the partition is written with the lane's own identity."""
