@@ -1,4 +1,4 @@
-"""How fast a topic is caught up, and what it costs: headrace beside MirrorMaker 2.
+"""How fast a topic is caught up, and what it costs: headrace beside MirrorMaker 2 and franz-go.
 
 ``make bench-mirror``. All run on the same brokers, one after another, in turns. CPU includes only
 the replicator's processes; MB/s depends on this machine with its brokers. No figure is compared
@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from bench.mirror.figures import CatchUp, middle, table
 from bench.mirror.measure import access, measured
 from bench.mirror.plot import draw
 from bench.mirror.steady import RATES, Steady, rows, steady
-from bench.mirror.subjects import DEFAULT, DELIVERY, SUBJECTS, TUNED
-from bench.mirror.workloads import FULL, QUICK, REPEATED, produce
+from bench.mirror.subjects import DEFAULT, DELIVERY, FRANZ, PEERS, SUBJECTS, TUNED
+from bench.mirror.workloads import ENCRYPTED, FULL, QUICK, REPEATED, produce
 from rich.console import Console
 from rich.status import Status
 
@@ -69,13 +69,14 @@ def _catch_ups(
 ) -> Iterator[str]:
     """Yield a table for each workload, when it is measured."""
     found: dict[str, dict[str, CatchUp]] = {}
+    subjects, baselines = (PEERS, (FRANZ, TUNED)) if quick else (SUBJECTS, (FRANZ, TUNED, DEFAULT))
     for index, workload in enumerate(QUICK if quick else FULL):
         status.update(f"{workload.name}: sending {workload.records:,} records ...")
         produce(access(sandbox, "east"), workload)
         repeated = not quick and workload in REPEATED
-        runs: dict[str, list[CatchUp]] = {one.name: [] for one in SUBJECTS}
+        runs: dict[str, list[CatchUp]] = {one.name: [] for one in subjects}
         for turn in range(_REPETITIONS if repeated else 1):
-            for number, subject in enumerate(SUBJECTS):
+            for number, subject in enumerate(subjects):
                 status.update(f"{workload.name}, turn {turn + 1}: {subject.name} ...")
                 alias = f"r{index}-{turn}-{number}"
                 runs[subject.name].append(measured(subject, sandbox, alias, workload))
@@ -83,12 +84,12 @@ def _catch_ups(
         results.setdefault("workloads", {})[workload.name] = _plain(found[workload.name])
         _write(results)
         draw(found, _OUT / "mirror.svg")
-        yield f"\n{workload.name}\n\n{table(found[workload.name], (TUNED, DEFAULT))}"
+        yield f"\n{workload.name}\n\n{table(found[workload.name], baselines)}"
 
 
 def _delivery(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iterator[str]:
     """Yield a table of one workload with the costs of TLS and transactions."""
-    workload = replace(QUICK[0], value_bytes=QUICK[0].value_bytes + 1)  # a topic of its own
+    workload = ENCRYPTED
     status.update(f"{workload.name}: sending {workload.records:,} records ...")
     produce(access(sandbox, "east"), workload)
     found: dict[str, CatchUp] = {}
@@ -97,7 +98,8 @@ def _delivery(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iter
         found[subject.name] = measured(subject, sandbox, f"d{number}", workload)
     results["delivery"] = _plain(found)
     _write(results)
-    yield f"\n{workload.name}, TLS and exactly-once\n\n{table(found, (TUNED,))}"
+    baselines = (TUNED, f"{FRANZ}, TLS", f"{TUNED}, TLS")
+    yield f"\n{workload.name}, TLS and exactly-once\n\n{table(found, baselines)}"
 
 
 def _rates(
@@ -124,7 +126,7 @@ def _write(results: dict[str, Any]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three workloads, once: ten minutes")
+    parser.add_argument("--quick", action="store_true", help="four workloads, once: ten minutes")
     parts = ("all", "catch-up", "delivery", "rates")
     parser.add_argument("--part", choices=parts, default="all", help="what to measure")
     return parser.parse_args()

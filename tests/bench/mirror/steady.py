@@ -16,7 +16,7 @@ from math import inf
 
 import psutil
 from bench.mirror.measure import access, records_in, used
-from bench.mirror.subjects import Subject, running
+from bench.mirror.subjects import Replicator, Subject, running
 from bench.mirror.workloads import PARTITIONS
 from support.flows import drivers_of
 
@@ -74,12 +74,14 @@ def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
             f"{subject.name} did not copy all of {last - first:,} records",
         )
         shares = sorted(at_target[n] - at_source[n] for n in range(first, last))
-        if subject.headrace:
+        if subject.replicator is Replicator.HEADRACE:
             _driver(process).kill()
         else:
             process.kill()
         killed_s, killed = time.monotonic(), sent()
-        if not subject.headrace:  # it has no other process that starts it again
+        if (
+            subject.replicator is not Replicator.HEADRACE
+        ):  # it has no other process that starts it again
             stack.enter_context(running(subject, sandbox, alias, topic))
         back_s = inf
         while back_s == inf and time.monotonic() < killed_s + _KILLED_S:

@@ -1,4 +1,4 @@
-"""The replicators that are compared: headrace, and MirrorMaker 2 in dedicated mode."""
+"""The replicators that are compared: headrace, MirrorMaker 2, and a short program on franz-go."""
 
 import signal
 import subprocess
@@ -6,13 +6,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
+from bench.mirror.workloads import PARTITIONS
+from cluster.program import Module, Program
 
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.host import spawn
+from headrace.kafka import Admin
 from headrace.sandbox import Sandbox, SandboxCluster, start_mirror_maker
 
 MM2_HEAP_MB = 2048
@@ -20,13 +25,32 @@ MM2_HEAP_MB = 2048
 _STOP_S = 15
 
 
+FRANZ_MIRROR = Program(
+    "franz",
+    "the mirror on franz-go",
+    Module(Path(__file__).parent / "franz", ("-trimpath", "-buildvcs=false"), "60 MB of downloads"),
+    ".",
+    0.5,
+    "It needs Go's modules (GOPROXY and the proxy variables of the environment say from where)",
+)
+"""Mirror of 90 lines in Go. It creates no topics, and has no checkpoints and no status."""
+
+
+class Replicator(StrEnum):
+    """Program that copies."""
+
+    HEADRACE = auto()
+    MIRROR_MAKER = auto()
+    """MirrorMaker 2 in dedicated mode."""
+    FRANZ_GO = auto()
+
+
 @dataclass(frozen=True)
 class Subject:
     """A replicator with its settings: a row of the table."""
 
     name: str
-    headrace: bool = False
-    """False: MirrorMaker 2."""
+    replicator: Replicator = Replicator.MIRROR_MAKER
     tuned: bool = False
     tls: bool = False
     """Whether connections to both clusters are encrypted, with a client certificate."""
@@ -36,17 +60,20 @@ class Subject:
     """The ``offsets.mode`` of headrace."""
 
 
-DEFAULT, TUNED = "MM2 default", "MM2 tuned"
-SUBJECTS = (
-    Subject("headrace", headrace=True),
+DEFAULT, TUNED, FRANZ = "MM2 default", "MM2 tuned", "franz-go"
+HEADRACE = Subject("headrace", Replicator.HEADRACE)
+PEERS = (
+    HEADRACE,
+    Subject(FRANZ, Replicator.FRANZ_GO),
     Subject(TUNED, tuned=True),
-    Subject(DEFAULT),
 )
+SUBJECTS = (*PEERS, Subject(DEFAULT))
 DELIVERY = (
-    Subject("headrace", headrace=True),
+    HEADRACE,
     Subject(TUNED, tuned=True),
-    Subject("headrace, ExactlyOnce", headrace=True, exactly_once=True),
-    Subject("headrace, TLS", headrace=True, tls=True),
+    Subject("headrace, ExactlyOnce", Replicator.HEADRACE, exactly_once=True),
+    Subject("headrace, TLS", Replicator.HEADRACE, tls=True),
+    Subject(f"{FRANZ}, TLS", Replicator.FRANZ_GO, tls=True),
     Subject(f"{TUNED}, TLS", tuned=True, tls=True),
 )
 """Subjects that show the costs of encryption and transactions."""
@@ -63,8 +90,10 @@ def running(
     """
     source = replace(sandbox.cluster("east"), name=alias)
     target = sandbox.cluster("west")
-    if subject.headrace:
+    if subject.replicator is Replicator.HEADRACE:
         process = _headrace(subject, source, target, topic, sandbox=sandbox)
+    elif subject.replicator is Replicator.FRANZ_GO:
+        process = _franz_go(subject, source, target, topic, codec, sandbox=sandbox)
     else:
         settings = {f"{target.name}.producer.compression.type": codec}
         if subject.tuned:
@@ -95,6 +124,31 @@ def ending(process: "subprocess.Popen[bytes]") -> Iterator[psutil.Process]:
             process.wait(_STOP_S)
         process.kill()
         process.wait()
+
+
+def _franz_go(
+    subject: Subject,
+    source: SandboxCluster,
+    target: SandboxCluster,
+    topic: str,
+    codec: str,
+    *,
+    sandbox: Sandbox,
+) -> "subprocess.Popen[bytes]":
+    copy = f"{source.name}.{topic}"
+    west = ClusterSpec(alias="west", bootstrap_servers=target.bootstrap_servers)
+    Admin(ClusterAccess(west)).create_topic(copy, PARTITIONS)
+    ends = {"source": ("east", source), "target": ("west", target)}
+    options = {"topic": topic, "copy": copy, "codec": codec}
+    for end, (name, cluster) in ends.items():
+        options[end] = cluster.tls_servers if subject.tls else cluster.bootstrap_servers
+        if subject.tls:
+            options[f"{end}-ca"] = str(sandbox.secrets / f"{name}-ca")
+            options[f"{end}-certificate"] = str(sandbox.secrets / f"{name}-client")
+    return spawn(
+        [FRANZ_MIRROR.get(), *(f"-{option}={value}" for option, value in options.items())],
+        at_parents_death=signal.SIGTERM,
+    )
 
 
 def tuned(source: str, target: str) -> dict[str, str]:

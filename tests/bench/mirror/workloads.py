@@ -29,9 +29,12 @@ class Workload:
 
 QUICK = (
     Workload(1000, 16 << 10, "none", 600_000),
-    Workload(1000, 1 << 20, "lz4", 600_000),
+    Workload(1000, 16 << 10, "lz4", 600_000),
     Workload(100, 16 << 10, "none", 1_500_000),
+    Workload(1000, 1 << 20, "lz4", 600_000),
 )
+ENCRYPTED = Workload(1001, 16 << 10, "lz4", 600_000)
+"""Workload of the copies with TLS. Its size gives it a topic of its own."""
 FULL = (
     *(
         Workload(size, batch, codec, records)

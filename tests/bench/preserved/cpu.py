@@ -6,7 +6,7 @@ from statistics import median
 
 from bench.mirror.figures import CatchUp
 from bench.mirror.measure import access, measured
-from bench.mirror.subjects import Subject
+from bench.mirror.subjects import Replicator, Subject
 from bench.mirror.workloads import Workload, produce
 
 from headrace.sandbox import Sandbox
@@ -16,8 +16,8 @@ WORKLOADS = (
     Workload(1000, 16 << 10, "none", 1_000_000),
     Workload(1000, 1 << 20, "lz4", 1_000_000),
 )
-_TRANSLATED = Subject("Translated", headrace=True)
-_PRESERVED = Subject("Preserved", headrace=True, offsets="Preserved")
+_TRANSLATED = Subject("Translated", Replicator.HEADRACE)
+_PRESERVED = Subject("Preserved", Replicator.HEADRACE, offsets="Preserved")
 
 
 @dataclass(frozen=True)
