@@ -89,8 +89,8 @@ bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in wh
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full
 
-# Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1; parts of it: PART=catch-up, delivery, rates
-bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same brokers: speed, CPU, memory, latency
+# Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1; parts of it: PART=catch-up, delivery, rates, neighbours
+bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2 and franz-go, on the same brokers: speed, CPU, memory, latency
 	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 
 # A quarter of an hour; parts of it: PART=cpu, transactions, padding, compacted; of the last two: OFFSETS=100000000

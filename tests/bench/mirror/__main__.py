@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.mirror import floor
+from bench.mirror import floor, neighbours
 from bench.mirror.figures import CatchUp, middle, table
 from bench.mirror.measure import access, measured
 from bench.mirror.plot import draw
@@ -57,6 +57,9 @@ def main() -> int:
                     console.print(text, soft_wrap=True)
             if options.part in ("all", "rates"):
                 for text in _rates(sandbox, status, results, quick=options.quick):
+                    console.print(text, soft_wrap=True)
+            if options.part in ("all", "neighbours"):
+                for text in _neighbours(sandbox, status, results):
                     console.print(text, soft_wrap=True)
     except GaveUp as gave_up:
         print(gave_up, file=sys.stderr)
@@ -116,6 +119,15 @@ def _rates(
         yield f"\n{rate:,} records/s\n\n{rows(found)}"
 
 
+def _neighbours(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of what others notice of a catch-up."""
+    for measure in (neighbours.beside_catch_up, neighbours.beside_backlog):
+        found = measure(sandbox, status.update)
+        results.setdefault("neighbours", {}).update(_plain(found))
+        _write(results)
+        yield f"\n{neighbours.rows(found)}"
+
+
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: asdict(one) for name, one in figures.items()}
 
@@ -127,7 +139,7 @@ def _write(results: dict[str, Any]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="four workloads, once: ten minutes")
-    parts = ("all", "catch-up", "delivery", "rates")
+    parts = ("all", "catch-up", "delivery", "rates", "neighbours")
     parser.add_argument("--part", choices=parts, default="all", help="what to measure")
     return parser.parse_args()
 

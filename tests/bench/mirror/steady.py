@@ -58,18 +58,18 @@ def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
     Admin(source).create_topic(topic, PARTITIONS)
     with ExitStack() as stack:
         process = stack.enter_context(running(subject, sandbox, alias, topic))
-        sent = stack.enter_context(_sending(source, topic, rate))
-        at_source = stack.enter_context(_arrivals(source, topic))
+        sent = stack.enter_context(sending(source, topic, rate))
+        at_source = stack.enter_context(arrivals(source, topic))
         admin = Admin(access(sandbox, "west"))
-        _wait_until(
+        wait_until(
             lambda: records_in(admin, f"{alias}.{topic}") > 0, f"{subject.name} copied nothing"
         )
-        at_target = stack.enter_context(_arrivals(access(sandbox, "west"), f"{alias}.{topic}"))
+        at_target = stack.enter_context(arrivals(access(sandbox, "west"), f"{alias}.{topic}"))
         time.sleep(_WARM_S)
         first, cpu_s = sent(), used(process)[0]
         time.sleep(_MEASURED_S)
         last, spent_s = sent(), used(process)[0] - cpu_s
-        _wait_until(
+        wait_until(
             lambda: all(number in at_target for number in range(first, last)),
             f"{subject.name} did not copy all of {last - first:,} records",
         )
@@ -109,7 +109,9 @@ def rows(figures: Mapping[str, Steady]) -> str:
 
 
 @contextmanager
-def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[[], int]]:
+def sending(
+    source: ClusterAccess, topic: str, rate: int, partitions: int = PARTITIONS
+) -> Iterator[Callable[[], int]]:
     """Send records, and yield a function that returns the number of the next one."""
     # Without idempotence, which polls without a rest where more than five partitions have records.
     producer = make_producer(source, {"enable.idempotence": False, "linger.ms": 5})
@@ -122,20 +124,22 @@ def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[
         while not stop.is_set():
             while number < (time.monotonic() - began_s) * rate:
                 value = _HEAD.pack(number).ljust(_VALUE_BYTES, b"x")
-                producer.produce(topic, value, partition=number % PARTITIONS)
+                producer.produce(topic, value, partition=number % partitions)
                 number += 1
             producer.poll(0.001)
 
-    with _thread(send, stop):
+    with thread(send, stop):
         yield lambda: number
     producer.flush(10)
 
 
 @contextmanager
-def _arrivals(cluster: ClusterAccess, topic: str) -> Iterator[dict[int, float]]:
+def arrivals(
+    cluster: ClusterAccess, topic: str, partitions: int = PARTITIONS
+) -> Iterator[dict[int, float]]:
     """Yield the times at which records are first seen, from now on."""
     consumer = make_consumer(cluster, {"auto.offset.reset": "latest"})
-    ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    ats = [TopicPartition(topic, number) for number in range(partitions)]
     ends = Admin(cluster).offsets(ats, Position.LATEST)
     assign(consumer, ends.items())
     seen: dict[int, float] = {}
@@ -148,23 +152,23 @@ def _arrivals(cluster: ClusterAccess, topic: str) -> Iterator[dict[int, float]]:
                 (number,) = _HEAD.unpack_from(message.value() or b"")
                 seen.setdefault(number, time.monotonic())
 
-    with _thread(read, stop):
+    with thread(read, stop):
         yield seen
     consumer.close()
 
 
 @contextmanager
-def _thread(run: Callable[[], None], stop: threading.Event) -> Iterator[None]:
-    thread = threading.Thread(target=run)
-    thread.start()
+def thread(run: Callable[[], None], stop: threading.Event) -> Iterator[None]:
+    running = threading.Thread(target=run)
+    running.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        running.join()
 
 
-def _wait_until(done: Callable[[], bool], otherwise: str) -> None:
+def wait_until(done: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + _START_S
     while not done():
         if time.monotonic() > deadline:
