@@ -103,7 +103,7 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
         assert re.search(r"\b50 offsets are on west .* only: what they hold is lost", shown)
         assert ids() == before
 
-        assert f"what east.{late}/0 holds is deleted" in say(name, f"{late}/0", "--yes")
+        assert f"the content of east.{late}/0 is deleted" in say(name, f"{late}/0", "--yes")
         assert f"topic east.{written} is deleted" in say(name, written, "--yes")
         wait_until(differ, until=lambda found: not found)
         wait_until(run.ready)
